@@ -1,0 +1,2 @@
+//! The storage engine: where the tree's state meets I/O.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Files, clocks, threads and the asynchronous I/O channel.

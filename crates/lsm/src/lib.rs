@@ -1,0 +1,2 @@
+//! The LSM tree as immutable values: versions, levels, file metadata.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Arena, concurrent skiplist and block cache.

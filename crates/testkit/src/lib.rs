@@ -1,0 +1,2 @@
+//! Reference model, fault injection and database builders for KarstDB's tests.
+#![forbid(unsafe_code)]
