@@ -1,0 +1,65 @@
+//! Running commands: echo them, stop at the first that fails, and find programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What every task returns: nothing, or one message for the person who ran it.
+pub(crate) type Result<T = ()> = std::result::Result<T, String>;
+
+/// The root of this checkout.
+pub(crate) fn repository_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask sits in the repository").to_path_buf()
+}
+
+/// Where builds that must outlive a clone are kept: `$KARST_CACHE`, else `~/.cache/karstdb`.
+pub(crate) fn cache_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("KARST_CACHE") {
+        return PathBuf::from(dir);
+    }
+    let home = std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into());
+    PathBuf::from(home).join(".cache/karstdb")
+}
+
+/// Whether a program is on the PATH.
+pub(crate) fn found(program: &str) -> bool {
+    let Some(path) = std::env::var_os("PATH") else { return false };
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// Whether a command runs and succeeds, its output thrown away.
+pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
+    let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|s| s.success())
+}
+
+/// Run a command in the repository root, echoed, with its time; an error if it fails.
+pub(crate) fn step(program: &str, args: &[&str], env: &[(&str, &str)]) -> Result {
+    step_in(&repository_root(), program, args, env)
+}
+
+/// As [`step`], in another folder.
+pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &str)]) -> Result {
+    let shown: Vec<String> = env
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .chain(std::iter::once(program.to_string()))
+        .chain(args.iter().map(|a| a.to_string()))
+        .collect();
+    let shown = shown.join(" ");
+    println!("\n==> {shown}");
+    let start = Instant::now();
+    let mut command = Command::new(program);
+    // Why: cargo sets these for xtask itself; a nested cargo must choose its own toolchain and target.
+    for inherited in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
+        command.env_remove(inherited);
+    }
+    let status = command
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(dir)
+        .status()
+        .map_err(|e| format!("cannot run {program}: {e}"))?;
+    println!("<== {:.1} s: {shown}", start.elapsed().as_secs_f64());
+    if status.success() { Ok(()) } else { Err(format!("failed ({status}): {shown}")) }
+}
