@@ -1,2 +1,14 @@
 //! RocksDB's on-disk formats: bytes in, bytes out.
+//!
+//! No I/O, no async, no clock, no threads: callers read and write files, this crate says what the bytes mean. Every decoder
+//! treats its input as hostile and answers bad bytes with [`Corruption`]. The byte tables are in docs/formats/.
 #![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod coding;
+pub mod comparator;
+mod corruption;
+pub mod handle;
+pub mod key;
+
+pub use corruption::Corruption;
