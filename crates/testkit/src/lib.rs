@@ -1,2 +1,43 @@
-//! Reference model, fault injection and database builders for KarstDB's tests.
+//! What KarstDB's tests are made of: a reference model, a contract that every store under test is driven
+//! through, recorded expectations, and builders of databases written by RocksDB's own tools.
+//!
+//! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all implement it.
+//! * [`model`]: the reference: a sorted list of entries, read by the plainest possible code.
+//! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of another.
+//! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
+//! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
+//! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
+//!
+//! Development only: nothing that ships links this crate.
 #![forbid(unsafe_code)]
+
+pub mod expectation;
+pub mod model;
+pub mod random;
+pub mod subject;
+
+/// A key and its value as a reader sees them.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// Bytes for a message: printable keys as text, others in hex, long ones cut with their length.
+#[must_use]
+pub fn show(bytes: &[u8]) -> String {
+    let printable = !bytes.is_empty() && bytes.iter().all(|b| (0x20..0x7f).contains(b));
+    let cut = &bytes[..bytes.len().min(48)];
+    let mut text =
+        if printable { format!("\"{}\"", String::from_utf8_lossy(cut)) } else { format!("0x{}", hex(cut)) };
+    if cut.len() < bytes.len() {
+        text.push_str(&format!("... ({} bytes)", bytes.len()));
+    }
+    text
+}
+
+/// Bytes as upper-case hex digits without a prefix, as RocksDB's tools print them.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, b| {
+        let _ = write!(text, "{b:02X}");
+        text
+    })
+}
