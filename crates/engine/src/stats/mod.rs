@@ -1,0 +1,242 @@
+//! Statistics under RocksDB's names: tickers (counts), histograms (times, sizes) and their printed form.
+//!
+//! In: `record` and `measure`, called by every layer of the engine from any thread, without a lock or a shared cache line.
+//! Out: sums over all threads, and RocksDB's text. [`Statistics`] belongs to one database or is shared by several;
+//! with [`StatsLevel::DisableAll`], the state in which a database without statistics keeps it, a call is one load and a branch.
+
+mod histogram;
+mod names;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+pub use histogram::Histogram;
+pub use names::{HistogramKind, Ticker};
+
+use shard::{OWNED, Shard};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+/// What is collected; each level adds to the one before. RocksDB's names and order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum StatsLevel {
+    /// Nothing.
+    DisableAll,
+    /// Tickers only.
+    ExceptHistogramOrTimers,
+    /// And histograms of sizes and counts.
+    ExceptTimers,
+    /// And histograms of times, but for those that cost much. The default once statistics are asked for.
+    ExceptDetailedTimers,
+    /// And the costly times, but for waiting on locks.
+    ExceptTimeForMutex,
+    /// Everything.
+    All,
+}
+
+impl StatsLevel {
+    const LEVELS: [StatsLevel; 6] = [
+        StatsLevel::DisableAll,
+        StatsLevel::ExceptHistogramOrTimers,
+        StatsLevel::ExceptTimers,
+        StatsLevel::ExceptDetailedTimers,
+        StatsLevel::ExceptTimeForMutex,
+        StatsLevel::All,
+    ];
+}
+
+/// Counts and distributions of one or several databases. Share it as `Arc<Statistics>`; every method takes `&self` and any thread may call it.
+pub struct Statistics {
+    level: AtomicU8,
+    shards: Box<[OnceLock<Box<Shard>>]>,
+    /// What [`Statistics::reset`] takes off.
+    /// Why: zeroing another thread's shard would race with its plain store, so a reset remembers what was there.
+    baseline: Mutex<Option<Box<Baseline>>>,
+}
+
+struct Baseline {
+    tickers: Vec<u64>,
+    histograms: Vec<Histogram>,
+}
+
+impl std::fmt::Debug for Statistics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Statistics").field("level", &self.level()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self::new(StatsLevel::ExceptDetailedTimers)
+    }
+}
+
+impl Statistics {
+    /// Empty statistics that collect what `level` says.
+    pub fn new(level: StatsLevel) -> Self {
+        Self {
+            level: AtomicU8::new(level as u8),
+            shards: (0..=OWNED).map(|_| OnceLock::new()).collect(),
+            baseline: Mutex::new(None),
+        }
+    }
+
+    /// What is collected now.
+    pub fn level(&self) -> StatsLevel {
+        StatsLevel::LEVELS[usize::from(self.level.load(Relaxed))]
+    }
+
+    /// Changes what is collected from now on.
+    pub fn set_level(&self, level: StatsLevel) {
+        self.level.store(level as u8, Relaxed);
+    }
+
+    /// Whether tickers are collected.
+    #[inline]
+    pub fn enabled(&self) -> bool {
+        self.level.load(Relaxed) > StatsLevel::DisableAll as u8
+    }
+
+    /// Whether times are collected, so that a caller need not read the clock in vain.
+    #[inline]
+    pub fn timers_enabled(&self) -> bool {
+        self.level.load(Relaxed) > StatsLevel::ExceptTimers as u8
+    }
+
+    /// Whether the costly times are collected: decompression, compression.
+    #[inline]
+    pub fn detailed_timers_enabled(&self) -> bool {
+        self.level.load(Relaxed) > StatsLevel::ExceptDetailedTimers as u8
+    }
+
+    /// Adds `count` to a ticker.
+    #[inline]
+    pub fn record(&self, ticker: Ticker, count: u64) {
+        if self.enabled() {
+            self.shard().record(ticker, count);
+        }
+    }
+
+    /// Adds one to a ticker.
+    #[inline]
+    pub fn tick(&self, ticker: Ticker) {
+        self.record(ticker, 1);
+    }
+
+    /// Adds a sample to a histogram of sizes, counts or times; for times ask [`Statistics::timers_enabled`] first.
+    #[inline]
+    pub fn measure(&self, kind: HistogramKind, value: u64) {
+        if self.level.load(Relaxed) > StatsLevel::ExceptHistogramOrTimers as u8 {
+            self.shard().measure(kind, value);
+        }
+    }
+
+    /// The calling thread's counters, for a caller that raises several in a row on this thread.
+    #[inline]
+    pub fn recorder(&self) -> Recorder<'_> {
+        let level = self.level.load(Relaxed);
+        Recorder {
+            shard: (level > StatsLevel::DisableAll as u8).then(|| self.shard()),
+            level,
+            _here: std::marker::PhantomData,
+        }
+    }
+
+    #[inline]
+    fn shard(&self) -> &Shard {
+        let slot = shard::slot();
+        self.shards[slot].get_or_init(|| Box::new(Shard::new(slot == OWNED)))
+    }
+
+    /// The sum of a ticker over all threads since the last reset.
+    pub fn ticker(&self, ticker: Ticker) -> u64 {
+        let baseline = self.baseline.lock();
+        let taken = baseline.as_ref().map_or(0, |b| b.tickers[ticker as usize]);
+        self.total(ticker).wrapping_sub(taken)
+    }
+
+    fn total(&self, ticker: Ticker) -> u64 {
+        self.shards.iter().filter_map(OnceLock::get).fold(0, |sum, s| sum.wrapping_add(s.ticker(ticker)))
+    }
+
+    /// The distribution of a histogram over all threads since the last reset.
+    ///
+    /// After a reset the smallest and largest sample are those of the buckets that have grown since, not exact values.
+    pub fn histogram(&self, kind: HistogramKind) -> Histogram {
+        let all = self.merged(kind);
+        match self.baseline.lock().as_ref() {
+            None => all,
+            Some(baseline) => all.since(&baseline.histograms[kind as usize]),
+        }
+    }
+
+    fn merged(&self, kind: HistogramKind) -> Histogram {
+        let mut all = Histogram::new();
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            shard.merge_into(kind, &mut all);
+        }
+        all
+    }
+
+    /// Makes everything count from 0 again.
+    pub fn reset(&self) {
+        let taken = Baseline {
+            tickers: Ticker::all().map(|t| self.total(t)).collect(),
+            histograms: HistogramKind::all().map(|k| self.merged(k)).collect(),
+        };
+        *self.baseline.lock() = Some(Box::new(taken));
+    }
+}
+
+/// RocksDB's text: `name COUNT : n` for each ticker, then one line of percentiles for each histogram.
+impl std::fmt::Display for Statistics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = String::with_capacity(20_000);
+        for ticker in Ticker::all() {
+            let _ = writeln!(text, "{} COUNT : {}", ticker.name(), self.ticker(ticker));
+        }
+        for kind in HistogramKind::all() {
+            let _ = writeln!(text, "{} {}", kind.name(), self.histogram(kind).summary());
+        }
+        f.write_str(&text)
+    }
+}
+
+/// The counters of the thread that asked for it; see [`Statistics::recorder`].
+///
+/// Invariant: it stays on that thread, where it may write without atomics; so it is not `Send`.
+#[derive(Clone, Copy)]
+pub struct Recorder<'a> {
+    shard: Option<&'a Shard>,
+    level: u8,
+    /// Why: `&Shard` alone would be `Send`; the thread's slot is not.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl Recorder<'_> {
+    /// Adds `count` to a ticker.
+    #[inline]
+    pub fn record(&self, ticker: Ticker, count: u64) {
+        if let Some(shard) = self.shard {
+            shard.record(ticker, count);
+        }
+    }
+
+    /// Adds one to a ticker.
+    #[inline]
+    pub fn tick(&self, ticker: Ticker) {
+        self.record(ticker, 1);
+    }
+
+    /// Adds a sample to a histogram.
+    #[inline]
+    pub fn measure(&self, kind: HistogramKind, value: u64) {
+        if let Some(shard) = self.shard.filter(|_| self.level > StatsLevel::ExceptHistogramOrTimers as u8) {
+            shard.measure(kind, value);
+        }
+    }
+}
