@@ -1,4 +1,6 @@
 //! The storage engine: where the tree's state meets I/O.
 #![forbid(unsafe_code)]
 
+pub mod merge_operator;
+pub mod perf_context;
 pub mod stats;

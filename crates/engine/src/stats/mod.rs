@@ -11,6 +11,7 @@ mod shard;
 mod tests;
 
 pub use histogram::Histogram;
+pub(crate) use names::named;
 pub use names::{HistogramKind, Ticker};
 
 use shard::{OWNED, Shard};

@@ -38,6 +38,8 @@ macro_rules! named {
     };
 }
 
+pub(crate) use named;
+
 named! {
 /// A count that only grows.
 Ticker {

@@ -1,0 +1,320 @@
+//! What the calling thread's operations cost, under RocksDB's names (`PerfContext`).
+//!
+//! In: [`count`] and [`time`], called by the engine on the thread that does the work. Out: the thread's own counts.
+//! Off by default ([`PerfLevel::Disable`]); then a call is one thread-local load and a branch. Counts of an asynchronous operation
+//! land on the thread that polls it, so they are meaningful on one-threaded executors, the reactor and the blocking API.
+//! Times are in nanoseconds where the name says `time` or `nanos`.
+
+use crate::stats::named;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What is counted; each level adds to the one before. RocksDB's names and order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PerfLevel {
+    /// Nothing; the default.
+    Disable,
+    /// Counts, no times.
+    EnableCount,
+    /// And the time spent waiting for other threads.
+    EnableWait,
+    /// And times, but for those spent on locks.
+    EnableTimeExceptForMutex,
+    /// And CPU times.
+    EnableTimeAndCpuTimeExceptForMutex,
+    /// Everything.
+    EnableTime,
+}
+
+named! {
+/// A counter of the thread.
+PerfMetric {
+    UserKeyComparisonCount = "user_key_comparison_count",
+    BlockCacheHitCount = "block_cache_hit_count",
+    BlockReadCount = "block_read_count",
+    BlockReadByte = "block_read_byte",
+    BlockReadTime = "block_read_time",
+    BlockReadCpuTime = "block_read_cpu_time",
+    BlockCacheIndexHitCount = "block_cache_index_hit_count",
+    BlockCacheStandaloneHandleCount = "block_cache_standalone_handle_count",
+    BlockCacheRealHandleCount = "block_cache_real_handle_count",
+    IndexBlockReadCount = "index_block_read_count",
+    BlockCacheFilterHitCount = "block_cache_filter_hit_count",
+    FilterBlockReadCount = "filter_block_read_count",
+    CompressionDictBlockReadCount = "compression_dict_block_read_count",
+    BlockCacheIndexReadByte = "block_cache_index_read_byte",
+    BlockCacheFilterReadByte = "block_cache_filter_read_byte",
+    BlockCacheCompressionDictReadByte = "block_cache_compression_dict_read_byte",
+    BlockCacheReadByte = "block_cache_read_byte",
+    SecondaryCacheHitCount = "secondary_cache_hit_count",
+    CompressedSecCacheInsertRealCount = "compressed_sec_cache_insert_real_count",
+    CompressedSecCacheInsertDummyCount = "compressed_sec_cache_insert_dummy_count",
+    CompressedSecCacheUncompressedBytes = "compressed_sec_cache_uncompressed_bytes",
+    CompressedSecCacheCompressedBytes = "compressed_sec_cache_compressed_bytes",
+    BlockChecksumTime = "block_checksum_time",
+    BlockDecompressTime = "block_decompress_time",
+    BlockDecompressCount = "block_decompress_count",
+    GetReadBytes = "get_read_bytes",
+    MultigetReadBytes = "multiget_read_bytes",
+    IterReadBytes = "iter_read_bytes",
+    BlobCacheHitCount = "blob_cache_hit_count",
+    BlobCacheReadByte = "blob_cache_read_byte",
+    BlobReadCount = "blob_read_count",
+    BlobReadByte = "blob_read_byte",
+    BlobReadTime = "blob_read_time",
+    BlobChecksumTime = "blob_checksum_time",
+    BlobDecompressTime = "blob_decompress_time",
+    InternalKeySkippedCount = "internal_key_skipped_count",
+    InternalDeleteSkippedCount = "internal_delete_skipped_count",
+    InternalRecentSkippedCount = "internal_recent_skipped_count",
+    InternalMergeCount = "internal_merge_count",
+    InternalMergePointLookupCount = "internal_merge_point_lookup_count",
+    InternalRangeDelReseekCount = "internal_range_del_reseek_count",
+    GetSnapshotTime = "get_snapshot_time",
+    GetFromMemtableTime = "get_from_memtable_time",
+    GetFromMemtableCount = "get_from_memtable_count",
+    GetPostProcessTime = "get_post_process_time",
+    GetFromOutputFilesTime = "get_from_output_files_time",
+    SeekOnMemtableTime = "seek_on_memtable_time",
+    SeekOnMemtableCount = "seek_on_memtable_count",
+    NextOnMemtableCount = "next_on_memtable_count",
+    PrevOnMemtableCount = "prev_on_memtable_count",
+    SeekChildSeekTime = "seek_child_seek_time",
+    SeekChildSeekCount = "seek_child_seek_count",
+    SeekMinHeapTime = "seek_min_heap_time",
+    SeekMaxHeapTime = "seek_max_heap_time",
+    SeekInternalSeekTime = "seek_internal_seek_time",
+    FindNextUserEntryTime = "find_next_user_entry_time",
+    WriteWalTime = "write_wal_time",
+    WriteMemtableTime = "write_memtable_time",
+    WriteDelayTime = "write_delay_time",
+    WriteSchedulingFlushesCompactionsTime = "write_scheduling_flushes_compactions_time",
+    WritePreAndPostProcessTime = "write_pre_and_post_process_time",
+    WriteThreadWaitNanos = "write_thread_wait_nanos",
+    DbMutexLockNanos = "db_mutex_lock_nanos",
+    DbConditionWaitNanos = "db_condition_wait_nanos",
+    MergeOperatorTimeNanos = "merge_operator_time_nanos",
+    ReadIndexBlockNanos = "read_index_block_nanos",
+    ReadFilterBlockNanos = "read_filter_block_nanos",
+    NewTableBlockIterNanos = "new_table_block_iter_nanos",
+    NewTableIteratorNanos = "new_table_iterator_nanos",
+    BlockSeekNanos = "block_seek_nanos",
+    FindTableNanos = "find_table_nanos",
+    BloomMemtableHitCount = "bloom_memtable_hit_count",
+    BloomMemtableMissCount = "bloom_memtable_miss_count",
+    BloomSstHitCount = "bloom_sst_hit_count",
+    BloomSstMissCount = "bloom_sst_miss_count",
+    KeyLockWaitTime = "key_lock_wait_time",
+    KeyLockWaitCount = "key_lock_wait_count",
+    EnvNewSequentialFileNanos = "env_new_sequential_file_nanos",
+    EnvNewRandomAccessFileNanos = "env_new_random_access_file_nanos",
+    EnvNewWritableFileNanos = "env_new_writable_file_nanos",
+    EnvReuseWritableFileNanos = "env_reuse_writable_file_nanos",
+    EnvNewRandomRwFileNanos = "env_new_random_rw_file_nanos",
+    EnvNewDirectoryNanos = "env_new_directory_nanos",
+    EnvFileExistsNanos = "env_file_exists_nanos",
+    EnvGetChildrenNanos = "env_get_children_nanos",
+    EnvGetChildrenFileAttributesNanos = "env_get_children_file_attributes_nanos",
+    EnvDeleteFileNanos = "env_delete_file_nanos",
+    EnvCreateDirNanos = "env_create_dir_nanos",
+    EnvCreateDirIfMissingNanos = "env_create_dir_if_missing_nanos",
+    EnvDeleteDirNanos = "env_delete_dir_nanos",
+    EnvGetFileSizeNanos = "env_get_file_size_nanos",
+    EnvGetFileModificationTimeNanos = "env_get_file_modification_time_nanos",
+    EnvRenameFileNanos = "env_rename_file_nanos",
+    EnvLinkFileNanos = "env_link_file_nanos",
+    EnvLockFileNanos = "env_lock_file_nanos",
+    EnvUnlockFileNanos = "env_unlock_file_nanos",
+    EnvNewLoggerNanos = "env_new_logger_nanos",
+    GetCpuNanos = "get_cpu_nanos",
+    IterNextCpuNanos = "iter_next_cpu_nanos",
+    IterPrevCpuNanos = "iter_prev_cpu_nanos",
+    IterSeekCpuNanos = "iter_seek_cpu_nanos",
+    IterNextCount = "iter_next_count",
+    IterPrevCount = "iter_prev_count",
+    IterSeekCount = "iter_seek_count",
+    EncryptDataNanos = "encrypt_data_nanos",
+    DecryptDataNanos = "decrypt_data_nanos",
+    NumberAsyncSeek = "number_async_seek",
+    FileIngestionNanos = "file_ingestion_nanos",
+    FileIngestionBlockingLiveWritesNanos = "file_ingestion_blocking_live_writes_nanos",
+    DataBlockReadByte = "data_block_read_byte",
+    IndexBlockReadByte = "index_block_read_byte",
+    FilterBlockReadByte = "filter_block_read_byte",
+    CompressionDictBlockReadByte = "compression_dict_block_read_byte",
+    MetadataBlockReadByte = "metadata_block_read_byte",
+    MultiscanPrepareCount = "multiscan_prepare_count",
+    MultiscanBlocksPrefetched = "multiscan_blocks_prefetched",
+    MultiscanBlocksFromCache = "multiscan_blocks_from_cache",
+    MultiscanPrefetchBytes = "multiscan_prefetch_bytes",
+    MultiscanIoRequests = "multiscan_io_requests",
+    MultiscanIoCoalescedNonadjacent = "multiscan_io_coalesced_nonadjacent",
+}
+}
+
+named! {
+/// A counter of the thread kept a level of the tree.
+LevelMetric {
+    BloomFilterUseful = "bloom_filter_useful",
+    BloomFilterFullPositive = "bloom_filter_full_positive",
+    BloomFilterFullTruePositive = "bloom_filter_full_true_positive",
+    UserKeyReturnCount = "user_key_return_count",
+    GetFromTableNanos = "get_from_table_nanos",
+    BlockCacheHitCount = "block_cache_hit_count",
+    BlockCacheMissCount = "block_cache_miss_count",
+}
+}
+
+struct Context {
+    level: Cell<PerfLevel>,
+    by_level: Cell<bool>,
+    counts: [Cell<u64>; PerfMetric::COUNT],
+    level_counts: RefCell<BTreeMap<u32, [u64; LevelMetric::COUNT]>>,
+}
+
+thread_local! {
+    static CONTEXT: Context = const {
+        Context {
+            level: Cell::new(PerfLevel::Disable),
+            by_level: Cell::new(false),
+            counts: [const { Cell::new(0) }; PerfMetric::COUNT],
+            level_counts: RefCell::new(BTreeMap::new()),
+        }
+    };
+}
+
+/// Sets what is counted on the calling thread from now on.
+pub fn set_level(level: PerfLevel) {
+    CONTEXT.with(|c| c.level.set(level));
+}
+
+/// What is counted on the calling thread.
+pub fn level() -> PerfLevel {
+    CONTEXT.with(|c| c.level.get())
+}
+
+/// Whether times are taken on the calling thread, so that the engine need not read the clock in vain.
+#[inline]
+pub fn timing() -> bool {
+    level() >= PerfLevel::EnableTimeExceptForMutex
+}
+
+/// Counts by level of the tree too, from now on, on the calling thread. Off by default.
+pub fn set_by_level(enabled: bool) {
+    CONTEXT.with(|c| c.by_level.set(enabled));
+}
+
+/// Sets the calling thread's counts to 0.
+pub fn reset() {
+    CONTEXT.with(|c| {
+        c.counts.iter().for_each(|count| count.set(0));
+        c.level_counts.borrow_mut().clear();
+    });
+}
+
+/// One of the calling thread's counts.
+pub fn get(metric: PerfMetric) -> u64 {
+    CONTEXT.with(|c| c.counts[metric as usize].get())
+}
+
+/// One of the calling thread's counts for one level of the tree.
+pub fn get_at_level(metric: LevelMetric, tree_level: u32) -> u64 {
+    CONTEXT.with(|c| c.level_counts.borrow().get(&tree_level).map_or(0, |counts| counts[metric as usize]))
+}
+
+/// Adds to a count, if the thread counts.
+#[inline]
+pub fn count(metric: PerfMetric, by: u64) {
+    CONTEXT.with(|c| {
+        if c.level.get() >= PerfLevel::EnableCount {
+            let cell = &c.counts[metric as usize];
+            cell.set(cell.get().wrapping_add(by));
+        }
+    });
+}
+
+/// Adds nanoseconds to a time, if the thread takes times; see [`timing`].
+#[inline]
+pub fn time(metric: PerfMetric, nanos: u64) {
+    CONTEXT.with(|c| {
+        if c.level.get() >= PerfLevel::EnableTimeExceptForMutex {
+            let cell = &c.counts[metric as usize];
+            cell.set(cell.get().wrapping_add(nanos));
+        }
+    });
+}
+
+/// Adds to the count of one level of the tree, if the thread counts by level.
+#[inline]
+pub fn count_at_level(metric: LevelMetric, tree_level: u32, by: u64) {
+    CONTEXT.with(|c| {
+        if c.by_level.get() && c.level.get() >= PerfLevel::EnableCount {
+            let mut levels = c.level_counts.borrow_mut();
+            levels.entry(tree_level).or_insert([0; LevelMetric::COUNT])[metric as usize] += by;
+        }
+    });
+}
+
+/// RocksDB's text, `name = n, name = n`; counts that are 0 are left out if asked.
+pub fn to_text(exclude_zero_counters: bool) -> String {
+    CONTEXT.with(|c| {
+        let mut text = String::new();
+        for metric in PerfMetric::all() {
+            let count = c.counts[metric as usize].get();
+            if count > 0 || !exclude_zero_counters {
+                let _ = write!(text, "{} = {count}, ", metric.name());
+            }
+        }
+        if c.by_level.get() {
+            for metric in LevelMetric::all() {
+                let _ = write!(text, "{} = ", metric.name());
+                for (tree_level, counts) in c.level_counts.borrow().iter() {
+                    let count = counts[metric as usize];
+                    if count > 0 || !exclude_zero_counters {
+                        let _ = write!(text, "{count}@level{tree_level}, ");
+                    }
+                }
+            }
+        }
+        text.truncate(text.trim_end_matches([',', ' ']).len());
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_counts_until_asked_and_each_thread_counts_for_itself() {
+        reset();
+        count(PerfMetric::BlockReadCount, 3);
+        assert_eq!(get(PerfMetric::BlockReadCount), 0);
+        set_level(PerfLevel::EnableCount);
+        count(PerfMetric::BlockReadCount, 3);
+        time(PerfMetric::BlockReadTime, 500);
+        assert_eq!((get(PerfMetric::BlockReadCount), get(PerfMetric::BlockReadTime)), (3, 0));
+        set_level(PerfLevel::EnableTimeExceptForMutex);
+        assert!(timing());
+        time(PerfMetric::BlockReadTime, 500);
+        std::thread::spawn(|| assert_eq!(level(), PerfLevel::Disable)).join().unwrap();
+        assert_eq!(to_text(true), "block_read_count = 3, block_read_time = 500");
+        assert!(to_text(false).starts_with("user_key_comparison_count = 0, block_cache_hit_count = 0, "));
+        reset();
+        set_level(PerfLevel::Disable);
+        assert_eq!(to_text(true), "");
+    }
+
+    #[test]
+    fn levels_are_kept_apart() {
+        set_level(PerfLevel::EnableCount);
+        count_at_level(LevelMetric::BlockCacheHitCount, 1, 1);
+        set_by_level(true);
+        count_at_level(LevelMetric::BlockCacheHitCount, 1, 2);
+        count_at_level(LevelMetric::BlockCacheHitCount, 6, 4);
+        assert_eq!(get_at_level(LevelMetric::BlockCacheHitCount, 1), 2);
+        assert_eq!(get_at_level(LevelMetric::BlockCacheHitCount, 0), 0);
+        assert!(to_text(true).contains("block_cache_hit_count = 2@level1, 4@level6"));
+    }
+}
