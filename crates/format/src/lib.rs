@@ -9,6 +9,8 @@ pub mod coding;
 pub mod comparator;
 mod corruption;
 pub mod handle;
+pub mod ids;
 pub mod key;
+pub mod version_edit;
 
 pub use corruption::Corruption;

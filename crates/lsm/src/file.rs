@@ -1,0 +1,68 @@
+//! One table file's metadata, shared (`Arc`) by every version that contains the file.
+//!
+//! In: what the MANIFEST says of the file ([`NewFile`]). Out: the same by name (`file.number`, `file.smallest`, ...),
+//! and one slot where the engine may keep what it opened.
+//!
+//! Invariant: the metadata never changes. The slot is set at most once, and what it holds is dropped with the last
+//! version that contains the file.
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+use karst_format::version_edit::NewFile;
+
+/// A table file of a version.
+pub struct FileMetadata {
+    info: NewFile,
+    attachment: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl FileMetadata {
+    /// The metadata of a file that entered the tree.
+    pub fn new(info: NewFile) -> FileMetadata {
+        FileMetadata { info, attachment: OnceLock::new() }
+    }
+
+    /// What was attached to the file, if it is of type `T`. Never blocks.
+    ///
+    /// Why: a table that is found through its file costs a lookup no map and no lock. The type is the engine's own,
+    /// which this crate cannot name.
+    #[inline]
+    pub fn attachment<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.attachment.get()?.downcast_ref::<T>()
+    }
+
+    /// Attaches `value` for as long as the file is in any version, and returns what is attached now: `value`, or
+    /// what another thread attached first. `None` if that is of another type.
+    pub fn attach<T: Any + Send + Sync>(&self, value: T) -> Option<&T> {
+        self.attachment.get_or_init(|| Box::new(value)).downcast_ref::<T>()
+    }
+}
+
+impl From<NewFile> for FileMetadata {
+    fn from(info: NewFile) -> FileMetadata {
+        FileMetadata::new(info)
+    }
+}
+
+impl Deref for FileMetadata {
+    type Target = NewFile;
+
+    #[inline]
+    fn deref(&self) -> &NewFile {
+        &self.info
+    }
+}
+
+impl fmt::Debug for FileMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileMetadata")
+            .field("number", &self.info.number)
+            .field("size_bytes", &self.info.size_bytes)
+            .field("smallest", &self.info.smallest)
+            .field("largest", &self.info.largest)
+            .field("epoch_number", &self.info.epoch_number)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,179 @@
+//! One column family's tree at one moment, and the search for the files that may hold a key.
+//!
+//! In: levels and blob files from [`VersionBuilder`](crate::VersionBuilder). Out: for a user key the candidate files
+//! from newest to oldest, level by level; for a range the files that overlap it.
+//!
+//! Invariants:
+//! - L0's files are ordered from newest to oldest: by epoch number, then by sequence numbers, then by file number.
+//! - On every other level files are ordered by key and do not overlap (they may share a user key at their boundary).
+//! - A version never changes; it is shared by readers in an `Arc`, and a level untouched by an edit by versions.
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::SeqNo;
+
+use crate::blob::BlobFileMetadata;
+use crate::file::FileMetadata;
+use crate::level::{LevelFiles, seek_trailer};
+
+/// A column family's tree. Immutable.
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub(crate) comparator: Comparator,
+    pub(crate) levels: Vec<Arc<LevelFiles>>,
+    pub(crate) blob_files: BTreeMap<FileNumber, Arc<BlobFileMetadata>>,
+    pub(crate) compact_cursors: BTreeMap<Level, Box<[u8]>>,
+}
+
+/// How far a key's search has come: a small value that a caller keeps between steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchPosition {
+    level: u8,
+    /// The next file to look at; `UNSOUGHT` before the level was searched.
+    file: u32,
+}
+
+const UNSOUGHT: u32 = u32::MAX;
+
+impl SearchPosition {
+    /// Before the newest file.
+    pub const START: SearchPosition = SearchPosition { level: 0, file: UNSOUGHT };
+
+    /// At the start of `level`.
+    pub fn at_level(level: Level) -> SearchPosition {
+        SearchPosition { level: level.0, file: UNSOUGHT }
+    }
+
+    /// The level that the search looks at next.
+    pub fn level(&self) -> Level {
+        Level(self.level)
+    }
+}
+
+impl Default for SearchPosition {
+    fn default() -> SearchPosition {
+        SearchPosition::START
+    }
+}
+
+/// A file whose boundaries include the key that is looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'v> {
+    /// The file's level.
+    pub level: Level,
+    /// The file's index in its level.
+    pub index: usize,
+    /// The file.
+    pub file: &'v Arc<FileMetadata>,
+}
+
+impl Version {
+    /// A tree with `level_count` empty levels (at least one).
+    pub fn empty(comparator: Comparator, level_count: usize) -> Version {
+        let count = level_count.clamp(1, usize::from(u8::MAX) + 1);
+        let levels = (0..count)
+            .map(|level| Arc::new(LevelFiles::new(Level(level as u8), Vec::new(), &comparator)))
+            .collect();
+        Version { comparator, levels, blob_files: BTreeMap::new(), compact_cursors: BTreeMap::new() }
+    }
+
+    /// The comparator that orders the tree.
+    pub fn comparator(&self) -> &Comparator {
+        &self.comparator
+    }
+
+    /// All levels, empty ones included, L0 first. Never empty.
+    #[inline]
+    pub fn levels(&self) -> &[Arc<LevelFiles>] {
+        &self.levels
+    }
+
+    /// One level's files; an empty slice for a level that the tree does not have.
+    pub fn files(&self, level: Level) -> &[Arc<FileMetadata>] {
+        self.levels.get(level.index()).map_or(&[], |files| files.files())
+    }
+
+    /// Every table file with its level, in search order.
+    pub fn all_files(&self) -> impl Iterator<Item = (Level, &Arc<FileMetadata>)> {
+        self.levels.iter().flat_map(|level| level.files().iter().map(move |file| (level.level(), file)))
+    }
+
+    /// The table file with this number, if the tree has it. Takes time linear in the number of files.
+    pub fn find_file(&self, number: FileNumber) -> Option<(Level, &Arc<FileMetadata>)> {
+        self.all_files().find(|(_, file)| file.number == number)
+    }
+
+    /// How many table files the tree has.
+    pub fn file_count(&self) -> usize {
+        self.levels.iter().map(|level| level.len()).sum()
+    }
+
+    /// The sizes of all table files, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.levels.iter().fold(0, |sum, level| sum.saturating_add(level.size_bytes()))
+    }
+
+    /// The blob files, by number.
+    pub fn blob_files(&self) -> &BTreeMap<FileNumber, Arc<BlobFileMetadata>> {
+        &self.blob_files
+    }
+
+    /// Where round-robin compaction goes on: internal keys by level.
+    pub fn compact_cursors(&self) -> &BTreeMap<Level, Box<[u8]>> {
+        &self.compact_cursors
+    }
+
+    /// The next file, from newest to oldest, that may hold `user_key` at or before sequence number `seq`, and
+    /// advances `position` past it. `None` when no file is left.
+    ///
+    /// Files of one level follow each other only on L0, and elsewhere only where neighbours share `user_key` as a
+    /// boundary. Does not allocate. The same key and sequence number must be given with one position.
+    #[inline]
+    pub fn next_candidate(
+        &self,
+        user_key: &[u8],
+        seq: SeqNo,
+        position: &mut SearchPosition,
+    ) -> Option<Candidate<'_>> {
+        while let Some(level) = self.levels.get(usize::from(position.level)) {
+            let found = if level.overlapping_files() {
+                let from = if position.file == UNSOUGHT { 0 } else { position.file as usize };
+                (from..level.len()).find(|&index| level.contains(&self.comparator, index, user_key))
+            } else {
+                self.next_in_sorted(level, user_key, seq, position.file)
+            };
+            let Some(index) = found else {
+                position.level = position.level.checked_add(1)?;
+                position.file = UNSOUGHT;
+                continue;
+            };
+            position.file = index as u32 + 1;
+            return Some(Candidate { level: level.level(), index, file: &level.files()[index] });
+        }
+        None
+    }
+
+    #[inline]
+    fn next_in_sorted(&self, level: &LevelFiles, user_key: &[u8], seq: SeqNo, next: u32) -> Option<usize> {
+        let index = if next == UNSOUGHT {
+            level.seek(&self.comparator, user_key, seek_trailer(seq))
+        } else {
+            // The key goes on in the next file only if the last one ended with it.
+            let last = &level.files()[next as usize - 1];
+            if self.comparator.compare_user(user_key, last.largest_user_key()) != Ordering::Equal {
+                return None;
+            }
+            next as usize
+        };
+        (index < level.len() && level.contains(&self.comparator, index, user_key)).then_some(index)
+    }
+
+    /// The candidate files of a key as an iterator; see [`next_candidate`](Self::next_candidate).
+    pub fn candidates<'v>(&'v self, user_key: &'v [u8], seq: SeqNo) -> impl Iterator<Item = Candidate<'v>> {
+        let mut position = SearchPosition::START;
+        std::iter::from_fn(move || self.next_candidate(user_key, seq, &mut position))
+    }
+}
