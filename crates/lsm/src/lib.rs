@@ -9,6 +9,9 @@
 //! | [`blob`] | one blob file's metadata: what is in it, what of it is garbage, which tables refer to it |
 //! | [`level`] | the files of one level in a layout that is quick to search |
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |
+//! | [`version_builder`] | a version plus version edits gives the next version |
+//! | [`version_set`] | the state of all column families |
+//! | [`replay`] | the edits of a MANIFEST give that state |
 //! | [`snapshots`] | which sequence numbers readers still need |
 #![forbid(unsafe_code)]
 
@@ -16,12 +19,18 @@ pub mod blob;
 pub mod error;
 pub mod file;
 pub mod level;
+pub mod replay;
 pub mod snapshots;
 pub mod version;
+pub mod version_builder;
+pub mod version_set;
 
 pub use blob::BlobFileMetadata;
 pub use error::Inconsistent;
 pub use file::FileMetadata;
 pub use level::LevelFiles;
+pub use replay::{FoundFamily, ManifestReplay};
 pub use snapshots::SnapshotList;
 pub use version::{Candidate, SearchPosition, Version};
+pub use version_builder::{TreeOptions, VersionBuilder};
+pub use version_set::{ColumnFamilyState, VersionSet};
