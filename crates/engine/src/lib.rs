@@ -1,6 +1,7 @@
 //! The storage engine: where the tree's state meets I/O.
 #![forbid(unsafe_code)]
 
+pub mod error;
 pub mod merge_operator;
 pub mod perf_context;
 pub mod stats;

@@ -1,0 +1,199 @@
+//! Errors of the engine: what went wrong, grouped by what the user can do about it, and where.
+//!
+//! In: corruptions from `format` (offsets within the bytes it was given) and failures from `io`. Out: one cheap, cloneable
+//! [`Error`] that names the file and the offset in that file, says what was expected, and keeps its cause as `source`.
+//!
+//! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path, and cloneable, so that every
+//! lookup of a batch that waited for the same broken block can be told.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use karst_format::Corruption;
+
+/// The engine's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure this is, grouped by what the user can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The data on disk is damaged, or is not what the rest of the database says it is. Restore it from elsewhere.
+    Corruption,
+    /// The operating system or the device failed the operation. It may work when repeated.
+    Io,
+    /// The call, an option or an argument is wrong. Change it.
+    InvalidArgument,
+    /// The data is valid but uses something that this build does not know. Use another version or register the extension.
+    NotSupported,
+    /// There is no such database, column family or file.
+    NotFound,
+    /// The answer is not in memory and the read was told not to touch storage.
+    Incomplete,
+    /// A limit that the caller set was reached (memory, value size). Ask for less or raise it.
+    LimitReached,
+    /// The caller's deadline has passed.
+    TimedOut,
+    /// The database is closed or closing.
+    Closed,
+}
+
+impl ErrorKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Corruption => "corruption",
+            ErrorKind::Io => "I/O error",
+            ErrorKind::InvalidArgument => "invalid argument",
+            ErrorKind::NotSupported => "not supported",
+            ErrorKind::NotFound => "not found",
+            ErrorKind::Incomplete => "incomplete",
+            ErrorKind::LimitReached => "limit reached",
+            ErrorKind::TimedOut => "timed out",
+            ErrorKind::Closed => "closed",
+        }
+    }
+}
+
+/// A failure of the engine. Cloning is cheap and keeps the cause.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    context: Cow<'static, str>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` says what was attempted and what was found instead.
+    pub fn new(kind: ErrorKind, context: impl Into<Cow<'static, str>>) -> Self {
+        Error(Arc::new(Inner { kind, context: context.into(), source: None }))
+    }
+
+    /// The same, caused by `source`.
+    pub fn with_source(
+        kind: ErrorKind,
+        context: impl Into<Cow<'static, str>>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Error(Arc::new(Inner { kind, context: context.into(), source: Some(source.into()) }))
+    }
+
+    /// Damaged data in `file` at `offset` (bytes from the start of the file).
+    pub fn corruption_at(file: &Path, offset: u64, what: impl fmt::Display) -> Self {
+        Error::new(ErrorKind::Corruption, format!("{}, offset {offset}: {what}", file.display()))
+    }
+
+    /// Damaged data found by `format` in the bytes of `file` that begin at `base` (bytes from the start of the file).
+    pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
+        let offset = base.saturating_add(corruption.offset);
+        Error::with_source(
+            ErrorKind::Corruption,
+            format!("{}, offset {offset}: {}", file.display(), corruption.what),
+            corruption,
+        )
+    }
+
+    /// An argument or option that cannot be honoured.
+    pub fn invalid_argument(context: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::InvalidArgument, context)
+    }
+
+    /// Something valid that this build does not know.
+    pub fn not_supported(context: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::NotSupported, context)
+    }
+
+    /// What the user can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was attempted and what was found; names the file and the offset where there is one.
+    pub fn context(&self) -> &str {
+        &self.0.context
+    }
+
+    /// The same failure seen from one level up: `context` is put before what is there already.
+    #[must_use]
+    pub fn in_context(self, context: impl fmt::Display) -> Self {
+        let text = format!("{context}: {}", self.0.context);
+        Error(Arc::new(Inner { kind: self.0.kind, context: text.into(), source: Some(Box::new(Cause(self.0))) }))
+    }
+}
+
+/// Keeps the original error's chain when context is added in front of it.
+struct Cause(Arc<Inner>);
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.context)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.context)
+    }
+}
+
+impl StdError for Cause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|s| s as _)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind.as_str(), self.0.context)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("context", &self.0.context)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|s| s as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_file_and_offset_in_the_file() {
+        let error = Error::in_file(
+            Path::new("/db/000007.sst"),
+            4096,
+            Corruption { what: "bad restart count".into(), offset: 17 },
+        );
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert_eq!(error.to_string(), "corruption: /db/000007.sst, offset 4113: bad restart count");
+        assert!(error.source().is_some());
+    }
+
+    #[test]
+    fn context_goes_in_front_and_the_cause_stays() {
+        let error = Error::corruption_at(Path::new("a"), 1, "bad").in_context("opening column family x");
+        assert_eq!(error.context(), "opening column family x: a, offset 1: bad");
+        assert_eq!(error.source().unwrap().to_string(), "a, offset 1: bad");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn is_one_pointer_wide() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}
