@@ -3,5 +3,7 @@
 
 pub mod error;
 pub mod merge_operator;
+pub mod options;
 pub mod perf_context;
+pub mod snapshot;
 pub mod stats;

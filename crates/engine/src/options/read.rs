@@ -1,0 +1,93 @@
+//! Options of one read. RocksDB's names; RocksDB's defaults but for `async_io`.
+//!
+//! In: what the user sets. Out: plain fields that lookups and iterators consult. Nothing here does anything; a field that the
+//! read path does not honour is not here.
+
+use crate::snapshot::Snapshot;
+
+/// Where a read may look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadTier {
+    /// Everywhere: memtables, block cache, storage.
+    #[default]
+    All,
+    /// Memtables and block cache; a read that would need storage fails with `Incomplete`. RocksDB's `kBlockCacheTier`.
+    BlockCache,
+    /// Memtables only; what is not there counts as not found. RocksDB's `kMemtableTier`; point lookups only.
+    Memtable,
+}
+
+/// Options of one read. Cheap to make; pass the same one to many reads.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// Read as of this snapshot; as of the start of the read if there is none.
+    pub snapshot: Option<Snapshot>,
+    /// Where the read may look.
+    pub read_tier: ReadTier,
+    /// Verify the checksum of every block read from storage. Default true.
+    pub verify_checksums: bool,
+    /// Put blocks read from storage into the block cache. Turn it off for long scans that should leave it alone. Default true.
+    pub fill_cache: bool,
+    /// Do not look for range tombstones. Wrong results if there are any that matter. Default false.
+    pub ignore_range_deletions: bool,
+    /// Have several reads in flight for one operation: blocks of a batch, children of a seek, the road ahead of a scan.
+    /// With false, one block is read at a time. Default true.
+    ///
+    /// Compat: RocksDB's default is false because it pays for it with threads' stacks and slower cached reads; here it is free.
+    pub async_io: bool,
+    /// In a `multi_get` with `async_io`, look into all levels at once: fewest round trips, at the price of reads in levels
+    /// below the one that has the key. With false, go level by level. Default true.
+    pub optimize_multiget_for_io: bool,
+    /// In a `multi_get`, the size in bytes of returned values after which the remaining keys fail with `LimitReached`; at least
+    /// one key is read. Default: no limit.
+    pub value_size_soft_limit: u64,
+    /// An iterator's readahead in bytes; 0 lets it grow by itself on sequential use. Default 0.
+    pub readahead_size: usize,
+    /// How many entries an iterator may skip in one call before it fails with `Incomplete`; 0 for no limit. Default 0.
+    pub max_skippable_internal_keys: u64,
+    /// Iterate no further back than this key, which is included.
+    pub iterate_lower_bound: Option<Vec<u8>>,
+    /// Iterate no further than this key, which is excluded.
+    pub iterate_upper_bound: Option<Vec<u8>>,
+    /// See every key in order, whatever prefix extractor and index the tables have; prefix filters are not used. Default false.
+    pub total_order_seek: bool,
+    /// As `total_order_seek`, but use prefix filters where they cannot change the result. Default false.
+    pub auto_prefix_mode: bool,
+    /// End the iteration where the prefix of the seek key ends. Default false.
+    pub prefix_same_as_start: bool,
+    /// Carry the readahead of an iterator over from file to file. Default false.
+    pub adaptive_readahead: bool,
+    /// Trim readahead at the upper bound and at the end of the prefix. Default true.
+    pub auto_readahead_size: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            snapshot: None,
+            read_tier: ReadTier::All,
+            verify_checksums: true,
+            fill_cache: true,
+            ignore_range_deletions: false,
+            async_io: true,
+            optimize_multiget_for_io: true,
+            value_size_soft_limit: u64::MAX,
+            readahead_size: 0,
+            max_skippable_internal_keys: 0,
+            iterate_lower_bound: None,
+            iterate_upper_bound: None,
+            total_order_seek: false,
+            auto_prefix_mode: false,
+            prefix_same_as_start: false,
+            adaptive_readahead: false,
+            auto_readahead_size: true,
+        }
+    }
+}
+
+impl ReadOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
