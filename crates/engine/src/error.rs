@@ -121,7 +121,11 @@ impl Error {
     #[must_use]
     pub fn in_context(self, context: impl fmt::Display) -> Self {
         let text = format!("{context}: {}", self.0.context);
-        Error(Arc::new(Inner { kind: self.0.kind, context: text.into(), source: Some(Box::new(Cause(self.0))) }))
+        Error(Arc::new(Inner {
+            kind: self.0.kind,
+            context: text.into(),
+            source: Some(Box::new(Cause(self.0))),
+        }))
     }
 }
 

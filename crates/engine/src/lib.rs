@@ -5,5 +5,6 @@ pub mod error;
 pub mod merge_operator;
 pub mod options;
 pub mod perf_context;
+pub mod range_del;
 pub mod snapshot;
 pub mod stats;
