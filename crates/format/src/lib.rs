@@ -8,9 +8,12 @@ pub mod checksum;
 pub mod coding;
 pub mod comparator;
 mod corruption;
+pub mod file_name;
 pub mod handle;
 pub mod ids;
 pub mod key;
+pub mod slice_transform;
 pub mod version_edit;
+pub mod write_batch;
 
 pub use corruption::Corruption;
