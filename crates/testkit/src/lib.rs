@@ -11,9 +11,12 @@
 //! Development only: nothing that ships links this crate.
 #![forbid(unsafe_code)]
 
+pub mod dataset;
 pub mod expectation;
+pub mod matrix;
 pub mod model;
 pub mod random;
+pub mod rocksdb_tools;
 pub mod subject;
 
 /// A key and its value as a reader sees them.

@@ -1,0 +1,312 @@
+//! One small database per cell of the option matrix that RocksDB 7.8 can write: made by Debian's `ldb` and
+//! `db_bench`, its expected contents taken from `ldb scan`, its features asserted from the files themselves.
+//!
+//! In: a [`Cell`] and an empty folder. Out: a [`Built`] database, left as a process that did not flush
+//! leaves it (several L0 files, lower levels where the style has them, a write-ahead log not yet replayed).
+//!
+//! Invariant: a cell whose feature is not really in its files is an error, never a pass.
+
+use crate::Entry;
+use crate::dataset::{KeyShape, ValueShape};
+use crate::expectation::{Expectation, Inquiry};
+use crate::model::{Model, ModelFamily, Order, Prefix};
+use crate::random::Random;
+use crate::rocksdb_tools as tools;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod cells;
+mod evidence;
+
+pub use cells::cells;
+pub use evidence::Evidence;
+
+/// One column family of a cell.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    /// Lines of its `[CFOptions]` section, beyond those that keep a test database small.
+    pub options: Vec<String>,
+    /// Lines of its `[TableOptions/BlockBasedTable]` section.
+    pub table: Vec<String>,
+    /// Its comparator.
+    pub order: Order,
+    /// Its prefix extractor.
+    pub prefix: Option<Prefix>,
+    /// How its keys look.
+    pub keys: KeyShape,
+    /// How its values look.
+    pub values: ValueShape,
+    /// How many entries are loaded before anything else.
+    pub bulk: u64,
+}
+
+/// Who writes the bulk of a cell's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// `ldb load`, `query` and `deleterange`: our keys and values.
+    Ldb,
+    /// `db_bench` with these benchmarks and flags: its keys and values, and what ldb cannot write (merge
+    /// operands, single deletes, recycled logs). The last runs once more without compaction, for L0.
+    DbBench {
+        /// The bulk, with compaction.
+        first: &'static [&'static str],
+        /// The newest writes.
+        last: &'static [&'static str],
+    },
+}
+
+/// One database of the matrix.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// A short name, unique in the matrix; its folder.
+    pub name: &'static str,
+    /// Lines of the `[DBOptions]` section.
+    pub db_options: Vec<&'static str>,
+    /// Its column families; the first is `default`.
+    pub families: Vec<Family>,
+    /// Who writes it.
+    pub writer: Writer,
+    /// Flags for every ldb that writes: what it takes from flags alone, whatever the options file says.
+    pub ldb_flags: Vec<&'static str>,
+    /// Whether ranges are deleted, in files and in the log.
+    pub delete_ranges: bool,
+    /// How many levels, L0 included, must hold files in the end.
+    pub levels: usize,
+    /// What must be seen in the files.
+    pub evidence: Vec<Evidence>,
+}
+
+/// A database that was written.
+#[derive(Debug)]
+pub struct Built {
+    /// Its folder.
+    pub path: PathBuf,
+    /// How to question it.
+    pub inquiries: Vec<Inquiry>,
+    /// What `ldb scan` found in it.
+    pub model: Model,
+}
+
+impl Built {
+    /// Questions and their answers, from what `ldb scan` found.
+    pub fn expectation(&self, seed: u64) -> Result<Expectation, String> {
+        Expectation::record(&self.model, &self.inquiries, seed)
+    }
+}
+
+/// How long the background compactions of a cell may take on a busy machine.
+const SETTLE_TRIES: usize = 60;
+const SETTLE_STEP: Duration = Duration::from_millis(150);
+const NO_COMPACTION: &str = "--auto_compaction=false";
+const LEFT_ALONE: &str = "[CFOptions \"default\"]\n  disable_auto_compactions=true\n";
+
+impl Cell {
+    /// Write the database into `parent/name` and find out what it holds.
+    pub fn build(&self, parent: &Path) -> Result<Built, String> {
+        self.build_inner(&parent.join(self.name)).map_err(|e| format!("cell {}: {e}", self.name))
+    }
+
+    fn build_inner(&self, path: &Path) -> Result<Built, String> {
+        let options_file = path.with_extension("options");
+        fs::write(&options_file, self.options_text())
+            .map_err(|e| format!("{}: {e}", options_file.display()))?;
+        let options_flag = format!("-options_file={}", options_file.display());
+        // Creating it with db_bench is what puts the options file's choices into the database.
+        match self.writer {
+            Writer::Ldb => tools::db_bench(path, &[&options_flag, "-num=1", "-benchmarks=levelstats"])?,
+            Writer::DbBench { first, .. } => {
+                tools::db_bench(path, &[&[options_flag.as_str()], first].concat())?
+            }
+        };
+        for family in &self.families[1..] {
+            tools::ldb(path, &["create_column_family", family.name], b"")?;
+        }
+        if self.families.len() > 1 {
+            self.replace_options(path)?;
+        }
+        let mut random =
+            Random::new(self.name.bytes().fold(7, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b))));
+        let mut inquiries = Vec::new();
+        if self.writer == Writer::Ldb {
+            for family in &self.families {
+                family.load(path, 0, family.bulk, &self.ldb_flags, &mut random)?;
+            }
+        }
+        self.settle(path)?;
+        if let Writer::DbBench { last, .. } = self.writer {
+            let text = self.options_text().replace("[CFOptions \"default\"]\n", LEFT_ALONE);
+            fs::write(&options_file, text).map_err(|e| format!("{}: {e}", options_file.display()))?;
+            tools::db_bench(path, &[&[options_flag.as_str(), "-use_existing_db"], last].concat())?;
+        }
+        for family in &self.families {
+            let probes = self.add_newer_files(path, family, &mut random)?;
+            inquiries.push(Inquiry {
+                column_family: family.name.into(),
+                order: family.order,
+                prefix: family.prefix,
+                probes,
+                walks: 48,
+            });
+        }
+        let mut families = Vec::new();
+        for family in &self.families {
+            families.push(ModelFamily {
+                name: family.name.into(),
+                order: family.order,
+                prefix: family.prefix,
+                entries: tools::ldb_scan(path, family.name)?,
+            });
+        }
+        let built = Built { path: path.to_path_buf(), inquiries, model: Model::new(families)? };
+        self.prove(path)?;
+        Ok(built)
+    }
+
+    /// The last writes of a family: files of their own in L0 and a log tail that no file holds yet. The
+    /// keys that were deleted are returned, as probes.
+    fn add_newer_files(
+        &self,
+        path: &Path,
+        family: &Family,
+        random: &mut Random,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let mut probes = Vec::new();
+        let flags = [self.ldb_flags.as_slice(), &[NO_COMPACTION]].concat();
+        if self.writer != Writer::Ldb {
+            return Ok(probes);
+        }
+        // Each ldb process that writes leaves a log; the next one to open replays it into one L0 file.
+        for version in 1..=3 {
+            family.load(path, version, family.bulk / 12, &flags, random)?;
+            let deleted: Vec<Vec<u8>> = (0..25).map(|_| family.keys.key(random.below(family.bulk))).collect();
+            tools::ldb_delete(path, family.name, &flags, &deleted)?;
+            probes.extend(deleted);
+            if self.delete_ranges {
+                let mut ends = [0; 2].map(|_| family.keys.key(random.below(family.bulk)));
+                if version < 3 {
+                    // Two narrow ranges and, last, one that may span half the keys.
+                    let from = random.below(family.bulk - 60);
+                    ends = [family.keys.key(from), family.keys.key(from + 50)];
+                }
+                ends.sort_by(|a, b| family.order.compare(a, b));
+                if ends[0] != ends[1] {
+                    tools::ldb_delete_range(path, family.name, &flags, &ends[0], &ends[1])?;
+                    probes.extend(ends);
+                }
+            }
+        }
+        family.load(path, 4, family.bulk / 30, &flags, random)?;
+        Ok(probes)
+    }
+
+    /// Wait until compaction has filled as many levels as the cell asks for.
+    fn settle(&self, path: &Path) -> Result<(), String> {
+        let mut levels = Vec::new();
+        for _ in 0..SETTLE_TRIES {
+            levels = tools::live_files(path, "default")?.0;
+            // What is still to be written goes to L0.
+            if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
+                return Ok(());
+            }
+            tools::ldb_compact_in_background(path, SETTLE_STEP)?;
+        }
+        Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
+    }
+
+    fn prove(&self, path: &Path) -> Result<(), String> {
+        let (levels, blobs) = tools::live_files(path, "default")?;
+        let filled = levels.iter().filter(|n| **n > 0).count();
+        if filled < self.levels || levels[0] < 2 {
+            return Err(format!("files per level: {levels:?}; {} levels are wanted", self.levels));
+        }
+        let seen = evidence::Seen::gather(path, blobs)?;
+        self.evidence.iter().try_for_each(|wanted| seen.prove(wanted))
+    }
+
+    /// Put our options, all column families included, in the place of those that ldb wrote.
+    fn replace_options(&self, path: &Path) -> Result<(), String> {
+        let mut files: Vec<PathBuf> = fs::read_dir(path)
+            .and_then(|dir| dir.map(|e| e.map(|e| e.path())).collect())
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        files.retain(|f| f.file_name().is_some_and(|n| n.to_string_lossy().starts_with("OPTIONS-")));
+        let newest = files.iter().max().ok_or("the database has no OPTIONS file")?;
+        fs::write(newest, self.options_text()).map_err(|e| format!("{}: {e}", newest.display()))
+    }
+
+    /// An OPTIONS file of this cell.
+    fn options_text(&self) -> String {
+        let mut text = String::from("[Version]\n  rocksdb_version=7.8.3\n  options_file_version=1.1\n\n");
+        text.push_str("[DBOptions]\n  create_if_missing=true\n");
+        for line in &self.db_options {
+            text.push_str(&format!("  {line}\n"));
+        }
+        for family in &self.families {
+            text.push_str(&format!("\n[CFOptions \"{}\"]\n", family.name));
+            let order = match family.order {
+                Order::Bytewise => "leveldb.BytewiseComparator",
+                Order::ReverseBytewise => "rocksdb.ReverseBytewiseComparator",
+            };
+            text.push_str(&format!("  comparator={order}\n"));
+            match family.prefix {
+                Some(Prefix::Fixed(n)) => {
+                    text.push_str(&format!("  prefix_extractor=rocksdb.FixedPrefix.{n}\n"))
+                }
+                Some(Prefix::Capped(n)) => {
+                    text.push_str(&format!("  prefix_extractor=rocksdb.CappedPrefix.{n}\n"))
+                }
+                None => {}
+            }
+            // Small buffers and files, so that a few hundred kilobytes fill several levels.
+            let mut lines: Vec<String> = [
+                "write_buffer_size=65536",
+                "target_file_size_base=16384",
+                "max_bytes_for_level_base=32768",
+                "max_bytes_for_level_multiplier=3",
+                "level0_file_num_compaction_trigger=2",
+                "num_levels=5",
+            ]
+            .map(String::from)
+            .to_vec();
+            for line in &family.options {
+                let name = line.split('=').next().unwrap_or_default();
+                lines.retain(|l| l.split('=').next() != Some(name));
+                lines.push(line.clone());
+            }
+            lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+            text.push_str(&format!("[TableOptions/BlockBasedTable \"{}\"]\n", family.name));
+            family.table.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        }
+        text
+    }
+}
+
+impl Family {
+    /// Load `count` entries of this version: all keys in a shuffled order, or a random part of them.
+    fn load(
+        &self,
+        path: &Path,
+        version: u64,
+        count: u64,
+        flags: &[&str],
+        random: &mut Random,
+    ) -> Result<(), String> {
+        let mut numbers: Vec<u64> = if version == 0 {
+            (0..count).collect()
+        } else {
+            // Mostly old keys again, some new ones beyond the bulk.
+            (0..count).map(|_| random.below(self.bulk + self.bulk / 8)).collect()
+        };
+        for i in (1..numbers.len()).rev() {
+            numbers.swap(i, random.index(i + 1));
+        }
+        let entries: Vec<Entry> =
+            numbers.iter().map(|i| (self.keys.key(*i), self.values.value(*i, version))).collect();
+        tools::ldb_load(path, self.name, flags, &entries)
+    }
+}
+
+#[cfg(test)]
+mod tests;
