@@ -4,13 +4,16 @@
 //! treats its input as hostile and answers bad bytes with [`Corruption`]. The byte tables are in docs/formats/.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod checksum;
 pub mod coding;
 pub mod comparator;
 mod corruption;
 pub mod file_name;
 pub mod handle;
+pub mod hash;
 pub mod ids;
+pub mod index;
 pub mod key;
 pub mod slice_transform;
 pub mod version_edit;

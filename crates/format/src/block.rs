@@ -1,0 +1,220 @@
+//! Blocks of sorted key-value entries: data blocks, index blocks, metaindex, properties, range tombstones.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | ... | entries, see below |
+//! | ... | values, if separated from the keys |
+//! | 4 each | restart points: offsets of entries that are stored whole |
+//! | 1 each, 2 | hash index, if any: a restart number a bucket (254 collision, 255 empty), then the number of buckets |
+//! | 4 | where the values start, if separated |
+//! | 4 | bits 0-27 number of restart points; bit 28 values separated; bit 29 keys evenly spread; bit 31 hash index |
+//!
+//! | entry bytes | content |
+//! |---|---|
+//! | 1-5 | key bytes shared with the previous key; 0 at restart points |
+//! | 1-5 | key bytes stored here |
+//! | 1-5 | value length; left out in index blocks with delta-encoded handles |
+//! | 1-5 | offset among the values; only at restart points of blocks with separated values |
+//! | ... | key bytes, then the value unless separated |
+//!
+//! Specified by RocksDB's table/block_based/block_builder.cc, data_block_footer.h and data_block_hash_index.h.
+//!
+//! In: the decompressed bytes. Out: [`Block`], which owns them and knows where its parts lie; [`BlockCursor`] walks it.
+//! Invariant: parsing looks at the tail only and costs the same whatever the size; entries are checked as they are reached.
+
+mod builder;
+mod cursor;
+mod entry;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{BlockBuilder, BlockShape};
+pub use cursor::{BlockCursor, PointSeek};
+
+use crate::coding::fixed32_at;
+use crate::corruption::Corruption;
+use crate::hash::legacy_hash;
+
+pub(crate) use entry::{KeyKind, ValueLayout};
+
+const HASH_INDEX_BIT: u32 = 1 << 31;
+const UNIFORM_BIT: u32 = 1 << 29;
+const SEPARATED_BIT: u32 = 1 << 28;
+const MAX_RESTARTS: u32 = (1 << 28) - 1;
+/// The tail of a block, restart points not counted: the packed integer.
+const TAIL_BYTES: usize = 4;
+/// Blocks of this size and larger have no hash index.
+const MAX_HASH_INDEX_BLOCK_BYTES: usize = 1 << 16;
+/// The largest restart number a bucket can hold.
+const MAX_HASH_INDEX_RESTART: usize = 253;
+const BUCKET_COLLISION: u8 = 254;
+const BUCKET_EMPTY: u8 = 255;
+const HASH_INDEX_SEED: u32 = 397;
+
+/// A parsed block. Immutable and cheap to share; every entry is read through a [`BlockCursor`].
+pub struct Block {
+    contents: Box<[u8]>,
+    /// Where entries end: at the values if these are separated, else at the restart points.
+    keys_end: u32,
+    /// Where the restart points start, which is where values end.
+    restarts_start: u32,
+    restart_count: u32,
+    /// Buckets of the hash index, which lies behind the restart points; 0 without one.
+    bucket_count: u32,
+    separated: bool,
+    uniform: bool,
+}
+
+impl Block {
+    /// Takes decompressed block contents, without the trailer. Reads only the tail.
+    pub fn parse(contents: Box<[u8]>) -> Result<Block, Corruption> {
+        let size = contents.len();
+        if u32::try_from(size).is_err() {
+            return Err(Corruption::new(format!("block of {size} bytes is larger than 4 GiB"), size));
+        }
+        let tail = |end: usize, what: &'static str| {
+            let at = end.checked_sub(4).ok_or(Corruption::new(what, end))?;
+            Ok((at, fixed32_at(&contents, at).ok_or(Corruption::new(what, at))?))
+        };
+        let (mut end, packed) = tail(size, "block is too short for its tail")?;
+        let restart_count = packed & !(HASH_INDEX_BIT | UNIFORM_BIT | SEPARATED_BIT);
+        if restart_count > MAX_RESTARTS {
+            return Err(Corruption::new(format!("unknown feature bits in block tail {packed:#010x}"), end));
+        }
+        let mut values_start = None;
+        if packed & SEPARATED_BIT != 0 {
+            let (at, offset) = tail(end, "block is too short for its values offset")?;
+            values_start = Some(offset);
+            end = at;
+        }
+        let mut bucket_count = 0;
+        if packed & HASH_INDEX_BIT != 0 {
+            let buckets_end =
+                end.checked_sub(2).ok_or(Corruption::new("block is too short for its hash index", end))?;
+            bucket_count = u32::from(u16::from_le_bytes([contents[buckets_end], contents[buckets_end + 1]]));
+            let fits =
+                bucket_count > 0 && end < MAX_HASH_INDEX_BLOCK_BYTES && bucket_count as usize <= buckets_end;
+            if !fits {
+                return Err(Corruption::new(
+                    format!("hash index of {bucket_count} buckets does not fit the block"),
+                    buckets_end,
+                ));
+            }
+            end = buckets_end - bucket_count as usize;
+        }
+        let restarts_start = (restart_count as usize).checked_mul(4).and_then(|n| end.checked_sub(n));
+        let Some(restarts_start) = restarts_start else {
+            return Err(Corruption::new(
+                format!("{restart_count} restart points do not fit a block of {size} bytes"),
+                size - TAIL_BYTES,
+            ));
+        };
+        // Invariant: everything below fits 32 bits because the whole block does.
+        let restarts_start = restarts_start as u32;
+        let keys_end = values_start.unwrap_or(restarts_start);
+        if keys_end > restarts_start {
+            return Err(Corruption::new(format!("values start at {keys_end}, behind the values' end"), end));
+        }
+        if restart_count == 0 && restarts_start != 0 {
+            return Err(Corruption::new("block with entries has no restart points", size - TAIL_BYTES));
+        }
+        Ok(Block {
+            contents,
+            keys_end,
+            restarts_start,
+            restart_count,
+            bucket_count,
+            separated: values_start.is_some(),
+            uniform: packed & UNIFORM_BIT != 0,
+        })
+    }
+
+    /// The whole contents as handed to [`Block::parse`].
+    #[inline(always)]
+    #[must_use]
+    pub fn contents(&self) -> &[u8] {
+        &self.contents
+    }
+
+    /// Size of the contents, in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.contents.len()
+    }
+
+    /// How much memory the block holds, in bytes, for charging a cache.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.contents.len() + size_of::<Block>()
+    }
+
+    /// How many restart points there are.
+    #[must_use]
+    pub fn restart_count(&self) -> usize {
+        self.restart_count as usize
+    }
+
+    /// Whether the block holds no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys_end == 0
+    }
+
+    /// Whether point lookups can use a hash index.
+    #[must_use]
+    pub fn has_hash_index(&self) -> bool {
+        self.bucket_count != 0
+    }
+
+    /// Whether values lie apart from the keys.
+    #[must_use]
+    pub fn has_separated_values(&self) -> bool {
+        self.separated
+    }
+
+    /// Whether the writer found the keys evenly spread.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        self.uniform
+    }
+
+    /// The entries: everything in front of values or restart points.
+    #[inline(always)]
+    fn keys(&self) -> &[u8] {
+        &self.contents[..self.keys_end as usize]
+    }
+
+    /// Offset of the entry at restart point `index`; beyond the entries if the block lies.
+    #[inline(always)]
+    fn restart_offset(&self, index: usize) -> usize {
+        debug_assert!(index < self.restart_count as usize);
+        // Invariant: parse checked that all restart points lie inside the contents.
+        let at = self.restarts_start as usize + 4 * index;
+        match self.contents.get(at..at + 4) {
+            Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => usize::MAX,
+        }
+    }
+
+    /// The bucket of `user_key` in the hash index. The caller has checked that there is one.
+    #[inline]
+    fn bucket(&self, user_key: &[u8]) -> u8 {
+        debug_assert!(self.has_hash_index());
+        let bucket = legacy_hash(user_key, HASH_INDEX_SEED) % self.bucket_count;
+        let buckets_start = self.restarts_start as usize + 4 * self.restart_count as usize;
+        self.contents[buckets_start + bucket as usize]
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Block")
+            .field("size_bytes", &self.contents.len())
+            .field("restart_count", &self.restart_count)
+            .field("bucket_count", &self.bucket_count)
+            .field("separated", &self.separated)
+            .field("uniform", &self.uniform)
+            .finish()
+    }
+}

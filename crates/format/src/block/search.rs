@@ -1,0 +1,184 @@
+//! Searching a block: which restart interval, then which entry in it.
+//!
+//! The search is written once over [`Order`], and compiled once for each of the orders that matter: bytewise over internal
+//! keys, bytewise over user keys, and anything else.
+//!
+//! Why: in the bytewise orders the scan inside an interval needs no key to be put together. It keeps how many bytes the
+//! previous key has in common with the target. An entry that shares more than that with the previous key differs from the
+//! target where the previous key did, so it is smaller as well; otherwise its first `shared` bytes are the target's, and only
+//! its own bytes are compared. So a point lookup copies nothing until it has found its entry.
+
+use std::cmp::Ordering;
+
+use super::Block;
+use super::entry::{self, Entry, KeyKind, ValueLayout};
+use crate::comparator::Comparator;
+use crate::key::{self, TRAILER_BYTES};
+
+/// A target, and how keys compare with it.
+pub(super) trait Order {
+    /// The order of `key` relative to the target.
+    fn compare(&self, key: &[u8]) -> Ordering;
+}
+
+/// The first eight bytes of `user_key` as an integer that sorts as they do; zeros stand for bytes it does not have.
+#[inline(always)]
+fn head(user_key: &[u8]) -> u64 {
+    match user_key.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => {
+            let mut padded = [0; 8];
+            padded[..user_key.len()].copy_from_slice(user_key);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+/// Bytewise order; `INTERNAL` keys have a trailer, sorted descending.
+pub(super) struct Bytewise<'a, const INTERNAL: bool> {
+    user: &'a [u8],
+    head: u64,
+    trailer: u64,
+}
+
+impl<'a, const INTERNAL: bool> Bytewise<'a, INTERNAL> {
+    pub(super) fn new(target: &'a [u8]) -> Self {
+        let (user, trailer) = if INTERNAL { key::split(target) } else { (target, 0) };
+        Bytewise { user, head: head(user), trailer }
+    }
+}
+
+impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
+    #[inline(always)]
+    fn compare(&self, key: &[u8]) -> Ordering {
+        let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
+        // Why: most comparisons of a binary search end here, without a call of memcmp. Padding with zeros keeps the order:
+        // where it makes heads differ, the shorter key is the smaller one; where it does not, the full keys are compared.
+        let head = match key.first_chunk::<8>() {
+            Some(chunk) if user.len() >= 8 => u64::from_be_bytes(*chunk),
+            _ => head(user),
+        };
+        match head.cmp(&self.head) {
+            Ordering::Equal => user.cmp(self.user).then_with(|| self.trailer.cmp(&trailer)),
+            decided => decided,
+        }
+    }
+}
+
+/// Any order.
+pub(super) struct General<'a> {
+    pub(super) comparator: &'a Comparator,
+    pub(super) kind: KeyKind,
+    pub(super) target: &'a [u8],
+}
+
+impl Order for General<'_> {
+    #[inline]
+    fn compare(&self, key: &[u8]) -> Ordering {
+        match self.kind {
+            KeyKind::Internal => self.comparator.compare_internal(key, self.target),
+            KeyKind::User => self.comparator.compare_user(key, self.target),
+        }
+    }
+}
+
+/// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block.
+#[inline(always)]
+pub(super) fn first_restart_not_below(
+    block: &Block,
+    order: &impl Order,
+    layout: ValueLayout,
+) -> Option<(usize, bool)> {
+    let (mut low, mut high) = (0, block.restart_count());
+    // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let key = entry::restart_key(block, block.restart_offset(middle), layout)?;
+        match order.compare(key) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+            Ordering::Equal => return Some((middle, true)),
+        }
+    }
+    Some((low, false))
+}
+
+/// How a scan without keys ended.
+pub(super) enum Scan {
+    /// At this entry, whose key is the first `shared` bytes of the target's user key and then its own.
+    Found { at: usize, entry: Entry },
+    /// Every entry of the interval is smaller.
+    Exhausted,
+    /// The entries share bytes in a way that this scan does not follow; scan with keys instead.
+    NeedsKeys,
+    /// Not a block.
+    Corrupt { at: usize },
+}
+
+impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
+    /// Finds the first entry not smaller than the target among those from `start`, a restart point, to `limit`.
+    #[inline]
+    pub(super) fn scan(&self, block: &Block, start: usize, limit: usize, layout: ValueLayout) -> Scan {
+        let trailer_bytes = if INTERNAL { TRAILER_BYTES } else { 0 };
+        let target = self.user;
+        // The previous key: what it has in common with the target, its user key's length, where its value ends.
+        let (mut common, mut previous_user_len, mut previous_value_end) = (0, 0, 0);
+        let mut at = start;
+        while at < limit {
+            let Some(entry) = entry::decode(block, at, at == start, previous_value_end, layout) else {
+                return Scan::Corrupt { at };
+            };
+            let own = &block.contents[entry.key_start..entry.key_end];
+            let shared = entry.shared;
+            // Bytes shared with the previous key's trailer, or a key that ends inside the shared ones: rare, and left to the
+            // scan with keys.
+            if shared > previous_user_len || own.len() < trailer_bytes {
+                return if at == start { Scan::Corrupt { at } } else { Scan::NeedsKeys };
+            }
+            let own_user = &own[..own.len() - trailer_bytes];
+            if shared <= common {
+                let rest = &target[shared..];
+                let same = common_prefix(own_user, rest);
+                common = shared + same;
+                let order = match (own_user.get(same), rest.get(same)) {
+                    (Some(a), Some(b)) => a.cmp(b),
+                    (None, Some(_)) => Ordering::Less,
+                    (Some(_), None) => Ordering::Greater,
+                    (None, None) if INTERNAL => self.trailer.cmp(&key::split(own).1),
+                    (None, None) => Ordering::Equal,
+                };
+                if order.is_ge() {
+                    return Scan::Found { at, entry };
+                }
+            }
+            previous_user_len = shared + own_user.len();
+            previous_value_end = entry.value_end;
+            at = entry.next;
+        }
+        Scan::Exhausted
+    }
+
+    /// The target's user key, from which a found entry takes its shared bytes.
+    pub(super) fn user_key(&self) -> &[u8] {
+        self.user
+    }
+}
+
+/// How many leading bytes two slices have in common.
+#[inline(always)]
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let mut i = 0;
+    while let (Some(x), Some(y)) = (a[i..].first_chunk::<8>(), b[i..].first_chunk::<8>()) {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return i + differ.trailing_zeros() as usize / 8;
+        }
+        i += 8;
+    }
+    while i < n && a[i] == b[i] {
+        i += 1;
+    }
+    i
+}
