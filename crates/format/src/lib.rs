@@ -15,6 +15,7 @@ pub mod hash;
 pub mod ids;
 pub mod index;
 pub mod key;
+pub mod log;
 pub mod slice_transform;
 pub mod version_edit;
 pub mod write_batch;

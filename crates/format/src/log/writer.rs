@@ -1,0 +1,205 @@
+//! Writing a log: from records to the bytes to append to the file.
+//!
+//! In: records, in order. Out: bytes appended to a buffer that the caller writes to the file, all of them, in order.
+//! Invariants: the writer knows how far into a block the file has got, so bytes it handed out may not be dropped; a block never
+//! ends in a part of a header.
+
+use std::fmt;
+
+use zstd::stream::raw::{CParameter, Encoder, Operation, OutBuffer};
+
+use super::{
+    BLOCK_BYTES, HEADER_BYTES, Predecessor, RECYCLABLE_HEADER_BYTES, TimestampSize, record_type as t,
+};
+use crate::checksum;
+use crate::coding;
+use crate::ids::FileNumber;
+
+/// Frames records for one log file.
+pub struct LogWriter {
+    log_number: u64,
+    recyclable: bool,
+    block_offset: usize,
+    encoder: Option<Encoder<'static>>,
+    compressed: Vec<u8>,
+    timestamp_sizes: Vec<TimestampSize>,
+}
+
+impl LogWriter {
+    /// A writer at the start of the log `log_number`. With `recyclable` every record carries the number, so that the file may be
+    /// written over later without being truncated.
+    #[must_use]
+    pub fn new(log_number: FileNumber, recyclable: bool) -> LogWriter {
+        LogWriter {
+            log_number: log_number.0,
+            recyclable,
+            block_offset: 0,
+            encoder: None,
+            compressed: Vec::new(),
+            timestamp_sizes: Vec::new(),
+        }
+    }
+
+    /// A writer that goes on with a legacy log of `file_bytes` whose last record is whole.
+    #[must_use]
+    pub fn resume(log_number: FileNumber, file_bytes: u64) -> LogWriter {
+        let block_offset = (file_bytes % BLOCK_BYTES as u64) as usize;
+        LogWriter { block_offset, ..LogWriter::new(log_number, false) }
+    }
+
+    /// Compresses the records that follow with ZSTD and says so in the log. Only before anything else is written.
+    ///
+    /// # Errors
+    /// When ZSTD cannot be set up; the log then stays uncompressed and nothing was appended.
+    ///
+    /// # Panics
+    /// When the log has bytes already.
+    pub fn compress_with_zstd(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        assert!(self.block_offset == 0 && self.encoder.is_none(), "a log is compressed from its start");
+        let mut encoder = Encoder::new(zstd::DEFAULT_COMPRESSION_LEVEL)?;
+        encoder.set_parameter(CParameter::ChecksumFlag(true))?;
+        self.emit(t::SET_COMPRESSION, &7u32.to_le_bytes(), out);
+        self.encoder = Some(encoder);
+        Ok(())
+    }
+
+    /// Appends one record.
+    ///
+    /// # Errors
+    /// When compression fails; nothing was appended then.
+    pub fn append(&mut self, record: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+        if self.encoder.is_some() && !record.is_empty() {
+            self.compress(record)?;
+            let compressed = std::mem::take(&mut self.compressed);
+            self.append_fragments(&compressed, out);
+            self.compressed = compressed;
+        } else {
+            self.append_fragments(record, out);
+        }
+        Ok(())
+    }
+
+    /// Says what the log before this one was.
+    pub fn append_predecessor(&mut self, predecessor: &Predecessor, out: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(24);
+        predecessor.encode_into(&mut payload);
+        let kind = if self.recyclable { t::RECYCLABLE_PREDECESSOR } else { t::PREDECESSOR };
+        self.emit_whole(kind, &payload, out);
+    }
+
+    /// Records the timestamp sizes of column families that this log does not name yet.
+    ///
+    /// # Panics
+    /// When a size is 0 or differs from the one recorded: neither can change while a database is open.
+    pub fn append_timestamp_sizes(&mut self, sizes: &[TimestampSize], out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        for size in sizes {
+            assert!(size.bytes != 0, "no size is recorded for a column family without timestamps");
+            match self.timestamp_sizes.iter().find(|s| s.cf == size.cf) {
+                Some(known) => assert_eq!(known, size, "the timestamp size of a column family is fixed"),
+                None => {
+                    coding::put_fixed32(&mut payload, size.cf.0);
+                    coding::put_fixed16(&mut payload, size.bytes);
+                    self.timestamp_sizes.push(*size);
+                }
+            }
+        }
+        // Why: one record holds them all unless there are over five thousand column families.
+        for part in payload.chunks((BLOCK_BYTES - RECYCLABLE_HEADER_BYTES) / 6 * 6) {
+            let kind = if self.recyclable { t::RECYCLABLE_TIMESTAMP_SIZES } else { t::TIMESTAMP_SIZES };
+            self.emit_whole(kind, part, out);
+        }
+    }
+
+    fn header_bytes(&self) -> usize {
+        if self.recyclable { RECYCLABLE_HEADER_BYTES } else { HEADER_BYTES }
+    }
+
+    fn append_fragments(&mut self, record: &[u8], out: &mut Vec<u8>) {
+        let recyclable = if self.recyclable { t::RECYCLABLE_OFFSET } else { 0 };
+        let mut rest = record;
+        let mut first = true;
+        loop {
+            if BLOCK_BYTES - self.block_offset < self.header_bytes() {
+                self.fill_block(out);
+            }
+            let room = BLOCK_BYTES - self.block_offset - self.header_bytes();
+            let (fragment, behind) = rest.split_at(rest.len().min(room));
+            let kind = match (first, behind.is_empty()) {
+                (true, true) => t::FULL,
+                (true, false) => t::FIRST,
+                (false, true) => t::LAST,
+                (false, false) => t::MIDDLE,
+            };
+            self.emit(kind + recyclable, fragment, out);
+            rest = behind;
+            first = false;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// A record that may not be cut: moves to a new block if this one is too short.
+    fn emit_whole(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
+        if BLOCK_BYTES - self.block_offset < self.header_bytes() + payload.len() {
+            self.fill_block(out);
+        }
+        self.emit(kind, payload, out);
+    }
+
+    fn fill_block(&mut self, out: &mut Vec<u8>) {
+        out.resize(out.len() + BLOCK_BYTES - self.block_offset, 0);
+        self.block_offset = 0;
+    }
+
+    fn emit(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        coding::put_fixed32(out, 0);
+        let length = u16::try_from(payload.len()).expect("a fragment fits a block");
+        coding::put_fixed16(out, length);
+        out.push(kind);
+        if t::is_recyclable(kind) {
+            coding::put_fixed32(out, self.log_number as u32);
+        }
+        out.extend_from_slice(payload);
+        let crc = checksum::mask_crc(crc32c::crc32c(&out[start + 6..]));
+        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        self.block_offset += out.len() - start;
+        debug_assert!(self.block_offset <= BLOCK_BYTES);
+    }
+
+    /// Compresses `record` into `self.compressed` as one frame.
+    fn compress(&mut self, record: &[u8]) -> std::io::Result<()> {
+        self.compressed.clear();
+        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        encoder.reinit()?;
+        encoder.set_pledged_src_size(Some(record.len() as u64))?;
+        let mut buffer = [0; 4096];
+        let mut input = zstd::stream::raw::InBuffer::around(record);
+        while input.pos() < record.len() {
+            let mut output = OutBuffer::around(&mut buffer[..]);
+            encoder.run(&mut input, &mut output)?;
+            self.compressed.extend_from_slice(output.as_slice());
+        }
+        loop {
+            let mut output = OutBuffer::around(&mut buffer[..]);
+            let left = encoder.finish(&mut output, true)?;
+            self.compressed.extend_from_slice(output.as_slice());
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LogWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogWriter")
+            .field("log_number", &self.log_number)
+            .field("recyclable", &self.recyclable)
+            .field("block_offset", &self.block_offset)
+            .field("compressed", &self.encoder.is_some())
+            .finish_non_exhaustive()
+    }
+}
