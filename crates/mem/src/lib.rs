@@ -1,1 +1,25 @@
-//! Arena, concurrent skiplist and block cache.
+//! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
+//! memtable's index) and a weighted, pin-counted block cache.
+//!
+//! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
+//! randomness, no threads of its own.
+//!
+//! # How it is checked
+//!
+//! The two structures are lock-free, so they are tested under three regimes beyond the plain tests
+//! (`cargo xtask ci` runs all of them):
+//!
+//! - every interleaving of small scenarios of the shipped types, with loom:
+//!   `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p karst-mem --lib loom`
+//! - undefined behaviour, with Miri: `cargo +nightly miri test -p karst-mem --lib`
+//! - threads that race for real, with the usual test command (`stress` in the test's name).
+//!
+//! `unsafe` is confined to `arena`, `skiplist`, and `cache::{slot, handle, table, slots}`.
+
+mod arena;
+pub mod cache;
+pub mod skiplist;
+mod sync;
+
+pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
+pub use skiplist::{KeyOrder, Position, SkipList};

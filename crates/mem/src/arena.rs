@@ -1,0 +1,179 @@
+//! A bump allocator for many threads: memory is handed out by one atomic add and given back all at once
+//! when the arena is dropped. The skiplist keeps its nodes in it.
+//!
+//! In: sizes; out: pointers to uninitialised memory, 8-byte aligned, valid until the arena is dropped,
+//! never handed out twice.
+//!
+//! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so whoever
+//! holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by doubling up to
+//! [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
+//! A request of more than a quarter of a block gets a block of its own and leaves the current one in use.
+
+use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+/// What every allocation is aligned to.
+pub(crate) const ALIGN: usize = 8;
+const FIRST_BLOCK_BYTES: usize = if cfg!(any(miri, loom)) { 512 } else { 8 << 10 };
+const LARGEST_BLOCK_BYTES: usize = 1 << 20;
+
+struct Block {
+    /// Bytes handed out from `data`; passes `bytes` when a request did not fit.
+    used: AtomicUsize,
+    data: NonNull<u8>,
+    bytes: usize,
+    older: *mut Block,
+}
+
+pub(crate) struct Arena {
+    current: AtomicPtr<Block>,
+    allocated_bytes: AtomicUsize,
+    /// Lock: guards the list of blocks; taken only to add one. Holds the newest block of the list.
+    newest: Mutex<*mut Block>,
+}
+
+// SAFETY: the raw pointers lead to blocks that only `drop` frees; `used` is atomic, and the bytes of a
+// block are never read or written here: each belongs to the one caller it was handed to.
+unsafe impl Send for Arena {}
+// SAFETY: as above; the list of blocks is changed under `newest` only.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub(crate) fn new() -> Self {
+        Self {
+            current: AtomicPtr::new(ptr::null_mut()),
+            allocated_bytes: AtomicUsize::new(0),
+            newest: Mutex::new(ptr::null_mut()),
+        }
+    }
+
+    /// Bytes taken from the global allocator, used or not.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Uninitialised memory of `bytes` bytes, aligned to [`ALIGN`]. Takes a lock only when a block is full.
+    ///
+    /// # Panics
+    /// If `bytes` is more than a quarter of the address space.
+    pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+        assert!(bytes <= isize::MAX as usize / 2, "an allocation of {bytes} bytes");
+        let bytes = bytes.next_multiple_of(ALIGN);
+        // Ordering: Acquire pairs with the Release that published the block's header.
+        let block = self.current.load(Ordering::Acquire);
+        // SAFETY: a published block lives as long as `self`.
+        match unsafe { block.as_ref() }.and_then(|b| b.take(bytes)) {
+            Some(data) => data,
+            None => self.allocate_slowly(bytes),
+        }
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, bytes: usize) -> NonNull<u8> {
+        let mut newest = self.newest.lock();
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: a published block lives as long as `self`.
+        let current_ref = unsafe { current.as_ref() };
+        // Why: another thread may have added a block while this one waited for the lock.
+        if let Some(data) = current_ref.and_then(|b| b.take(bytes)) {
+            return data;
+        }
+        let next_bytes = current_ref
+            .map_or(FIRST_BLOCK_BYTES, |b| (b.bytes * 2).clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES));
+        let alone = bytes > next_bytes / 4;
+        let block = Block::new(if alone { bytes } else { next_bytes }, *newest);
+        *newest = block;
+        // SAFETY: just created, and only `drop` frees it.
+        let block_ref = unsafe { &*block };
+        self.allocated_bytes.fetch_add(block_ref.bytes + size_of::<Block>(), Ordering::Relaxed);
+        let data = block_ref.take(bytes).expect("a new block holds what it was made for");
+        if !alone {
+            self.current.store(block, Ordering::Release);
+        }
+        data
+    }
+}
+
+impl Block {
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, ALIGN).expect("bounded by `allocate`")
+    }
+
+    fn new(bytes: usize, older: *mut Block) -> *mut Block {
+        let layout = Self::layout(bytes.max(ALIGN));
+        // SAFETY: the layout is not empty.
+        let data = unsafe { alloc(layout) };
+        let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
+        Box::into_raw(Box::new(Block { used: AtomicUsize::new(0), data, bytes: layout.size(), older }))
+    }
+
+    fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
+        // Why: the check first keeps `used` from running far past the end, where it could wrap.
+        if self.used.load(Ordering::Relaxed) + bytes > self.bytes {
+            return None;
+        }
+        // Ordering: Relaxed; the add alone makes ranges disjoint, and it publishes nothing.
+        let start = self.used.fetch_add(bytes, Ordering::Relaxed);
+        if start + bytes > self.bytes {
+            return None;
+        }
+        // SAFETY: start + bytes lies within the allocation.
+        Some(unsafe { self.data.add(start) })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let mut block = *self.newest.lock();
+        while !block.is_null() {
+            // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`, once.
+            let owned = unsafe { Box::from_raw(block) };
+            // SAFETY: allocated with this very layout.
+            unsafe { dealloc(owned.data.as_ptr(), Block::layout(owned.bytes)) };
+            block = owned.older;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_aligned_and_disjoint() {
+        let arena = Arena::new();
+        let sizes = [1, 7, 8, 9, 100, 127, 128, 129, 4000, 1 << 16, 3];
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for round in 0..if cfg!(miri) { 2 } else { 50 } {
+            for size in sizes {
+                let data = arena.allocate(size + round);
+                // SAFETY: the range was just handed out to this caller.
+                unsafe { data.as_ptr().write_bytes(0xa5, size + round) };
+                assert_eq!(data.as_ptr().addr() % ALIGN, 0);
+                ranges.push((data.as_ptr().addr(), size + round));
+            }
+        }
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+        assert!(arena.allocated_bytes() >= ranges.iter().map(|r| r.1).sum());
+    }
+
+    #[test]
+    fn stress_many_threads_share_no_byte() {
+        let arena = Arena::new();
+        let per_thread = if cfg!(miri) { 40 } else { 20_000 };
+        let mut all: Vec<usize> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    s.spawn(|| {
+                        (0..per_thread).map(|_| arena.allocate(24).as_ptr().addr()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert!(all.windows(2).all(|w| w[0] + 24 <= w[1]));
+    }
+}

@@ -1,0 +1,532 @@
+//! The block cache: a hash table of weighted, pin-counted entries in the manner of RocksDB's
+//! HyperClockCache. In: keys, values of any type with their charge in bytes; out: [`Handle`]s, which pin.
+//!
+//! - A hit is one hash, one probe (most often one slot, where word, key and value lie together), one atomic add;
+//!   its release is one atomic add. No lock, no list, no allocation. See `cache/slot.rs` for the protocol.
+//! - Eviction is a clock: a hand passes over the slots, lowers the count of entries that were not used since
+//!   its last round, and takes those whose count ran out. Each insert that needs room moves the hand itself.
+//! - Priorities: an entry survives as many rounds unused as its priority says (High 3, Low 2, Bottom 1); use
+//!   raises any entry to 3. Beyond that, entries of High priority (index, filter) age only in every eighth
+//!   round while all of them together take no more than `metadata_fraction` of the capacity. So a scan of data
+//!   blocks does not push metadata out, and metadata that nobody uses goes all the same, in the end.
+//! - Entries of any size: the table starts small and doubles when it is three quarters full, whatever
+//!   size was estimated, so small entries are never evicted for want of slots. The old table takes no more
+//!   inserts; every insert (and every hit in the old table) moves a few of its entries over, and pinned ones
+//!   stay until they are released. When it is empty, its memory goes back to the system; its address range
+//!   stays, since a late search may still look there. Every entry is charged for its slot too, so the
+//!   capacity bounds the table. Large entries leave it sparse, which costs the hand a few steps more.
+//! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes back in a
+//!   standalone handle: usable in every way, charged while it lives, but not found by others.
+//!
+//! Why the table does not move entries in place when it grows: a pinned value cannot move, and chains through
+//! the slots (RocksDB's AutoHyperClockCache) make every lookup follow a link.
+//!
+//! Invariants: tables form a chain from `current` through `older`; only `current` takes inserts; the chain only
+//! grows, at the front, under `migration`. A search misses an entry that is just being moved or placed;
+//! for a cache that is a read too many, never a wrong value.
+
+mod account;
+mod handle;
+mod key;
+mod lookup_counts;
+mod slot;
+mod slots;
+mod table;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use account::Charge;
+pub use handle::Handle;
+pub use key::CacheKey;
+
+use crate::sync::{Arc, AtomicPtr, Mutex, Ordering};
+use account::Account;
+use lookup_counts::LookupCounts;
+use slot::{Entry, RELEASED_ONE, Slot};
+use std::fmt;
+use std::ptr;
+use table::Table;
+
+/// Slots of a cache's first table, at most.
+const FIRST_SLOTS: usize = if cfg!(loom) {
+    4
+} else if cfg!(miri) {
+    16
+} else {
+    1 << 13
+};
+/// Fewer slots than this are not worth a table.
+const SLOTS_AT_LEAST: usize = if cfg!(loom) { 4 } else { 16 };
+/// Slots the hand passes between two looks at how much is free.
+const SWEEP_SLOTS: usize = 16;
+/// Slots of the old table that an insert moves.
+const DRAIN_SLOTS: usize = if cfg!(loom) { 4 } else { 32 };
+/// High priority ages in one of so many rounds while within its fraction.
+const HIGH_AGES_EVERY: usize = 8;
+/// Rounds in which any unpinned entry ages out, once High is no longer spared, and one to begin with.
+const ROUNDS_AT_MOST: usize = slot::COUNT_AT_MOST as usize + 3;
+/// An insert gives up looking for room when it has seen this many pinned entries for each it evicted.
+const PINNED_PER_EVICTED_AT_MOST: usize = 64;
+
+/// How long an entry stays without being used, compared with others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Priority {
+    /// First to go: read once, by a scan or by compaction.
+    Bottom = 0,
+    /// Data blocks.
+    Low = 1,
+    /// Metadata: index, filters, dictionaries.
+    High = 2,
+}
+
+impl Priority {
+    /// By number; the fourth value that two bits can have does not occur.
+    const ALL: [Priority; 4] = [Priority::Bottom, Priority::Low, Priority::High, Priority::High];
+
+    fn rounds_unused(self) -> u64 {
+        self as u64 + 1
+    }
+}
+
+/// How to build a [`BlockCache`].
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Bytes of charges to hold at most. 0: nothing is cached.
+    pub capacity_bytes: usize,
+    /// Charge of a typical entry, in bytes: the size beyond which the table does not grow without need. A wrong
+    /// estimate costs memory or a few steps, never evictions. 0 means 4 KiB.
+    pub estimated_entry_bytes: usize,
+    /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone handles, and
+    /// `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the capacity for a while.
+    pub strict_capacity: bool,
+    /// Up to this part of the capacity (0.0 to 1.0), entries of High priority are kept before all others.
+    pub metadata_fraction: f64,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            capacity_bytes: 32 << 20,
+            estimated_entry_bytes: 4 << 10,
+            strict_capacity: false,
+            metadata_fraction: 0.75,
+        }
+    }
+}
+
+/// What a cache has done and holds, at about one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheCounters {
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Entries placed in the table.
+    pub inserts: u64,
+    /// Inserts that ended in a standalone handle.
+    pub standalone_inserts: u64,
+    /// Entries removed to make room.
+    pub evictions: u64,
+    /// Entries in the table.
+    pub entries: usize,
+    /// All charges: of entries, of standalone handles, of reservations.
+    pub usage_bytes: usize,
+    /// Charges of standalone handles and reservations.
+    pub charged_bytes: usize,
+    /// Charges of entries of High, Low and Bottom priority.
+    pub high_bytes: usize,
+    /// See `high_bytes`.
+    pub low_bytes: usize,
+    /// See `high_bytes`.
+    pub bottom_bytes: usize,
+}
+
+/// A concurrent cache of values by key, bounded by the sum of their charges. See the module's head.
+///
+/// Shared by reference between any number of threads. No method blocks, but for a short lock while the table
+/// grows or an entry is erased.
+pub struct BlockCache<V> {
+    /// Invariant: never null; valid until the cache is dropped, as are all tables in the chain behind it.
+    current: AtomicPtr<Table<V>>,
+    counts: LookupCounts,
+    account: Arc<Account>,
+    strict_capacity: bool,
+    metadata_fraction: f64,
+    estimated_entry_bytes: usize,
+    /// Lock: growing the table, moving entries between tables, erasing (which must not miss a moving entry).
+    migration: Mutex<()>,
+}
+
+// SAFETY: values are shared between threads and dropped on any; everything else is atomic or locked.
+unsafe impl<V: Send + Sync> Send for BlockCache<V> {}
+// SAFETY: as above.
+unsafe impl<V: Send + Sync> Sync for BlockCache<V> {}
+
+impl<V> BlockCache<V> {
+    /// What an entry is charged beyond its own charge: its slot.
+    pub const ENTRY_OVERHEAD_BYTES: usize = size_of::<Slot<V>>();
+
+    /// An empty cache.
+    ///
+    /// # Panics
+    /// If the system has no memory for the smallest table.
+    pub fn new(options: CacheOptions) -> Self {
+        let estimated_entry_bytes = match options.estimated_entry_bytes {
+            0 => 4 << 10,
+            bytes => bytes,
+        };
+        let slots = Self::slots_for(options.capacity_bytes, estimated_entry_bytes).min(FIRST_SLOTS);
+        let table = Table::new(slots, ptr::null_mut()).expect("no memory for the first table of a cache");
+        Self {
+            current: AtomicPtr::new(table),
+            counts: LookupCounts::new(),
+            account: Arc::new(Account::new(options.capacity_bytes)),
+            strict_capacity: options.strict_capacity,
+            metadata_fraction: options.metadata_fraction.clamp(0.0, 1.0),
+            estimated_entry_bytes,
+            migration: Mutex::new(()),
+        }
+    }
+
+    /// Slots such that entries of the estimated size leave the table three fifths full.
+    fn slots_for(capacity_bytes: usize, entry_bytes: usize) -> usize {
+        let entries = capacity_bytes / (entry_bytes + Self::ENTRY_OVERHEAD_BYTES);
+        (entries / 3 * 5).max(SLOTS_AT_LEAST)
+    }
+
+    /// The value of `key`, pinned. Lock-free; no allocation.
+    #[inline]
+    pub fn get(&self, key: CacheKey) -> Option<Handle<V>> {
+        let (key, hash) = (key.words(), key::hash(key.words()));
+        let table = self.current();
+        match table.find(hash, key) {
+            Some(slot) => {
+                self.counts.hit();
+                Some(Handle::from_pinned(slot))
+            }
+            None => self.get_older(table, hash, key),
+        }
+    }
+
+    /// The end of [`get`](Self::get) when the current table has not the key.
+    #[cold]
+    fn get_older(&self, table: &Table<V>, hash: u64, key: [u64; 2]) -> Option<Handle<V>> {
+        match self.find_older(table, hash, key) {
+            Some(slot) => {
+                self.counts.hit();
+                let handle = Handle::from_pinned(slot);
+                // Why: without inserts, a hit is the only chance to bring the entries where they are found faster.
+                self.help_migration();
+                Some(handle)
+            }
+            None => {
+                self.counts.miss();
+                None
+            }
+        }
+    }
+
+    fn find_older<'a>(&'a self, table: &'a Table<V>, hash: u64, key: [u64; 2]) -> Option<&'a Slot<V>> {
+        self.older_tables(table).find_map(|t| t.find(hash, key))
+    }
+
+    /// Add a value, pinned. An entry with the same key wins: its handle is returned and `value` dropped. If there
+    /// is no room (see [`CacheOptions`]), the handle is standalone: usable, but not found by others.
+    ///
+    /// The entry is charged `charge_bytes` and [`ENTRY_OVERHEAD_BYTES`](Self::ENTRY_OVERHEAD_BYTES). Two inserts
+    /// of one key at the same instant may both stay in the table, each found by some; both age out.
+    pub fn insert(&self, key: CacheKey, value: V, charge_bytes: usize, priority: Priority) -> Handle<V> {
+        self.insert_or_refuse(key, value, charge_bytes, priority)
+            .unwrap_or_else(|value| self.standalone(value, charge_bytes))
+    }
+
+    /// As [`insert`](Self::insert), but with a strict capacity and no room the value comes back.
+    pub fn try_insert(
+        &self,
+        key: CacheKey,
+        value: V,
+        charge_bytes: usize,
+        priority: Priority,
+    ) -> Result<Handle<V>, V> {
+        match self.insert_or_refuse(key, value, charge_bytes, priority) {
+            Err(value) if !self.strict_capacity => Ok(self.standalone(value, charge_bytes)),
+            result => result,
+        }
+    }
+
+    fn standalone(&self, value: V, charge_bytes: usize) -> Handle<V> {
+        self.account.standalone_inserts.fetch_add(1, Ordering::Relaxed);
+        let bytes = charge_bytes.saturating_add(Self::ENTRY_OVERHEAD_BYTES);
+        self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Handle::standalone_charged(value, Some(Charge::admitted(bytes, &self.account)))
+    }
+
+    fn insert_or_refuse(
+        &self,
+        key: CacheKey,
+        value: V,
+        charge_bytes: usize,
+        priority: Priority,
+    ) -> Result<Handle<V>, V> {
+        let (key, hash) = (key.words(), key::hash(key.words()));
+        let table = self.current();
+        if let Some(slot) = table.find(hash, key).or_else(|| self.find_older(table, hash, key)) {
+            return Ok(Handle::from_pinned(slot));
+        }
+        let charge = charge_bytes.saturating_add(Self::ENTRY_OVERHEAD_BYTES);
+        if charge > self.capacity_bytes() || !self.admit(charge, self.strict_capacity) {
+            return Err(value);
+        }
+        let entry = Entry { key, value, charge, priority, count: priority.rounds_unused() - 1 };
+        match self.place(hash, entry, 1) {
+            Ok(slot) => {
+                let handle = Handle::from_pinned(slot);
+                self.account.entry_added(charge, priority);
+                self.account.inserts.fetch_add(1, Ordering::Relaxed);
+                self.help_migration();
+                Ok(handle)
+            }
+            Err(entry) => {
+                self.account.usage_bytes.fetch_sub(charge, Ordering::Relaxed);
+                Err(entry.value)
+            }
+        }
+    }
+
+    /// Put an entry into the current table, growing it where that is due.
+    fn place(&self, hash: u64, mut entry: Entry<V>, pins: u64) -> Result<&Slot<V>, Entry<V>> {
+        loop {
+            let mut table = self.current();
+            if table.is_crowded() {
+                self.grow(table);
+                table = self.current();
+            }
+            match table.place(hash, entry, pins) {
+                Ok(slot) => return Ok(slot),
+                // Full, and it could not grow.
+                Err(refused) if ptr::eq(table, self.current()) => return Err(refused),
+                Err(refused) => entry = refused,
+            }
+        }
+    }
+
+    /// Count `bytes` against the capacity, evicting to make room. `false`, and nothing counted, if `strict` and
+    /// too much is pinned.
+    fn admit(&self, bytes: usize, strict: bool) -> bool {
+        let used = self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let excess = used.saturating_sub(self.capacity_bytes());
+        if excess != 0 && self.evict(excess) < excess && strict {
+            self.account.usage_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Charge memory outside of the cache against its capacity, evicting to make room. Always granted, even if it
+    /// exceeds the capacity.
+    pub fn reserve(&self, bytes: usize) -> Charge {
+        self.admit(bytes, false);
+        Charge::admitted(bytes, &self.account)
+    }
+
+    /// As [`reserve`](Self::reserve), but with a strict capacity `None` if there is no room.
+    pub fn try_reserve(&self, bytes: usize) -> Option<Charge> {
+        self.admit(bytes, self.strict_capacity).then(|| Charge::admitted(bytes, &self.account))
+    }
+
+    /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge counts
+    /// until it is unpinned and the eviction hand comes by.
+    pub fn erase(&self, key: CacheKey) -> bool {
+        let (key, hash) = (key.words(), key::hash(key.words()));
+        let _lock = self.migration.lock();
+        let mut found = false;
+        for table in self.tables() {
+            found |= table.erase(hash, key, &mut |entry| self.removed(entry));
+        }
+        found
+    }
+
+    /// Bytes of charges to hold at most.
+    pub fn capacity_bytes(&self) -> usize {
+        self.account.capacity_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Change the capacity. If less than is used, evicts what is not pinned, in this thread; the rest goes as
+    /// later inserts come.
+    pub fn set_capacity(&self, bytes: usize) {
+        self.account.capacity_bytes.store(bytes, Ordering::Relaxed);
+        loop {
+            let excess = self.usage_bytes().saturating_sub(bytes);
+            if excess == 0 || self.evict(excess) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// All charges: of entries, of standalone handles, of reservations.
+    pub fn usage_bytes(&self) -> usize {
+        self.account.usage_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Charges of what is pinned now: entries with a handle, standalone handles, reservations.
+    ///
+    /// Looks at every slot: a few milliseconds per million entries.
+    pub fn pinned_bytes(&self) -> usize {
+        let charged = self.account.charged_bytes.load(Ordering::Relaxed);
+        charged + self.tables().map(Table::pinned_bytes).sum::<usize>()
+    }
+
+    /// Entries in the table.
+    pub fn entry_count(&self) -> usize {
+        self.tables().map(Table::live).sum()
+    }
+
+    /// All counters. Each is exact once no other thread uses the cache; together they are not one instant.
+    pub fn counters(&self) -> CacheCounters {
+        let account = &*self.account;
+        let entry_bytes = |p: Priority| account.entry_bytes[p as usize].load(Ordering::Relaxed);
+        CacheCounters {
+            hits: self.counts.hits(),
+            misses: self.counts.misses(),
+            inserts: account.inserts.load(Ordering::Relaxed),
+            standalone_inserts: account.standalone_inserts.load(Ordering::Relaxed),
+            evictions: account.evictions.load(Ordering::Relaxed),
+            entries: self.entry_count(),
+            usage_bytes: self.usage_bytes(),
+            charged_bytes: account.charged_bytes.load(Ordering::Relaxed),
+            high_bytes: entry_bytes(Priority::High),
+            low_bytes: entry_bytes(Priority::Low),
+            bottom_bytes: entry_bytes(Priority::Bottom),
+        }
+    }
+
+    #[inline(always)]
+    fn current(&self) -> &Table<V> {
+        // Ordering: Acquire pairs with the Release of `grow`.
+        // SAFETY: never null, and tables live as long as the cache.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// The current table and those it replaced that still have entries.
+    fn tables(&self) -> impl Iterator<Item = &Table<V>> {
+        let current = self.current();
+        std::iter::once(current).chain(self.older_tables(current))
+    }
+
+    fn older_tables<'a>(&'a self, table: &'a Table<V>) -> impl Iterator<Item = &'a Table<V>> {
+        // SAFETY: null or a table of the chain, which lives as long as the cache.
+        let older = |t: &&'a Table<V>| unsafe { t.older.as_ref() };
+        std::iter::successors(older(&table), older).filter(|t| t.live() != 0)
+    }
+
+    /// Evict until `bytes` are free, or until it is clear that too much is pinned. What was freed.
+    fn evict(&self, bytes: usize) -> usize {
+        let mut freed = 0;
+        let mut count = 0;
+        let mut swept = 0;
+        let mut pinned = 0;
+        let slots: usize = self.tables().filter(|t| t.live() != 0).map(Table::len).sum();
+        while freed < bytes && swept < slots * ROUNDS_AT_MOST {
+            // Why the second condition: if a whole round gave nothing, all is metadata; then it must age like the
+            // rest, or it would hold the cache for ever.
+            let spares_high = self.spares_high() && (count != 0 || swept <= slots);
+            let before = swept;
+            for table in self.tables() {
+                let stretch = table.sweep(SWEEP_SLOTS, spares_high, &mut |entry| {
+                    freed += entry.charge;
+                    count += 1;
+                    self.removed(entry);
+                });
+                swept += stretch.slots;
+                pinned += stretch.pinned;
+            }
+            if swept == before || pinned > PINNED_PER_EVICTED_AT_MOST * (count + 1) {
+                break;
+            }
+        }
+        self.account.evictions.fetch_add(count as u64, Ordering::Relaxed);
+        freed
+    }
+
+    fn spares_high(&self) -> bool {
+        let high = self.account.entry_bytes[Priority::High as usize].load(Ordering::Relaxed);
+        high as f64 <= self.capacity_bytes() as f64 * self.metadata_fraction
+    }
+
+    fn removed(&self, entry: Entry<V>) {
+        self.account.entry_removed(entry.charge, entry.priority);
+    }
+
+    /// Replace `table`, if it is still the current one, by a larger one.
+    #[cold]
+    fn grow(&self, table: &Table<V>) {
+        // Why try: whoever holds the lock is growing or moving; this insert can go on without.
+        let Some(_lock) = self.migration.try_lock() else { return };
+        if !ptr::eq(table, self.current()) {
+            return;
+        }
+        let expected = Self::slots_for(self.capacity_bytes(), self.estimated_entry_bytes);
+        let doubled = table.len() * 2;
+        // Why: the last step before the size that the capacity calls for goes right there.
+        let slots = if expected > table.len() && expected < doubled { expected } else { doubled };
+        if let Some(larger) = Table::new(slots, ptr::from_ref(table).cast_mut()) {
+            // Ordering: Release publishes the new table. Retired after it is replaced, so that an insert which the
+            // old table refuses finds the new one.
+            self.current.store(larger, Ordering::Release);
+            table.retire();
+        }
+    }
+
+    /// Move some entries from the tables that the current one replaced.
+    fn help_migration(&self) {
+        if self.older_tables(self.current()).next().is_none() {
+            return;
+        }
+        // Why try: one thread at a time is enough, and none need wait for it.
+        let Some(_lock) = self.migration.try_lock() else { return };
+        let current = self.current();
+        for table in self.older_tables(current) {
+            table.drain(DRAIN_SLOTS, &mut |entry, visible| {
+                let hash = key::hash(entry.key);
+                let (charge, priority) = (entry.charge, entry.priority);
+                if !visible {
+                    self.removed(entry);
+                } else if let Some(slot) = current.find(hash, entry.key) {
+                    slot.word.fetch_add(RELEASED_ONE, Ordering::Release);
+                    self.removed(entry);
+                } else if current.place(hash, entry, 0).is_err() {
+                    // The new table filled up faster than the old one was drained: this entry is evicted.
+                    self.account.evictions.fetch_add(1, Ordering::Relaxed);
+                    self.account.entry_removed(charge, priority);
+                }
+            });
+        }
+    }
+}
+
+impl<V> Drop for BlockCache<V> {
+    fn drop(&mut self) {
+        let mut table = self.current.load(Ordering::Acquire);
+        while !table.is_null() {
+            // SAFETY: a table of the chain, alive until closed below; `&mut self`: no lookup is under way.
+            let older = unsafe { (*table).older };
+            // SAFETY: as above; only handles may still use it.
+            unsafe { Table::close(table) };
+            table = older;
+        }
+    }
+}
+
+impl<V> fmt::Debug for BlockCache<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("capacity_bytes", &self.capacity_bytes())
+            .field("strict_capacity", &self.strict_capacity)
+            .field("counters", &self.counters())
+            .finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! A pin on a value: what a lookup or an insert gives. As long as one lives, its value stays where it is,
+//! even if the entry is erased or the cache dropped.
+//!
+//! Invariant: a handle owns exactly one pin of a shareable slot, of a table or standalone.
+
+use super::account::Charge;
+use super::slot::{CLOSED, RELEASED_ONE, STANDALONE, Slot, Word};
+use super::table::Table;
+use crate::sync::{Ordering, fence};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A pinned value; gives it up when dropped. Cloning takes another pin.
+///
+/// Neither operation blocks or allocates. A handle may outlive its cache and move between threads.
+pub struct Handle<V> {
+    slot: NonNull<Slot<V>>,
+}
+
+// SAFETY: a handle is a shared reference to a `V` with a share in dropping it, like `Arc<V>`.
+unsafe impl<V: Send + Sync> Send for Handle<V> {}
+// SAFETY: as above.
+unsafe impl<V: Send + Sync> Sync for Handle<V> {}
+
+/// Invariant: the slot is first, so that a handle to the slot is a pointer to the whole.
+#[repr(C)]
+struct Standalone<V> {
+    slot: Slot<V>,
+    charge: Option<Charge>,
+}
+
+impl<V> Handle<V> {
+    /// A handle to a value that no cache knows. Allocates.
+    pub fn standalone(value: V) -> Self {
+        Self::standalone_charged(value, None)
+    }
+
+    /// A handle to a value outside of the table that gives up `charge` with it.
+    pub(super) fn standalone_charged(value: V, charge: Option<Charge>) -> Self {
+        let whole = Box::into_raw(Box::new(Standalone { slot: Slot::standalone(value), charge }));
+        // SAFETY: not null: it comes from a box.
+        Self { slot: unsafe { NonNull::new_unchecked(whole) }.cast() }
+    }
+
+    /// REQUIRES: the caller took a pin for this handle.
+    #[inline(always)]
+    pub(super) fn from_pinned(slot: &Slot<V>) -> Self {
+        Self { slot: NonNull::from(slot) }
+    }
+
+    /// Whether both are pins on the same value.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.slot == b.slot
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> &Slot<V> {
+        // SAFETY: pinned slots are not freed.
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+impl<V> Deref for Handle<V> {
+    type Target = V;
+
+    #[inline(always)]
+    fn deref(&self) -> &V {
+        // SAFETY: this handle's pin lasts as long as the borrow.
+        unsafe { self.slot().value() }
+    }
+}
+
+impl<V> AsRef<V> for Handle<V> {
+    fn as_ref(&self) -> &V {
+        self
+    }
+}
+
+impl<V> Clone for Handle<V> {
+    fn clone(&self) -> Self {
+        self.slot().pin_again();
+        Self { slot: self.slot }
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for Handle<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<V> Drop for Handle<V> {
+    #[inline]
+    fn drop(&mut self) {
+        // Ordering: Release; all use of the value comes before whoever drops it next.
+        let before = self.slot().word.fetch_add(RELEASED_ONE, Ordering::Release);
+        // Invariant: nothing of the slot is touched from here on, unless this was the last pin and no table
+        // or cache is there to own it.
+        if before & (CLOSED | STANDALONE) != 0 && Word(before).pins() == 1 {
+            // SAFETY: the last pin of a slot that nobody can find makes this thread the owner.
+            unsafe { drop_last(self.slot, before) };
+        }
+    }
+}
+
+/// # Safety
+/// The caller must have given back the last pin of a closed or standalone slot.
+#[cold]
+unsafe fn drop_last<V>(slot: NonNull<Slot<V>>, word: u64) {
+    // Ordering: Acquire pairs with the Release of the other pins, and with the Release that closed the slot.
+    fence(Ordering::Acquire);
+    // SAFETY: alive until freed below; the last pin is gone, and nobody else finds the slot.
+    let owned = unsafe { slot.as_ref() };
+    if word & STANDALONE != 0 {
+        owned.drop_value();
+        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and freed only here.
+        drop(unsafe { Box::from_raw(slot.cast::<Standalone<V>>().as_ptr()) });
+    } else {
+        let table = owned.closed_table().cast::<Table<V>>();
+        owned.drop_value();
+        // SAFETY: a closed pinned slot holds a share of its table.
+        unsafe { Table::give_up(table) };
+    }
+}

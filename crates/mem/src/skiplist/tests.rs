@@ -1,0 +1,154 @@
+//! The skiplist against a `BTreeMap`, its errors, and threads that race.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn bytewise(a: &[u8], b: &[u8]) -> cmp::Ordering {
+    a.cmp(b)
+}
+
+type List = SkipList<fn(&[u8], &[u8]) -> cmp::Ordering>;
+
+fn list() -> List {
+    SkipList::new(bytewise)
+}
+
+fn forward<C: KeyOrder>(list: &SkipList<C>) -> Vec<Vec<u8>> {
+    std::iter::successors(list.first(), |p| list.next(*p)).map(|p| list.key(p).to_vec()).collect()
+}
+
+fn backward<C: KeyOrder>(list: &SkipList<C>) -> Vec<Vec<u8>> {
+    std::iter::successors(list.last(), |p| list.prev(*p)).map(|p| list.key(p).to_vec()).collect()
+}
+
+#[test]
+fn an_empty_list_has_no_entry() {
+    let list = list();
+    assert!(list.is_empty() && list.len() == 0);
+    assert_eq!((list.first(), list.last(), list.seek_ge(b""), list.seek_lt(b"x")), (None, None, None, None));
+}
+
+#[test]
+fn an_equal_key_is_refused_and_changes_nothing() {
+    let list = list();
+    assert!(list.insert(b"k", b"first"));
+    assert!(!list.insert(b"k", b"second"));
+    assert_eq!(list.len(), 1);
+    assert_eq!(list.value(list.get(b"k").unwrap()), b"first");
+    assert_eq!(list.get(b"j"), None);
+}
+
+#[test]
+fn empty_and_large_keys_and_values() {
+    let list = list();
+    let large = vec![7; 100_000];
+    assert!(list.insert(b"", &large));
+    assert!(list.insert(&large, b""));
+    assert_eq!(list.value(list.first().unwrap()), large);
+    assert_eq!(list.key(list.last().unwrap()), large);
+    assert_eq!(list.value(list.last().unwrap()), b"");
+    assert!(list.memory_usage() >= 200_000);
+}
+
+#[test]
+fn the_given_order_rules() {
+    let list = SkipList::new(|a: &[u8], b: &[u8]| b.cmp(a));
+    for k in [b"b", b"c", b"a"] {
+        list.insert(k, b"");
+    }
+    assert_eq!(forward(&list), [b"c", b"b", b"a"]);
+    assert_eq!(backward(&list), [b"a", b"b", b"c"]);
+}
+
+#[test]
+#[should_panic(expected = "used with list")]
+fn a_position_of_another_list_panics() {
+    let (a, b) = (list(), list());
+    a.insert(b"k", b"");
+    b.insert(b"k", b"");
+    b.key(a.first().unwrap());
+}
+
+#[test]
+fn one_node_in_four_rises() {
+    let mut at_least = [0usize; MAX_HEIGHT + 1];
+    let n = 100_000u64;
+    for i in 0..n {
+        (1..=height_for(format!("user{i:016}").as_bytes())).for_each(|h| at_least[h] += 1);
+    }
+    for h in 1..6 {
+        let expected = n as f64 / 4f64.powi(h as i32 - 1);
+        assert!((at_least[h] as f64 / expected - 1.0).abs() < 0.15, "height {h}: {} nodes", at_least[h]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn behaves_as_a_sorted_map(
+        entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), prop::collection::vec(any::<u8>(), 0..20)), 0..80),
+        probes in prop::collection::vec(prop::collection::vec(0u8..5, 0..7), 1..20),
+    ) {
+        let list = list();
+        let mut model = BTreeMap::new();
+        for (k, v) in &entries {
+            let new = !model.contains_key(k);
+            prop_assert_eq!(list.insert(k, v), new);
+            model.entry(k.clone()).or_insert_with(|| v.clone());
+        }
+        prop_assert_eq!(list.len(), model.len());
+        prop_assert_eq!(forward(&list), model.keys().cloned().collect::<Vec<_>>());
+        prop_assert_eq!(backward(&list), model.keys().rev().cloned().collect::<Vec<_>>());
+        for probe in &probes {
+            let key = |p: Option<Position>| p.map(|p| list.key(p).to_vec());
+            prop_assert_eq!(key(list.seek_ge(probe)), model.range(probe.clone()..).next().map(|e| e.0.clone()));
+            prop_assert_eq!(key(list.seek_lt(probe)), model.range(..probe.clone()).next_back().map(|e| e.0.clone()));
+            prop_assert_eq!(key(list.seek_le(probe)), model.range(..=probe.clone()).next_back().map(|e| e.0.clone()));
+            prop_assert_eq!(list.get(probe).map(|p| list.value(p).to_vec()), model.get(probe).cloned());
+        }
+    }
+}
+
+/// Writers insert interleaved and contested keys while readers scan: a scan is always sorted, sees every
+/// key that was in before it began, and never a torn value.
+#[test]
+fn stress_inserts_and_scans() {
+    let list = list();
+    let per_writer: u32 = if cfg!(miri) { 12 } else { 10_000 };
+    let won = std::sync::atomic::AtomicU32::new(0);
+    let done = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for w in 0..3u32 {
+            let (list, won, done) = (&list, &won, &done);
+            s.spawn(move || {
+                for i in 0..per_writer {
+                    let own = (i.wrapping_mul(2_654_435_761) ^ (w << 30)).to_be_bytes();
+                    assert!(list.insert(&[&own[..], &[w as u8]].concat(), &own));
+                    // Every writer tries the contested key; exactly one may win.
+                    let contested = [&i.to_be_bytes()[..], b"contested"].concat();
+                    won.fetch_add(list.insert(&contested, &i.to_be_bytes()).into(), Ordering::Relaxed);
+                }
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        let (list, done) = (&list, &done);
+        s.spawn(move || {
+            while done.load(Ordering::Acquire) < 3 {
+                let at_least = list.len();
+                let mut seen = 0;
+                let mut last: Option<Position> = None;
+                for p in std::iter::successors(list.first(), |p| list.next(*p)) {
+                    assert!(last.is_none_or(|l| list.key(l) < list.key(p)));
+                    assert_eq!(list.value(p), &list.key(p)[..4]);
+                    last = Some(p);
+                    seen += 1;
+                }
+                assert!(seen >= at_least);
+            }
+        });
+    });
+    assert_eq!(won.into_inner(), per_writer);
+    assert_eq!(list.len() as u32, 4 * per_writer);
+    assert_eq!(forward(&list).len() as u32, 4 * per_writer);
+}
