@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub(crate) mod memtable;
 pub mod merge_operator;
 pub mod options;
 pub mod perf_context;
 pub mod range_del;
 pub mod snapshot;
 pub mod stats;
+pub(crate) mod superversion;
+pub(crate) mod wal;

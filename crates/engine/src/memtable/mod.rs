@@ -1,0 +1,288 @@
+//! Memtables: the newest entries of a column family, sorted, in memory.
+//!
+//! In: entries (from WAL replay; from writers). Out: for a lookup all entries of a key that a reader may see, newest first; positions
+//! for iterators; range tombstones, kept apart in fragments; sizes for the properties.
+//!
+//! Invariants:
+//! - Entries are ordered as in tables: by user key, then from new to old. No two have the same key and sequence number.
+//! - Entries are never changed or removed. Readers take no lock; writers may add at the same time. A reader at sequence number `s` sees the
+//!   same for as long as it lives if everything up to `s` was added before `s` was published.
+//! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
+
+#[cfg(test)]
+mod tests;
+mod tombstones;
+
+use crate::range_del::{Fragments, RangeTombstone};
+use karst_format::comparator::Comparator;
+use karst_format::ids::FileNumber;
+use karst_format::key::{self, SeqNo, ValueType};
+use karst_mem::skiplist::{KeyOrder, Position, SkipList};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tombstones::Tombstones;
+
+/// Internal keys in a comparator's order.
+#[derive(Clone, Debug)]
+struct InternalOrder(Comparator);
+
+impl KeyOrder for InternalOrder {
+    #[inline]
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        self.0.compare_internal(a, b)
+    }
+}
+
+/// The newest entries of a column family.
+pub(crate) struct MemTable {
+    comparator: Comparator,
+    list: SkipList<InternalOrder>,
+    tombstones: Tombstones,
+    /// The oldest WAL that may hold entries of this memtable.
+    wal: FileNumber,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    entries: AtomicU64,
+    deletes: AtomicU64,
+    /// Key and value bytes.
+    data_bytes: AtomicU64,
+    /// Smallest sequence number, 0 while empty.
+    first_seq: AtomicU64,
+}
+
+impl std::fmt::Debug for MemTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemTable")
+            .field("entries", &self.entry_count())
+            .field("range_tombstones", &self.tombstones.count())
+            .field("memory_bytes", &self.memory_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An entry as a lookup finds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) seq: SeqNo,
+    pub(crate) kind: ValueType,
+    pub(crate) value: &'a [u8],
+    /// For handing out the value together with the memtable.
+    pub(crate) at: ValueAt,
+}
+
+/// Where a value, or a part of one, is in a memtable. Bound to that memtable: with another, [`MemTable::value`] panics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValueAt {
+    position: Position,
+    start: u32,
+    end: u32,
+}
+
+impl ValueAt {
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When `part` reaches beyond it.
+    pub(crate) fn slice(self, part: Range<usize>) -> Self {
+        let len = (self.end - self.start) as usize;
+        assert!(part.start <= part.end && part.end <= len, "{part:?} of {len} bytes");
+        Self { start: self.start + part.start as u32, end: self.start + part.end as u32, ..self }
+    }
+}
+
+/// Two entries of one user key with the same sequence number: the writer's numbering is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DuplicateEntry;
+
+impl MemTable {
+    /// An empty memtable whose entries are logged in `wal` and later ones.
+    pub(crate) fn new(comparator: Comparator, wal: FileNumber) -> Self {
+        Self {
+            list: SkipList::new(InternalOrder(comparator.clone())),
+            tombstones: Tombstones::default(),
+            comparator,
+            wal,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including, `value`.
+    ///
+    /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes nothing.
+    pub(crate) fn add(
+        &self,
+        seq: SeqNo,
+        kind: ValueType,
+        user_key: &[u8],
+        value: &[u8],
+    ) -> Result<(), DuplicateEntry> {
+        if kind == ValueType::RangeDeletion {
+            if self.comparator.compare_user(user_key, value).is_ge() {
+                return Ok(());
+            }
+            self.tombstones.add(RangeTombstone::new(user_key, value, seq));
+        } else {
+            let mut internal: SmallVec<[u8; 128]> = SmallVec::new();
+            internal.extend_from_slice(user_key);
+            internal.extend_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
+            if !self.list.insert(&internal, value) {
+                return Err(DuplicateEntry);
+            }
+        }
+        let counts = &self.counts;
+        counts.entries.fetch_add(1, Ordering::Relaxed);
+        counts
+            .data_bytes
+            .fetch_add((user_key.len() + key::TRAILER_BYTES + value.len()) as u64, Ordering::Relaxed);
+        if matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
+        {
+            counts.deletes.fetch_add(1, Ordering::Relaxed);
+        }
+        let first = |now: u64| (now == 0 || seq.0 < now).then_some(seq.0);
+        let _ = counts.first_seq.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
+        Ok(())
+    }
+
+    /// The entries of one user key, newest first, from the internal key `seek_key` on (the user key with the reader's sequence number and
+    /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
+    #[inline]
+    pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Entries<'a> {
+        Entries { memtable: self, user_key: key::user_key(seek_key), next: self.list.seek_ge(seek_key) }
+    }
+
+    /// The sequence number of the newest range tombstone over `user_key` that a reader at `read_seq` sees; 0 if there is none.
+    #[inline]
+    pub(crate) fn covering_tombstone(&self, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
+        self.tombstones.covering_seq(&self.comparator, user_key, read_seq)
+    }
+
+    /// All range tombstones; `None` if there is none.
+    pub(crate) fn range_tombstones(&self) -> Option<Arc<Fragments>> {
+        self.tombstones.fragments(&self.comparator)
+    }
+
+    /// The smallest entry.
+    pub(crate) fn first(&self) -> Option<Position> {
+        self.list.first()
+    }
+
+    /// The largest entry.
+    pub(crate) fn last(&self) -> Option<Position> {
+        self.list.last()
+    }
+
+    /// The smallest entry at or behind an internal key.
+    #[inline]
+    pub(crate) fn seek_ge(&self, internal_key: &[u8]) -> Option<Position> {
+        self.list.seek_ge(internal_key)
+    }
+
+    /// The largest entry before an internal key.
+    pub(crate) fn seek_lt(&self, internal_key: &[u8]) -> Option<Position> {
+        self.list.seek_lt(internal_key)
+    }
+
+    /// The entry after this one.
+    #[inline]
+    pub(crate) fn next(&self, position: Position) -> Option<Position> {
+        self.list.next(position)
+    }
+
+    /// The entry before this one. Takes a search.
+    pub(crate) fn prev(&self, position: Position) -> Option<Position> {
+        self.list.prev(position)
+    }
+
+    /// The internal key of an entry.
+    #[inline]
+    pub(crate) fn key(&self, position: Position) -> &[u8] {
+        self.list.key(position)
+    }
+
+    /// Where the value of an entry is.
+    #[inline]
+    pub(crate) fn value_at(&self, position: Position) -> ValueAt {
+        // Invariant: the list refuses values of 4 GiB and more.
+        ValueAt { position, start: 0, end: self.list.value(position).len() as u32 }
+    }
+
+    /// The bytes of a value.
+    #[inline]
+    pub(crate) fn value(&self, at: ValueAt) -> &[u8] {
+        &self.list.value(at.position)[at.start as usize..at.end as usize]
+    }
+
+    /// Whether it holds nothing, neither entries nor range tombstones.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entry_count() == 0
+    }
+
+    /// How many entries it holds, range tombstones included.
+    #[inline]
+    pub(crate) fn entry_count(&self) -> u64 {
+        self.counts.entries.load(Ordering::Relaxed)
+    }
+
+    /// How many of them are deletions of single keys.
+    pub(crate) fn delete_count(&self) -> u64 {
+        self.counts.deletes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of keys and values.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.counts.data_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.list.memory_usage() + self.tombstones.memory_bytes()
+    }
+
+    /// The smallest sequence number in it; 0 while it is empty.
+    pub(crate) fn first_seq(&self) -> SeqNo {
+        SeqNo(self.counts.first_seq.load(Ordering::Relaxed))
+    }
+
+    /// The oldest WAL that may hold entries of it.
+    pub(crate) fn wal(&self) -> FileNumber {
+        self.wal
+    }
+
+    /// The order of its user keys.
+    pub(crate) fn comparator(&self) -> &Comparator {
+        &self.comparator
+    }
+}
+
+/// The entries of one user key, newest first.
+#[derive(Debug)]
+pub(crate) struct Entries<'a> {
+    memtable: &'a MemTable,
+    user_key: &'a [u8],
+    next: Option<Position>,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let position = self.next?;
+        let (user_key, trailer) = key::split(self.memtable.key(position));
+        if self.memtable.comparator.compare_user(user_key, self.user_key).is_ne() {
+            self.next = None;
+            return None;
+        }
+        self.next = self.memtable.next(position);
+        // Invariant: `add` only takes value types that exist.
+        let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
+        let at = self.memtable.value_at(position);
+        Some(Entry { seq: SeqNo(trailer >> 8), kind, value: self.memtable.value(at), at })
+    }
+}

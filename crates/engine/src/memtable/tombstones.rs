@@ -1,0 +1,85 @@
+//! The range tombstones of a memtable: a list that grows, and its fragments, made anew when a reader finds them out of date.
+//!
+//! Invariant: what a reader gets holds every tombstone whose `add` returned before the reader asked. While there is none, and while
+//! none is added, a reader takes no lock.
+//! Lock: `all` is held to add one tombstone, or by one reader to cut all of them anew.
+
+use crate::range_del::{Fragments, RangeTombstone};
+use arc_swap::ArcSwapOption;
+use karst_format::comparator::Comparator;
+use karst_format::key::SeqNo;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Debug, Default)]
+pub(super) struct Tombstones {
+    all: Mutex<Vec<RangeTombstone>>,
+    /// How many were added.
+    /// Ordering: Release after the list has it, Acquire before the fragments are judged, so that a reader never takes older fragments for complete.
+    count: AtomicUsize,
+    cut: ArcSwapOption<Cut>,
+}
+
+/// Fragments of the first `count` tombstones.
+#[derive(Debug)]
+struct Cut {
+    count: usize,
+    fragments: Arc<Fragments>,
+}
+
+impl Tombstones {
+    pub(super) fn add(&self, tombstone: RangeTombstone) {
+        let mut all = self.all.lock();
+        all.push(tombstone);
+        self.count.store(all.len(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn covering_seq(&self, comparator: &Comparator, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
+        let count = self.count();
+        if count == 0 {
+            return SeqNo::ZERO;
+        }
+        let cut = self.cut.load();
+        match cut.as_deref().filter(|cut| cut.count >= count) {
+            Some(cut) => cut.fragments.covering_seq(comparator, user_key, read_seq),
+            None => self.renew(comparator).covering_seq(comparator, user_key, read_seq),
+        }
+    }
+
+    pub(super) fn fragments(&self, comparator: &Comparator) -> Option<Arc<Fragments>> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let cut = self.cut.load();
+        let current = cut.as_deref().filter(|cut| cut.count >= count).map(|cut| cut.fragments.clone());
+        Some(current.unwrap_or_else(|| self.renew(comparator)))
+    }
+
+    #[cold]
+    fn renew(&self, comparator: &Comparator) -> Arc<Fragments> {
+        let all = self.all.lock();
+        if let Some(cut) = self.cut.load().as_deref().filter(|cut| cut.count == all.len()) {
+            return cut.fragments.clone();
+        }
+        let fragments = Arc::new(Fragments::build(comparator, all.clone()));
+        self.cut.store(Some(Arc::new(Cut { count: all.len(), fragments: fragments.clone() })));
+        fragments
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        if self.count() == 0 {
+            return 0;
+        }
+        let listed: usize =
+            self.all.lock().iter().map(|t| t.start.len() + t.end.len() + size_of::<RangeTombstone>()).sum();
+        listed + self.cut.load().as_deref().map_or(0, |cut| cut.fragments.memory_bytes())
+    }
+}

@@ -1,0 +1,154 @@
+//! Replay of batches: which entries reach which memtable, under which sequence numbers.
+
+use super::replay::{Replay, Target};
+use crate::memtable::MemTable;
+use karst_format::comparator::Comparator;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::{self, SeqNo};
+use karst_format::write_batch::{Op, PrepareKind, WriteBatch};
+use std::sync::Arc;
+
+const CF: ColumnFamilyId = ColumnFamilyId(0);
+
+fn target(cf: u32, log_number: u64) -> Target {
+    let memtable = Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(log_number)));
+    Target { cf: ColumnFamilyId(cf), log_number: FileNumber(log_number), memtable }
+}
+
+/// All point entries as `key@seq=value`, in order.
+fn shown(memtable: &MemTable) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut at = memtable.first();
+    while let Some(position) = at {
+        let (user_key, trailer) = key::split(memtable.key(position));
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        out.push(format!(
+            "{}@{}={}",
+            text(user_key),
+            trailer >> 8,
+            text(memtable.value(memtable.value_at(position)))
+        ));
+        at = memtable.next(position);
+    }
+    out
+}
+
+fn batch(seq: u64, ops: &[Op<'_>]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    ops.iter().for_each(|op| batch.push(*op));
+    batch.set_seq(SeqNo(seq));
+    batch
+}
+
+fn put<'a>(cf: u32, key: &'a str, value: &'a str) -> Op<'a> {
+    Op::Put { cf: ColumnFamilyId(cf), key: key.as_bytes(), value: value.as_bytes() }
+}
+
+#[test]
+fn entries_are_numbered_as_they_were_written() {
+    let (a, b) = (target(0, 5), target(3, 9));
+    let mut replay = Replay::new(vec![a.clone(), b.clone()], SeqNo(99));
+    let ops =
+        [put(0, "x", "1"), Op::LogData(b"note"), put(7, "gone", "2"), put(3, "y", "3"), put(0, "x", "4")];
+    replay.apply(FileNumber(9), batch(100, &ops).reader()).unwrap();
+    assert_eq!(shown(&a.memtable), ["x@103=4", "x@100=1"]);
+    assert_eq!(shown(&b.memtable), ["y@102=3"]);
+    assert_eq!((replay.next_seq(), replay.applied()), (SeqNo(104), 3));
+    // Log 8 was flushed by family 3 but not by the default one.
+    replay.apply(FileNumber(8), batch(104, &[put(3, "old", ""), put(0, "new", "")]).reader()).unwrap();
+    assert_eq!(shown(&b.memtable).len(), 1);
+    assert_eq!(shown(&a.memtable)[0], "new@105=");
+    // Older batches do not take the numbering back.
+    replay.apply(FileNumber(10), batch(50, &[]).reader()).unwrap();
+    assert_eq!(replay.next_seq(), SeqNo(106));
+}
+
+#[test]
+fn prepared_sections_wait_for_their_commit() {
+    let a = target(0, 1);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(9));
+    let section = |xid, key| {
+        [
+            Op::BeginPrepare(PrepareKind::Committed),
+            put(0, key, "p"),
+            put(0, "k2", key),
+            Op::EndPrepare { xid },
+        ]
+    };
+    replay.apply(FileNumber(1), batch(10, &section(b"one", "a")).reader()).unwrap();
+    replay.apply(FileNumber(1), batch(10, &section(b"two", "b")).reader()).unwrap();
+    replay.apply(FileNumber(1), batch(10, &section(b"three", "c")).reader()).unwrap();
+    assert!(shown(&a.memtable).is_empty());
+    assert_eq!(replay.next_seq(), SeqNo(10));
+    replay.apply(FileNumber(2), batch(10, &[put(0, "plain", "")]).reader()).unwrap();
+    replay.apply(FileNumber(2), batch(11, &[Op::Commit { xid: b"two" }]).reader()).unwrap();
+    replay
+        .apply(
+            FileNumber(2),
+            batch(13, &[Op::Rollback { xid: b"one" }, Op::Commit { xid: b"unknown" }]).reader(),
+        )
+        .unwrap();
+    assert_eq!(shown(&a.memtable), ["b@11=p", "k2@12=b", "plain@10="]);
+    assert_eq!((replay.next_seq(), replay.undecided()), (SeqNo(13), 1));
+}
+
+#[test]
+fn write_prepared_sections_keep_the_number_of_their_prepare() {
+    let a = target(0, 1);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(9));
+    let ops = [
+        Op::BeginPrepare(PrepareKind::Prepared),
+        put(0, "a", "1"),
+        put(0, "b", "2"),
+        put(0, "a", "3"),
+        Op::EndPrepare { xid: b"t" },
+    ];
+    replay.apply(FileNumber(1), batch(20, &ops).reader()).unwrap();
+    replay.apply(FileNumber(1), batch(30, &[Op::Commit { xid: b"t" }]).reader()).unwrap();
+    assert_eq!(shown(&a.memtable), ["a@21=3", "a@20=1", "b@20=2"]);
+}
+
+#[test]
+fn broken_batches_are_refused_with_their_place() {
+    let a = target(0, 1);
+    let refused = |ops: &[Op<'_>]| {
+        Replay::new(vec![a.clone()], SeqNo(0)).apply(FileNumber(1), batch(1, ops).reader()).unwrap_err()
+    };
+    assert!(refused(&[Op::EndPrepare { xid: b"x" }]).what.contains("without its start"));
+    assert!(refused(&[Op::BeginPrepare(PrepareKind::Committed)]).what.contains("without its end"));
+    let error = refused(&[
+        put(0, "k", "v"),
+        Op::BeginPrepare(PrepareKind::Committed),
+        Op::BeginPrepare(PrepareKind::Committed),
+    ]);
+    assert!(error.what.contains("inside another") && error.offset > 12);
+    let over = batch(SeqNo::MAX.0, &[put(0, "q", ""), put(0, "r", "")]);
+    assert!(Replay::new(vec![a.clone()], SeqNo(0)).apply(FileNumber(1), over.reader()).is_err());
+}
+
+#[test]
+fn every_kind_of_write_reaches_the_memtable() {
+    let a = target(0, 1);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(0));
+    let ops = [
+        Op::Delete { cf: CF, key: b"a" },
+        Op::SingleDelete { cf: CF, key: b"b" },
+        Op::DeleteRange { cf: CF, begin: b"a", end: b"z" },
+        Op::Merge { cf: CF, key: b"c", operand: b"m" },
+        Op::PutBlobIndex { cf: CF, key: b"d", index: b"i" },
+        Op::PutEntity { cf: CF, key: b"e", entity: b"w" },
+        Op::TimedPut { cf: CF, key: b"f", value: b"t", write_unix_time: 5 },
+    ];
+    replay.apply(FileNumber(1), batch(1, &ops).reader()).unwrap();
+    let kinds: Vec<u8> = {
+        let (mut kinds, mut at) = (Vec::new(), a.memtable.first());
+        while let Some(position) = at {
+            kinds.push(key::split(a.memtable.key(position)).1 as u8);
+            at = a.memtable.next(position);
+        }
+        kinds
+    };
+    assert_eq!(kinds, [0x00, 0x07, 0x02, 0x11, 0x16, 0x18]);
+    assert_eq!(a.memtable.covering_tombstone(b"q", SeqNo(9)), SeqNo(3));
+    assert_eq!((a.memtable.entry_count(), a.memtable.delete_count(), replay.next_seq()), (7, 2, SeqNo(8)));
+}
