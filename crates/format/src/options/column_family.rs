@@ -1,0 +1,180 @@
+//! The options of a column family: section `[CFOptions "name"]`.
+use super::OptionSet;
+use super::block_based::BlockBasedTableOptions;
+use super::choice::{
+    CompactionPriority, CompactionStyle, Compression, FileTemperature, PrepopulateBlobCache,
+};
+use super::nested::{CompressionOptions, FifoOptions, UniversalOptions};
+use super::text;
+use super::value::{Object, OptionValue, Unprinted, ValueError, Verbatim};
+
+option_table! {
+    /// What concerns one column family.
+    ColumnFamilyOptions in ColumnFamily {
+        comparator: Object = Object::new("leveldb.BytewiseComparator"), fixed, honoured, "The order of keys";
+        merge_operator: Object = Object::NONE, fixed, honoured, "How merge operands become values";
+        compaction_filter: Object = Object::NONE, fixed, kept, "What drops or changes entries during compaction";
+        compaction_filter_factory: Object = Object::NONE, fixed, kept, "What makes a compaction filter for each compaction";
+        write_buffer_size: usize = 64 << 20, mutable, kept, "Bytes of a memtable before it is flushed";
+        max_write_buffer_number: i32 = 2, mutable, kept, "Most memtables";
+        min_write_buffer_number_to_merge: i32 = 1, fixed, kept, "Fewest memtables flushed together";
+        max_write_buffer_size_to_maintain: i64 = 0, fixed, kept, "Bytes of flushed memtables kept for transactions; negative for max_write_buffer_number of them";
+        compression: Compression = Compression::Snappy, mutable, kept, "How blocks are compressed";
+        compression_per_level: Vec<Compression> = Vec::new(), mutable, kept, "How blocks are compressed, by level";
+        compression_opts: CompressionOptions = CompressionOptions::default(), mutable, kept, "How the compression library is used";
+        bottommost_compression: Compression = Compression::Disable, mutable, kept, "How blocks of the last level are compressed";
+        bottommost_compression_opts: CompressionOptions = CompressionOptions::default(), mutable, kept, "How the compression library is used on the last level";
+        compression_manager: Object = Object::NONE, mutable, kept, "What chooses and carries out compression";
+        sample_for_compression: u64 = 0, mutable, kept, "Sample one block in this many for compressibility; 0 for none";
+        prefix_extractor: Object = Object::NONE, mutable, honoured, "What part of a key is its prefix";
+        table_factory: TableFactory = TableFactory::default(), mutable, honoured, "The format of tables";
+        num_levels: i32 = 7, fixed, honoured, "Levels of the tree", in 1..=256;
+        level0_file_num_compaction_trigger: i32 = 4, mutable, kept, "Files of L0 that start a compaction";
+        level0_slowdown_writes_trigger: i32 = 20, mutable, kept, "Files of L0 that slow writes down";
+        level0_stop_writes_trigger: i32 = 36, mutable, kept, "Files of L0 that stop writes";
+        target_file_size_base: u64 = 64 << 20, mutable, kept, "Bytes of a file of L1";
+        target_file_size_multiplier: i32 = 1, mutable, kept, "Factor from level to level of it";
+        target_file_size_is_upper_bound: bool = false, mutable, kept, "It counts for the whole file, not for its data";
+        max_bytes_for_level_base: u64 = 256 << 20, mutable, kept, "Bytes of L1";
+        max_bytes_for_level_multiplier: f64 = 10.0, mutable, kept, "Factor from level to level of it";
+        max_bytes_for_level_multiplier_additional: Vec<i32> = vec![1; 7], mutable, kept, "A further factor, by level";
+        level_compaction_dynamic_level_bytes: bool = true, fixed, kept, "Level sizes follow from the size of the last level";
+        max_compaction_bytes: u64 = 0, mutable, kept, "Bytes that one compaction writes at most; 0 for 25 files";
+        soft_pending_compaction_bytes_limit: u64 = 64 << 30, mutable, kept, "Bytes due for compaction that slow writes down";
+        hard_pending_compaction_bytes_limit: u64 = 256 << 30, mutable, kept, "Bytes due for compaction that stop writes";
+        disable_auto_compactions: bool = false, mutable, kept, "Compact only when asked to";
+        compaction_style: CompactionStyle = CompactionStyle::Level, fixed, kept, "How the tree is kept in shape";
+        compaction_pri: CompactionPriority = CompactionPriority::MinOverlappingRatio, fixed, kept, "Which file of a level is compacted first";
+        compaction_options_universal: UniversalOptions = UniversalOptions::default(), mutable, kept, "Universal compaction";
+        compaction_options_fifo: FifoOptions = FifoOptions::default(), mutable, kept, "FIFO compaction";
+        ttl: u64 = u64::MAX - 1, mutable, kept, "Seconds after which a file is compacted for its age; the default decides by itself";
+        periodic_compaction_seconds: u64 = u64::MAX - 1, mutable, kept, "Seconds after which every file is rewritten; the default decides by itself";
+        read_triggered_compaction_threshold: f64 = 0.0, mutable, kept, "Reads per byte that make a file due for compaction; 0 for not";
+        bottommost_file_compaction_delay: u32 = 0, mutable, kept, "Seconds before files of the last level are compacted for released snapshots";
+        preclude_last_level_data_seconds: u64 = 0, mutable, kept, "Seconds that data stays out of the last level";
+        preserve_internal_time_seconds: u64 = 0, mutable, kept, "Seconds for which write times are kept";
+        table_properties_collectors: Verbatim = Verbatim::default(), fixed, kept, "What adds properties to tables";
+        sst_partitioner_factory: Object = Object::NONE, fixed, kept, "What decides where tables are cut";
+        force_consistency_checks: bool = true, fixed, honoured, "Check the tree's invariants at every change";
+        report_bg_io_stats: bool = false, mutable, kept, "Measure the I/O of flushes and compactions";
+        optimize_filters_for_hits: bool = false, fixed, kept, "No filters on the last level";
+        paranoid_file_checks: bool = false, mutable, kept, "Read each table back after it is written";
+        verify_output_flags: u32 = 0, mutable, kept, "How outputs of compactions are verified, as bits";
+        max_sequential_skip_in_iterations: u64 = 8, mutable, honoured, "Versions of a key that an iterator steps over before it seeks";
+        memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";
+        memtable_insert_with_hint_prefix_extractor: Object = Object::NONE, fixed, kept, "Prefixes whose last insert position is remembered";
+        memtable_prefix_bloom_size_ratio: f64 = 0.0, mutable, kept, "Part of a memtable used for a filter; 0 for none";
+        memtable_whole_key_filtering: bool = false, mutable, kept, "Put whole keys into that filter";
+        memtable_huge_page_size: usize = 0, mutable, kept, "Size of huge pages for memtables; 0 for none";
+        memtable_protection_bytes_per_key: u32 = 0, mutable, kept, "Bytes of checksum with each entry of a memtable";
+        memtable_verify_per_key_checksum_on_seek: bool = false, mutable, kept, "Check them on seeks";
+        memtable_max_range_deletions: u32 = 0, mutable, kept, "Range deletions before a memtable is flushed; 0 for no limit";
+        memtable_op_scan_flush_trigger: u32 = 0, mutable, kept, "Hidden entries seen by one operation that mark a memtable for flush; 0 for not";
+        memtable_avg_op_scan_flush_trigger: u32 = 0, mutable, kept, "The same, on average over operations";
+        memtable_batch_lookup_optimization: bool = false, fixed, kept, "Look up the keys of a batch in a memtable together";
+        min_tombstones_for_range_conversion: u32 = 0, mutable, kept, "Adjacent deletions that an iterator turns into a range deletion; 0 for not";
+        bloom_locality: u32 = 0, fixed, kept, "Keep the probes of a memtable's filter in one cache line";
+        arena_block_size: usize = 0, mutable, kept, "Bytes of one allocation of a memtable; 0 decides by itself";
+        inplace_update_support: bool = false, fixed, kept, "Overwrite values in the memtable";
+        inplace_update_num_locks: usize = 10_000, mutable, kept, "Locks for it";
+        max_successive_merges: usize = 0, mutable, kept, "Operands of a key before they are merged on writing; 0 for never";
+        strict_max_successive_merges: bool = false, mutable, kept, "Do so even if that reads from storage";
+        experimental_mempurge_threshold: f64 = 0.0, mutable, kept, "Part of a memtable that must be garbage to be collected in memory; 0 for not";
+        disallow_memtable_writes: bool = false, fixed, kept, "The family is filled by ingestion only";
+        paranoid_memory_checks: bool = false, mutable, kept, "Check the order of memtable entries on reads";
+        block_protection_bytes_per_key: u8 = 0, mutable, kept, "Bytes of checksum with each entry of a block in memory";
+        uncache_aggressiveness: u32 = 0, mutable, kept, "How hard blocks of obsolete files are dropped from the cache";
+        last_level_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of the last level's files";
+        default_write_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of other files";
+        default_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature assumed of files without one";
+        enable_blob_files: bool = false, mutable, kept, "Store large values in blob files";
+        min_blob_size: u64 = 0, mutable, kept, "Bytes of the smallest value that goes there";
+        blob_file_size: u64 = 256 << 20, mutable, kept, "Bytes of a blob file";
+        blob_compression_type: Compression = Compression::None, mutable, kept, "How blobs are compressed";
+        blob_compression_opts: CompressionOptions = CompressionOptions::default(), mutable, kept, "How the compression library is used for them";
+        enable_blob_garbage_collection: bool = false, mutable, kept, "Compactions move blobs out of old files";
+        blob_garbage_collection_age_cutoff: f64 = 0.25, mutable, kept, "Part of the blob files, oldest first, that is moved";
+        blob_garbage_collection_force_threshold: f64 = 1.0, mutable, kept, "Part of garbage in those that forces a compaction";
+        blob_compaction_readahead_size: u64 = 0, mutable, kept, "Bytes that a compaction reads ahead in blob files";
+        blob_file_starting_level: i32 = 0, mutable, kept, "The first level that stores values in blob files";
+        blob_cache: Unprinted = Unprinted::default(), fixed, kept, "The cache for blobs, as a size or an object";
+        prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, kept, "Put blobs into the cache as they are written";
+        enable_blob_direct_write: bool = false, fixed, kept, "Values go to blob files when they are written";
+        blob_direct_write_partitions: u32 = 1, fixed, kept, "Blob files written at a time by it";
+        blob_direct_write_partition_strategy: Unprinted = Unprinted::default(), fixed, kept, "Which of them a value goes to";
+        persist_user_defined_timestamps: bool = true, fixed, kept, "Keep user-defined timestamps in tables";
+        cf_allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
+    }
+    retired {
+        "bottommost_temperature", "check_flush_compaction_key_order", "compaction_measure_io_stats",
+        "expanded_compaction_factor", "filter_deletes", "hard_rate_limit", "ignore_max_compaction_bytes_for_input",
+        "level_compaction_dynamic_file_size", "max_grandparent_overlap_factor", "max_mem_compaction_level",
+        "max_write_buffer_number_to_maintain", "memtable_prefix_bloom_bits",
+        "memtable_prefix_bloom_huge_page_tlb_size", "memtable_prefix_bloom_probes", "min_partial_merge_operands",
+        "purge_redundant_kvs_while_flush", "rate_limit_delay_max_milliseconds", "snap_refresh_nanos",
+        "soft_rate_limit", "source_compaction_factor", "verify_checksums_in_compaction",
+    }
+    aliases {
+        "block_based_table_factory" => "table_factory",
+        "memtable" => "memtable_factory",
+        "memtable_veirfy_per_key_checksum_on_seek" => "memtable_verify_per_key_checksum_on_seek",
+    }
+}
+
+/// RocksDB's name of the only table format that KarstDB knows.
+pub const BLOCK_BASED_TABLE: &str = "BlockBasedTable";
+
+/// The format of a column family's tables, with the options of block-based ones.
+///
+/// It prints as its name alone: its options have a section of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableFactory {
+    /// The format's name; anything but [`BLOCK_BASED_TABLE`] is kept for the engine to refuse.
+    pub name: String,
+    /// The options, if it is the block-based one.
+    pub block_based: BlockBasedTableOptions,
+}
+
+impl TableFactory {
+    /// Whether tables are block-based.
+    pub fn is_block_based(&self) -> bool {
+        self.name == BLOCK_BASED_TABLE
+    }
+}
+
+impl Default for TableFactory {
+    fn default() -> TableFactory {
+        TableFactory { name: BLOCK_BASED_TABLE.to_owned(), block_based: BlockBasedTableOptions::default() }
+    }
+}
+
+impl OptionValue for TableFactory {
+    const KIND: &'static str = "table factory";
+
+    /// A name, or properties: the name as `id` and options of block-based tables.
+    fn assign(&mut self, value: &str) -> Result<(), ValueError> {
+        let properties = text::strip_braces(value);
+        if !properties.contains('=') {
+            properties.clone_into(&mut self.name);
+            return Ok(());
+        }
+        let mut changed = self.clone();
+        for (name, value) in text::split(properties).map_err(|error| ValueError::new(error.to_string()))? {
+            if name == "id" {
+                value.clone_into(&mut changed.name);
+            } else {
+                changed.assign_part(name, value)?;
+            }
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    fn assign_part(&mut self, part: &str, value: &str) -> Result<(), ValueError> {
+        self.block_based.set(part, value).map(|_| ()).map_err(|error| ValueError::new(error.to_string()))
+    }
+
+    fn print(&self) -> String {
+        self.name.clone()
+    }
+}

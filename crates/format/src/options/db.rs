@@ -1,0 +1,121 @@
+//! The options of a database: section `[DBOptions]`.
+use super::choice::{CacheTier, Compression, FileTemperature, InfoLogLevel, WalRecoveryMode};
+use super::value::{Object, Unprinted, Verbatim};
+
+option_table! {
+    /// What concerns a database as a whole.
+    DbOptions in Db {
+        create_if_missing: bool = false, fixed, kept, "Create the database if there is none";
+        create_missing_column_families: bool = false, fixed, kept, "Create column families that are opened and missing";
+        error_if_exists: bool = false, fixed, kept, "Refuse to open a database that exists";
+        paranoid_checks: bool = true, fixed, kept, "Stop at signs of damage rather than go on";
+        flush_verify_memtable_count: bool = true, fixed, kept, "Check that a flush wrote as many entries as the memtable has";
+        compaction_verify_record_count: bool = true, fixed, kept, "Check that a compaction read as many entries as its inputs have";
+        track_and_verify_wals_in_manifest: bool = false, fixed, kept, "Record in the MANIFEST which logs are synced, and check them on opening";
+        track_and_verify_wals: bool = false, fixed, kept, "Record in each log its predecessor, and check it on opening";
+        verify_sst_unique_id_in_manifest: bool = true, fixed, kept, "Check a table's unique id against the MANIFEST when it is opened";
+        env: Unprinted = Unprinted::default(), fixed, kept, "The environment";
+        rate_limiter_bytes_per_sec: Unprinted = Unprinted::default(), fixed, kept, "Bytes a second that flush and compaction may write";
+        statistics: Unprinted = Unprinted::default(), fixed, kept, "Where tickers and histograms go";
+        info_log_level: InfoLogLevel = InfoLogLevel::Info, fixed, kept, "The least important messages that are logged";
+        max_open_files: i32 = -1, mutable, honoured, "Most tables kept open; -1 for all", in -1..=i32::MAX;
+        max_file_opening_threads: i32 = 16, fixed, kept, "Threads that open tables when the database is opened";
+        read_io_executor_threads: i32 = 1, fixed, kept, "Threads that carry out asynchronous reads in RocksDB";
+        open_files_async: bool = false, fixed, kept, "Open tables in the background when the database is opened";
+        max_total_wal_size: u64 = 0, mutable, kept, "Bytes of logs above which the oldest memtables are flushed; 0 derives it from the write buffers";
+        use_fsync: bool = false, fixed, kept, "Sync with fsync rather than fdatasync";
+        db_log_dir: String = String::new(), fixed, kept, "Directory of the info log; empty for the database's own";
+        wal_dir: String = String::new(), fixed, honoured, "Directory of the logs; empty for the database's own";
+        delete_obsolete_files_period_micros: u64 = 21_600_000_000, mutable, kept, "Microseconds between full scans for obsolete files";
+        max_background_jobs: i32 = 2, mutable, kept, "Most flushes and compactions at a time";
+        max_background_compactions: i32 = -1, mutable, kept, "Most compactions at a time; -1 derives it from max_background_jobs";
+        max_subcompactions: u32 = 1, mutable, kept, "Most parts that one compaction is cut into";
+        max_background_flushes: i32 = -1, mutable, kept, "Most flushes at a time; -1 derives it from max_background_jobs";
+        max_log_file_size: usize = 0, fixed, kept, "Bytes of an info log file; 0 for no limit";
+        log_file_time_to_roll: usize = 0, fixed, kept, "Seconds of an info log file; 0 for no limit";
+        keep_log_file_num: usize = 1000, fixed, kept, "Info log files to keep";
+        recycle_log_file_num: usize = 0, fixed, kept, "Logs to keep for overwriting";
+        async_wal_precreate: bool = false, fixed, kept, "Create the next log in the background";
+        max_manifest_file_size: u64 = 1 << 30, mutable, kept, "Bytes of a MANIFEST above which a new one is started";
+        max_manifest_space_amp_pct: i32 = 500, mutable, kept, "Percent by which a MANIFEST may outgrow its compacted size";
+        verify_manifest_content_on_close: bool = false, mutable, kept, "Read the MANIFEST back when the database is closed";
+        optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
+        reuse_manifest_on_open: bool = false, fixed, kept, "Append to the MANIFEST found on opening";
+        table_cache_numshardbits: i32 = 6, fixed, kept, "Shards of RocksDB's table cache as a power of two";
+        wal_ttl_seconds ("WAL_ttl_seconds"): u64 = 0, fixed, kept, "Seconds that archived logs are kept";
+        wal_size_limit_mb ("WAL_size_limit_MB"): u64 = 0, fixed, kept, "Megabytes of archived logs that are kept";
+        manifest_preallocation_size: usize = 4 << 20, mutable, kept, "Bytes preallocated for a MANIFEST";
+        allow_mmap_reads: bool = false, fixed, kept, "Map tables into memory";
+        allow_mmap_writes: bool = false, fixed, kept, "Map files into memory for writing";
+        use_direct_reads: bool = false, fixed, honoured, "Read tables and blob files without the page cache";
+        use_direct_io_for_compaction_reads: bool = false, fixed, kept, "Compactions read without the page cache";
+        use_direct_io_for_flush_and_compaction: bool = false, fixed, kept, "Flushes and compactions go without the page cache";
+        allow_fallocate: bool = true, fixed, kept, "Preallocate files";
+        is_fd_close_on_exec: bool = true, fixed, kept, "Files are closed in child processes";
+        stats_dump_period_sec: u32 = 600, mutable, kept, "Seconds between statistics in the info log; 0 for never";
+        stats_persist_period_sec: u32 = 600, mutable, kept, "Seconds between statistics kept in memory or on disk; 0 for never";
+        persist_stats_to_disk: bool = false, fixed, kept, "Keep statistics in a column family of the database";
+        stats_history_buffer_size: usize = 1 << 20, mutable, kept, "Bytes of statistics kept in memory";
+        advise_random_on_open: bool = true, fixed, kept, "Tell the kernel that tables are read at random";
+        db_write_buffer_size: usize = 0, fixed, kept, "Bytes of all memtables together; 0 for no limit";
+        compaction_readahead_size: usize = 2 << 20, mutable, kept, "Bytes that a compaction reads ahead";
+        writable_file_max_buffer_size: usize = 1 << 20, mutable, kept, "Bytes buffered of a file that is written";
+        use_adaptive_mutex: bool = false, fixed, kept, "Mutexes spin before they sleep";
+        bytes_per_sync: u64 = 0, mutable, kept, "Start writing back after this many bytes of a file; 0 for never";
+        wal_bytes_per_sync: u64 = 0, mutable, kept, "The same for logs";
+        strict_bytes_per_sync: bool = false, mutable, kept, "Wait for what was started before";
+        listeners: Verbatim = Verbatim::default(), fixed, kept, "Who is told of events";
+        enable_thread_tracking: bool = false, fixed, kept, "Record what each thread is doing";
+        delayed_write_rate: u64 = 0, mutable, kept, "Bytes a second of writes when they are slowed down; 0 decides by itself";
+        enable_pipelined_write: bool = false, fixed, kept, "Log writes of one group overlap memtable writes of the last";
+        unordered_write: bool = false, fixed, kept, "Writes return before older ones are visible";
+        allow_concurrent_memtable_write: bool = true, fixed, kept, "Several threads write into one memtable";
+        enable_write_thread_adaptive_yield: bool = true, fixed, kept, "Waiting writers spin before they sleep";
+        max_write_batch_group_size_bytes: u64 = 1 << 20, fixed, kept, "Bytes of writes that are logged together";
+        write_thread_max_yield_usec: u64 = 100, fixed, kept, "Microseconds that a waiting writer spins";
+        write_thread_slow_yield_usec: u64 = 3, fixed, kept, "Microseconds of one yield that count as slow";
+        skip_stats_update_on_db_open: bool = false, fixed, kept, "Do not load table properties when the database is opened";
+        wal_recovery_mode: WalRecoveryMode = WalRecoveryMode::PointInTimeRecovery, fixed, honoured, "How a damaged log is met on opening";
+        allow_2pc: bool = false, fixed, kept, "Keep prepared transactions across opening";
+        wal_filter: Object = Object::NONE, fixed, kept, "What filters log records on opening";
+        dump_malloc_stats: bool = false, fixed, kept, "Put the allocator's statistics into the info log";
+        avoid_flush_during_recovery: bool = false, fixed, kept, "Keep what was recovered from logs in memory";
+        enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
+        avoid_flush_during_shutdown: bool = false, mutable, kept, "Do not flush unlogged data on closing";
+        allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
+        two_write_queues: bool = false, fixed, kept, "Writes that only log have a queue of their own";
+        manual_wal_flush: bool = false, fixed, kept, "The log leaves memory only when asked to";
+        wal_compression: Compression = Compression::None, fixed, kept, "How log records are compressed";
+        background_close_inactive_wals: bool = false, fixed, kept, "Close finished logs in the background";
+        atomic_flush: bool = false, fixed, kept, "Column families are flushed together";
+        avoid_unnecessary_blocking_io: bool = false, fixed, kept, "Leave slow clean-up to background threads";
+        prefix_seek_opt_in_only: bool = false, fixed, kept, "Iterators seek in total order unless told otherwise";
+        write_dbid_to_manifest: bool = true, fixed, kept, "Write the database's identity into the MANIFEST";
+        write_identity_file: bool = true, fixed, kept, "Write the database's identity into the IDENTITY file";
+        log_readahead_size: usize = 0, fixed, kept, "Bytes that recovery reads ahead in logs and MANIFEST";
+        file_checksum_gen_factory: Object = Object::NONE, fixed, kept, "What makes checksums of whole files";
+        best_efforts_recovery: bool = false, fixed, kept, "Open the latest state whose files are all there";
+        max_bgerror_resume_count: i32 = i32::MAX, fixed, kept, "Attempts to resume after a background error";
+        bgerror_resume_retry_interval: u64 = 1_000_000, fixed, kept, "Microseconds between such attempts";
+        allow_data_in_errors: bool = false, fixed, kept, "Keys and values may appear in messages";
+        db_host_id: String = "__hostname__".to_owned(), fixed, kept, "The host recorded in tables";
+        lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock, fixed, kept, "The lowest tier of caches in use";
+        enforce_single_del_contracts: bool = true, fixed, kept, "Fail a compaction that finds single deletes misused";
+        daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";
+        max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, kept, "Most seconds between looks for compactions due by time";
+        follower_refresh_catchup_period_ms: u64 = 10_000, fixed, kept, "Milliseconds between a follower's looks at its leader";
+        follower_catchup_retry_count: u64 = 10, fixed, kept, "Attempts of a follower to catch up";
+        follower_catchup_retry_wait_ms: u64 = 100, fixed, kept, "Milliseconds between such attempts";
+        metadata_write_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature of MANIFEST, CURRENT and OPTIONS files";
+        wal_write_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature of logs";
+        fast_sst_open: bool = false, mutable, kept, "Keep with each table what lets the file system open it faster";
+    }
+    retired {
+        "access_hint_on_compaction_start", "allow_os_buffer", "base_background_compactions", "concurrent_prepare",
+        "disableDataSync", "disable_data_sync", "experimental_allow_mempurge", "experimental_mempurge_policy",
+        "experimental_mempurge_threshold", "fail_if_options_file_error", "new_table_reader_for_compaction_inputs",
+        "preserve_deletes", "random_access_max_buffer_size", "rate_limiter", "seq_per_batch",
+        "skip_checking_sst_file_sizes_on_db_open", "skip_log_error_on_recovery", "use_direct_writes",
+    }
+    aliases {}
+}

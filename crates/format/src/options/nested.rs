@@ -1,0 +1,161 @@
+//! Options whose value is a struct of options in braces.
+//!
+//! Compat: a text names only some fields, and the others keep their values. Two of them also read the form they had
+//! before they were structs: compression options as numbers between colons, FIFO options as one size.
+use super::OptionSet;
+use super::choice::{CompactionStopStyle, FileTemperature, PinningTier};
+use super::text;
+use super::value::{OptionValue, ValueError};
+
+option_table! {
+    /// How a compression library is used.
+    CompressionOptions in Nested {
+        window_bits: i32 = -14, mutable, kept, "zlib's window size as a power of two; negative for no header";
+        level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, kept, "The library's level; 32767 is its default";
+        strategy: i32 = 0, mutable, kept, "zlib's strategy";
+        max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Blocks that compress to more than this per 1024 bytes stay uncompressed";
+        max_dict_bytes: u32 = 0, mutable, kept, "Largest dictionary of a table file in bytes; 0 for none";
+        zstd_max_train_bytes: u32 = 0, mutable, kept, "Bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
+        parallel_threads: u32 = 1, mutable, kept, "Threads that compress the blocks of one table";
+        enabled: bool = false, mutable, kept, "For bottommost_compression_opts: these options count";
+        max_dict_buffer_bytes: u64 = 0, mutable, kept, "Bytes of data held back to sample a dictionary from; 0 for no limit";
+        use_zstd_dict_trainer: bool = true, mutable, kept, "Train dictionaries instead of finalizing raw samples";
+        checksum: bool = false, mutable, kept, "Let zstd put its own checksum into each block";
+    }
+    retired {}
+    aliases {}
+}
+
+impl CompressionOptions {
+    /// The level that stands for the library's own default.
+    pub const DEFAULT_LEVEL: i32 = 32767;
+
+    /// Reads the older form: window_bits:level:strategy and, optionally, more.
+    fn assign_numbers(&mut self, value: &str) -> Result<(), ValueError> {
+        let fields: Vec<&str> = value.split(':').collect();
+        // Compat: `enabled` came before `parallel_threads`, so a sixth field that is the last one is `enabled`.
+        let names: &[&str] = match fields.len() {
+            3..=5 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes"],
+            6 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes", "enabled"],
+            7..=9 => &[
+                "window_bits",
+                "level",
+                "strategy",
+                "max_dict_bytes",
+                "zstd_max_train_bytes",
+                "parallel_threads",
+                "enabled",
+                "max_dict_buffer_bytes",
+                "use_zstd_dict_trainer",
+            ],
+            _ => return Err(ValueError::new(format!("{value:?} has {} fields, not 3 to 9", fields.len()))),
+        };
+        for (name, field) in names.iter().zip(fields) {
+            self.assign_part(name, field)?;
+        }
+        Ok(())
+    }
+}
+
+option_table! {
+    /// From which age on FIFO compaction moves a file to a colder place.
+    FileTemperatureAge in Nested {
+        temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "The temperature that files of this age get";
+        age: u64 = 0, mutable, kept, "Age in seconds";
+    }
+    retired {}
+    aliases {}
+}
+
+option_table! {
+    /// FIFO compaction.
+    FifoOptions in Nested {
+        max_table_files_size: u64 = 1 << 30, mutable, kept, "Table bytes above which the oldest file is deleted";
+        age_for_warm: u64 = 0, mutable, kept, "Seconds after which a file becomes warm; superseded by file_temperature_age_thresholds";
+        allow_compaction: bool = false, mutable, kept, "Merge small files of L0";
+        file_temperature_age_thresholds: Vec<FileTemperatureAge> = Vec::new(), mutable, kept, "Temperatures by age, ages ascending";
+        allow_trivial_copy_when_change_temperature: bool = false, mutable, kept, "Copy a file whole when only its temperature changes";
+        trivial_copy_buffer_size: u64 = 4096, mutable, kept, "Buffer of such a copy in bytes";
+        max_data_files_size: u64 = 0, mutable, kept, "Table and blob bytes above which the oldest file is deleted; 0 counts tables only";
+        use_kv_ratio_compaction: bool = false, mutable, kept, "Size merges of L0 by the ratio of keys to blob values";
+    }
+    retired { "ttl" }
+    aliases {}
+}
+
+option_table! {
+    /// Universal compaction.
+    UniversalOptions in Nested {
+        size_ratio: u32 = 1, mutable, kept, "Percent by which the next sorted run may be larger and still join";
+        min_merge_width: u32 = 2, mutable, kept, "Fewest sorted runs of one compaction";
+        max_merge_width: u32 = u32::MAX, mutable, kept, "Most sorted runs of one compaction";
+        max_size_amplification_percent: u32 = 200, mutable, kept, "Percent of the last run's size that newer runs may add";
+        compression_size_percent: i32 = -1, mutable, kept, "Percent of the data that is compressed; negative for all";
+        max_read_amp: i32 = -1, mutable, kept, "Most sorted runs; -1 takes level0_file_num_compaction_trigger, 0 decides by itself";
+        stop_style: CompactionStopStyle = CompactionStopStyle::TotalSize, mutable, kept, "What the next run's size is compared with";
+        incremental: bool = false, mutable, kept, "Compact a part of the key range at a time";
+        allow_trivial_move: bool = false, mutable, kept, "Move files that overlap nothing instead of rewriting them";
+        reduce_file_locking: bool = true, mutable, kept, "Lock the inputs of a waiting bottommost compaction late";
+    }
+    retired {}
+    aliases {}
+}
+
+option_table! {
+    /// Which metadata of a table is pinned in the block cache.
+    MetadataCacheOptions in Nested {
+        top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "The top level of partitioned indexes and filters";
+        partition_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "Partitions of indexes and filters";
+        unpartitioned_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "Whole indexes and filters";
+    }
+    retired {}
+    aliases {}
+}
+
+/// Sets fields from an option string.
+fn assign_fields<S: OptionSet>(options: &mut S, fields: &str) -> Result<(), ValueError> {
+    options.set_all(fields).map_err(|error| ValueError::new(error.to_string()))
+}
+
+fn assign_field<S: OptionSet>(options: &mut S, field: &str, value: &str) -> Result<(), ValueError> {
+    options.set(field, value).map(|_| ()).map_err(|error| ValueError::new(error.to_string()))
+}
+
+/// Compat: RocksDB prints the fields between braces with a semicolon behind each.
+fn print_fields<S: OptionSet>(options: &S) -> String {
+    format!("{{{}}}", options.to_text())
+}
+
+/// Makes a struct of options the value of an option; `$old` reads a text without `=`.
+macro_rules! nested_value {
+    ($($name:ident $old:expr;)*) => {$(
+        impl OptionValue for $name {
+            const KIND: &'static str = stringify!($name);
+
+            fn assign(&mut self, value: &str) -> Result<(), ValueError> {
+                let fields = text::strip_braces(value);
+                if !fields.is_empty() && !fields.contains('=') {
+                    let old: fn(&mut $name, &str) -> Result<(), ValueError> = $old;
+                    return old(self, fields);
+                }
+                assign_fields(self, fields)
+            }
+
+            fn assign_part(&mut self, part: &str, value: &str) -> Result<(), ValueError> {
+                assign_field(self, part, value)
+            }
+
+            fn print(&self) -> String {
+                print_fields(self)
+            }
+        }
+    )*};
+}
+
+nested_value! {
+    CompressionOptions CompressionOptions::assign_numbers;
+    FifoOptions |options, size| options.max_table_files_size.assign(size);
+    FileTemperatureAge assign_fields;
+    UniversalOptions assign_fields;
+    MetadataCacheOptions assign_fields;
+}

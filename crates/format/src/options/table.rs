@@ -1,0 +1,319 @@
+//! What makes a table of options: the macro that declares one, and what a declared table can do by name.
+//!
+//! A row reads `name: type = default, mutable|fixed, honoured|kept, "meaning"`, optionally with RocksDB's own spelling
+//! behind the name and `, in range` at the end. The macro makes the struct, its defaults and the rows of
+//! [`OptionSet::table`].
+//!
+//! Invariant: names in one table are unique (tested), and rows keep the order in which they are declared and printed.
+use std::fmt;
+
+use super::text;
+use super::value::ValueError;
+
+/// Where in an OPTIONS file an option stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Section {
+    /// `[DBOptions]`
+    Db,
+    /// `[CFOptions "name"]`
+    ColumnFamily,
+    /// `[TableOptions/BlockBasedTable "name"]`
+    BlockBasedTable,
+    /// Inside the braces of another option.
+    Nested,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Section::Db => "DBOptions",
+            Section::ColumnFamily => "CFOptions",
+            Section::BlockBasedTable => "TableOptions/BlockBasedTable",
+            Section::Nested => "nested options",
+        })
+    }
+}
+
+/// The description of one option.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionInfo {
+    /// Where it stands.
+    pub section: Section,
+    /// RocksDB's name.
+    pub name: &'static str,
+    /// The type's name, for people.
+    pub kind: &'static str,
+    /// It may change while the database is open.
+    pub mutable: bool,
+    /// KarstDB does what it says. Otherwise it is parsed, kept and printed, and has no effect.
+    pub honoured: bool,
+    /// It is printed in OPTIONS files and option strings. Objects that live outside of the database are not.
+    pub printed: bool,
+    /// What it means, in one line.
+    pub meaning: &'static str,
+}
+
+/// One row of a table: the description, and access to the field.
+#[derive(Debug)]
+pub struct OptionEntry<S: 'static> {
+    /// The description.
+    pub info: OptionInfo,
+    pub(super) print: fn(&S) -> String,
+    pub(super) assign: fn(&mut S, &str) -> Result<(), ValueError>,
+    pub(super) assign_part: fn(&mut S, &str, &str) -> Result<(), ValueError>,
+}
+
+/// Why an option was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionErrorKind {
+    /// No option has this name.
+    Unknown,
+    /// The value is ill formed or out of range.
+    Invalid,
+    /// The text around the options is ill formed.
+    Syntax,
+}
+
+/// An option, or the text that should hold options, that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError {
+    /// What kind of problem it is.
+    pub kind: OptionErrorKind,
+    /// The section, with its argument where it has one; empty if there is none.
+    pub section: String,
+    /// The option's name; empty if the problem is not with one option.
+    pub option: String,
+    /// The line of the OPTIONS file, counted from 1, if the option came from one.
+    pub line: Option<u32>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl OptionError {
+    pub(super) fn new(kind: OptionErrorKind, option: &str, what: impl Into<String>) -> OptionError {
+        let (section, option) = (String::new(), option.to_owned());
+        OptionError { kind, section, option, line: None, what: what.into() }
+    }
+
+    pub(super) fn within(mut self, section: impl Into<String>, line: u32) -> OptionError {
+        self.section = section.into();
+        self.line = Some(line);
+        self
+    }
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.section.is_empty() {
+            write!(f, "[{}] ", self.section)?;
+        }
+        if !self.option.is_empty() {
+            write!(f, "{}: ", self.option)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+/// What [`OptionSet::set`] did.
+#[derive(Clone, Copy, Debug)]
+pub enum Assigned {
+    /// The option has its new value.
+    Set(&'static OptionInfo),
+    /// RocksDB dropped the option; its text is kept and has no effect.
+    Retired,
+}
+
+/// A struct of options, by name.
+pub trait OptionSet: Clone + Default + 'static {
+    /// The section that the options stand in.
+    const SECTION: Section;
+    /// Names of options that RocksDB has dropped and still accepts.
+    const RETIRED: &'static [&'static str];
+    /// Other names under which RocksDB accepts an option: the name, the option's own name.
+    const ALIASES: &'static [(&'static str, &'static str)];
+
+    /// All options in the order in which they are printed.
+    fn table() -> &'static [OptionEntry<Self>];
+
+    /// The retired options that were set, as text, in the order of their setting.
+    fn retired(&self) -> &[(&'static str, String)];
+
+    /// Where retired options go.
+    #[doc(hidden)]
+    fn retired_mut(&mut self) -> &mut Vec<(&'static str, String)>;
+
+    /// The row of the option with this name or alias.
+    fn entry(name: &str) -> Option<&'static OptionEntry<Self>> {
+        let own = Self::ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own);
+        Self::table().iter().find(|entry| entry.info.name == own)
+    }
+
+    /// Sets one option from its text. `name` may lead into a nested option (`compression_opts.level`).
+    ///
+    /// # Errors
+    /// An unknown name, or a value that is ill formed or out of range. Nothing has changed then.
+    fn set(&mut self, name: &str, value: &str) -> Result<Assigned, OptionError> {
+        let invalid = |error: ValueError| OptionError::new(OptionErrorKind::Invalid, name, error.what);
+        if let Some(entry) = Self::entry(name) {
+            (entry.assign)(self, value).map_err(invalid)?;
+            return Ok(Assigned::Set(&entry.info));
+        }
+        if let Some((outer, inner)) = name.split_once('.')
+            && let Some(entry) = Self::entry(outer)
+        {
+            (entry.assign_part)(self, inner, value).map_err(invalid)?;
+            return Ok(Assigned::Set(&entry.info));
+        }
+        if let Some(retired) = Self::RETIRED.iter().find(|retired| **retired == name) {
+            self.retired_mut().retain(|(set, _)| set != retired);
+            self.retired_mut().push((retired, value.to_owned()));
+            return Ok(Assigned::Retired);
+        }
+        let what = format!("not an option of {}", Self::SECTION);
+        Err(OptionError::new(OptionErrorKind::Unknown, name, what))
+    }
+
+    /// One option as text, by name or alias. `None` for an unknown name and for a retired option that was not set.
+    fn get(&self, name: &str) -> Option<String> {
+        match Self::entry(name) {
+            Some(entry) => Some((entry.print)(self)),
+            None => self.retired().iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
+        }
+    }
+
+    /// Sets every option of an option string (`"a=b;c={d=e}"`); the others keep their values.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set), and for ill-formed text. Nothing has changed then.
+    fn set_all(&mut self, options: &str) -> Result<(), OptionError> {
+        let mut changed = self.clone();
+        for (name, value) in text::split(options)? {
+            changed.set(name, value)?;
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// The printed options, each as `name=value`, in the table's order. What is empty by default is left out while it is.
+    fn lines(&self) -> Vec<String> {
+        let default = Self::default();
+        let line = |entry: &OptionEntry<Self>| {
+            let value = (entry.print)(self);
+            let shown = entry.info.printed && !(value.is_empty() && (entry.print)(&default).is_empty());
+            shown.then(|| format!("{}={value}", entry.info.name))
+        };
+        Self::table().iter().filter_map(line).collect()
+    }
+
+    /// The options as an option string.
+    fn to_text(&self) -> String {
+        self.lines().iter().fold(String::new(), |text, line| text + line + ";")
+    }
+
+    /// The options whose text differs from the default's.
+    fn changed(&self) -> Vec<&'static OptionInfo> {
+        let default = Self::default();
+        let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(&default);
+        Self::table().iter().filter(differs).map(|entry| &entry.info).collect()
+    }
+}
+
+/// Declares a struct of options; see the module's head for the form of a row.
+macro_rules! option_table {
+    (
+        $(#[$about:meta])*
+        $name:ident in $section:ident {
+            $( $field:ident $(($spelled:literal))? : $type:ty = $default:expr,
+               $mutable:ident, $honoured:ident, $meaning:literal $(, in $range:expr)? ; )*
+        }
+        retired { $($retired:literal),* $(,)? }
+        aliases { $($alias:literal => $own:literal),* $(,)? }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $( #[doc = $meaning] pub $field: $type, )*
+            /// Options that RocksDB has dropped, as text.
+            pub retired: Vec<(&'static str, String)>,
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $( $field: $default, )* retired: Vec::new() }
+            }
+        }
+
+        impl $crate::options::OptionSet for $name {
+            const SECTION: $crate::options::Section = $crate::options::Section::$section;
+            const RETIRED: &'static [&'static str] = &[$($retired),*];
+            const ALIASES: &'static [(&'static str, &'static str)] = &[$(($alias, $own)),*];
+
+            fn table() -> &'static [$crate::options::OptionEntry<$name>] {
+                static TABLE: &[$crate::options::OptionEntry<$name>] = &[$(
+                    $crate::options::OptionEntry {
+                        info: $crate::options::OptionInfo {
+                            section: $crate::options::Section::$section,
+                            name: option_name!($field $($spelled)?),
+                            kind: <$type as $crate::options::OptionValue>::KIND,
+                            mutable: option_flag!($mutable),
+                            honoured: option_flag!($honoured),
+                            printed: <$type as $crate::options::OptionValue>::PRINTED,
+                            meaning: $meaning,
+                        },
+                        print: |options| $crate::options::OptionValue::print(&options.$field),
+                        assign: |options, text| {
+                            let mut value = options.$field.clone();
+                            $crate::options::OptionValue::assign(&mut value, text)?;
+                            $( $crate::options::value::check(&value, $range)?; )?
+                            options.$field = value;
+                            Ok(())
+                        },
+                        assign_part: |options, part, text| {
+                            $crate::options::OptionValue::assign_part(&mut options.$field, part, text)
+                        },
+                    },
+                )*];
+                TABLE
+            }
+
+            fn retired(&self) -> &[(&'static str, String)] {
+                &self.retired
+            }
+
+            fn retired_mut(&mut self) -> &mut Vec<(&'static str, String)> {
+                &mut self.retired
+            }
+        }
+    };
+}
+
+/// RocksDB's spelling of a field's name.
+macro_rules! option_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $spelled:literal) => {
+        $spelled
+    };
+}
+
+/// The words of a row that stand for a flag.
+macro_rules! option_flag {
+    (mutable) => {
+        true
+    };
+    (fixed) => {
+        false
+    };
+    (honoured) => {
+        true
+    };
+    (kept) => {
+        false
+    };
+}

@@ -1,0 +1,131 @@
+//! The syntax of option strings: `name=value` pairs with semicolons between them, braces around nested ones, and the
+//! escapes of strings.
+//!
+//! Compat: a value that starts with a brace ends with the brace that matches it, and keeps its inside as it is. Braces
+//! around a whole option string fall away. Recursion is the caller's, one level a call, so depth costs no stack here.
+use super::table::{OptionError, OptionErrorKind};
+
+fn syntax(what: impl Into<String>) -> OptionError {
+    OptionError::new(OptionErrorKind::Syntax, "", what)
+}
+
+/// Splits an option string into names and values. Values in braces keep them.
+///
+/// # Errors
+/// A pair without `=`, without a name, or with braces that do not match.
+pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
+    let mut rest = strip_braces(options);
+    let mut pairs = Vec::new();
+    while !rest.is_empty() {
+        let Some(at) = rest.find(['=', '{', '}', ';']).filter(|at| rest.as_bytes()[*at] == b'=') else {
+            let shown: String = rest.chars().take(40).collect();
+            return Err(syntax(format!("expected name=value at {shown:?}")));
+        };
+        let name = rest[..at].trim();
+        if name.is_empty() {
+            return Err(syntax("a value has no name"));
+        }
+        let (value, behind) = take_value(rest[at + 1..].trim_start())
+            .ok_or_else(|| syntax(format!("the braces of {name} do not match")))?;
+        pairs.push((name, value));
+        rest = behind.trim_start();
+    }
+    Ok(pairs)
+}
+
+/// The value at the start of `text`, and what follows its semicolon.
+fn take_value(text: &str) -> Option<(&str, &str)> {
+    let end =
+        if text.starts_with('{') { matching_brace(text)? + 1 } else { text.find(';').unwrap_or(text.len()) };
+    let (value, behind) = text.split_at(end);
+    let behind = behind.trim_start();
+    match behind.strip_prefix(';') {
+        Some(behind) => Some((value.trim(), behind)),
+        None if behind.is_empty() => Some((value.trim(), behind)),
+        None => None,
+    }
+}
+
+/// Where the brace at the start of `text` is closed.
+fn matching_brace(text: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Removes the braces that enclose the whole text, if any.
+pub fn strip_braces(text: &str) -> &str {
+    // Why: nobody nests deeper, and each layer costs a walk over the text.
+    const MOST_LAYERS: usize = 8;
+    let mut text = text.trim();
+    for _ in 0..MOST_LAYERS {
+        if !text.starts_with('{') || matching_brace(text) != Some(text.len() - 1) {
+            break;
+        }
+        text = text[1..text.len() - 1].trim();
+    }
+    text
+}
+
+/// Splits a list at the colons that stand outside of braces. An empty text is an empty list.
+pub fn split_list(text: &str) -> Vec<&str> {
+    let mut items = Vec::new();
+    let (mut depth, mut start) = (0usize, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b':' if depth == 0 => {
+                items.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !text[start..].trim().is_empty() {
+        items.push(text[start..].trim());
+    }
+    items
+}
+
+/// A string as it is written in an OPTIONS file.
+pub fn escape(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\\' | '#' | ':' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The string that an escaped text stands for.
+pub fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some(c) => out.push(c),
+            None => {}
+        }
+    }
+    out
+}

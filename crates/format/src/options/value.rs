@@ -1,0 +1,253 @@
+//! The types that an option can have: how each reads its text and prints itself.
+//!
+//! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`; lists are separated
+//! by colons; `nullptr` is an object that is not there. Trailing garbage, which RocksDB ignores, is an error here.
+use std::fmt::{Debug, Display};
+use std::ops::RangeBounds;
+
+use super::text;
+
+/// A text that is no value of its option's type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueError {
+    /// What is wrong.
+    pub what: String,
+}
+
+impl ValueError {
+    pub(super) fn new(what: impl Into<String>) -> ValueError {
+        ValueError { what: what.into() }
+    }
+}
+
+/// A type that an option can have.
+pub trait OptionValue: Clone {
+    /// The type's name, for people.
+    const KIND: &'static str;
+    /// Values of the type are printed.
+    const PRINTED: bool = true;
+
+    /// Takes the value from its text. A struct keeps the fields that the text does not name.
+    ///
+    /// # Errors
+    /// The text is no value of this type; the value is then unspecified.
+    fn assign(&mut self, text: &str) -> Result<(), ValueError>;
+
+    /// Takes one field of a struct from its text.
+    ///
+    /// # Errors
+    /// The type has no such field, or the text is no value of it.
+    fn assign_part(&mut self, part: &str, text: &str) -> Result<(), ValueError> {
+        let _ = text;
+        Err(ValueError::new(format!("there is no {part:?} in a {}", Self::KIND)))
+    }
+
+    /// The value's text.
+    fn print(&self) -> String;
+}
+
+/// Refuses a value outside of the range that its option allows.
+pub(super) fn check<T: PartialOrd + Display>(
+    value: &T,
+    range: impl RangeBounds<T> + Debug,
+) -> Result<(), ValueError> {
+    if range.contains(value) {
+        return Ok(());
+    }
+    Err(ValueError::new(format!("{value} is not in {range:?}")))
+}
+
+/// A number with an optional suffix, as digits and the power of two that the suffix stands for.
+fn split_suffix(text: &str) -> (&str, u32) {
+    let shift = match text.as_bytes().last() {
+        Some(b'k' | b'K') => 10,
+        Some(b'm' | b'M') => 20,
+        Some(b'g' | b'G') => 30,
+        Some(b't' | b'T') => 40,
+        _ => return (text, 0),
+    };
+    (&text[..text.len() - 1], shift)
+}
+
+fn parse_integer(text: &str, kind: &str) -> Result<i128, ValueError> {
+    let (digits, shift) = split_suffix(text.trim());
+    let wrong = || ValueError::new(format!("{text:?} is no {kind}"));
+    let number: i128 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+macro_rules! integers {
+    ($($type:ty => $kind:literal),*) => {$(
+        impl OptionValue for $type {
+            const KIND: &'static str = $kind;
+
+            fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+                let number = parse_integer(text, Self::KIND)?;
+                *self = number.try_into().map_err(|_| {
+                    ValueError::new(format!("{number} is out of range for a {}", Self::KIND))
+                })?;
+                Ok(())
+            }
+
+            fn print(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+integers!(u8 => "uint8", i32 => "int", u32 => "uint32", i64 => "int64", u64 => "uint64", usize => "size");
+
+impl OptionValue for bool {
+    const KIND: &'static str = "bool";
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = match text.trim() {
+            "true" | "1" => true,
+            "false" | "0" => false,
+            _ => return Err(ValueError::new(format!("{text:?} is neither true nor false"))),
+        };
+        Ok(())
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl OptionValue for f64 {
+    const KIND: &'static str = "double";
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        match text.trim().parse::<f64>() {
+            Ok(number) if number.is_finite() => *self = number,
+            _ => return Err(ValueError::new(format!("{text:?} is no number"))),
+        }
+        Ok(())
+    }
+
+    /// Compat: six digits behind the point, as RocksDB prints.
+    fn print(&self) -> String {
+        format!("{self:.6}")
+    }
+}
+
+impl OptionValue for String {
+    const KIND: &'static str = "string";
+
+    fn assign(&mut self, value: &str) -> Result<(), ValueError> {
+        *self = text::unescape(value);
+        Ok(())
+    }
+
+    fn print(&self) -> String {
+        text::escape(self)
+    }
+}
+
+impl<T: OptionValue + Default> OptionValue for Vec<T> {
+    const KIND: &'static str = T::KIND;
+
+    fn assign(&mut self, value: &str) -> Result<(), ValueError> {
+        let mut items = Vec::new();
+        for part in text::split_list(text::strip_braces(value)) {
+            let mut item = T::default();
+            item.assign(part)?;
+            items.push(item);
+        }
+        *self = items;
+        Ok(())
+    }
+
+    /// Compat: an item with a colon gets braces of its own; a list of structs gets braces around it.
+    fn print(&self) -> String {
+        let print = |item: &T| match item.print() {
+            text if text.contains(':') => format!("{{{text}}}"),
+            text => text,
+        };
+        let list = self.iter().map(print).collect::<Vec<_>>().join(":");
+        if list.contains('=') { format!("{{{list}}}") } else { list }
+    }
+}
+
+/// Text that is kept as it is: lists of objects that RocksDB makes and KarstDB does not look into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verbatim(pub String);
+
+impl OptionValue for Verbatim {
+    const KIND: &'static str = "objects";
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        text.clone_into(&mut self.0);
+        Ok(())
+    }
+
+    fn print(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// An object that RocksDB makes from text: a comparator, a filter policy, a merge operator. Kept as its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    text: Option<String>,
+}
+
+impl Object {
+    /// No object: `nullptr`.
+    pub const NONE: Object = Object { text: None };
+
+    /// The object that `text` describes: a name, or `{id=name;property=value}`. Empty text and `nullptr` are none.
+    pub fn new(text: &str) -> Object {
+        let text = text.trim();
+        Object { text: (!text.is_empty() && text != "nullptr").then(|| text.to_owned()) }
+    }
+
+    /// The whole text, unless there is no object.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// The object's name: its `id`, or the whole text where that is not a list of properties.
+    pub fn id(&self) -> Option<&str> {
+        let text = self.text()?;
+        Some(self.property("id").unwrap_or(text))
+    }
+
+    /// A property of the object: `delimiter` in `{id=StringAppendOperator;delimiter=,}`.
+    pub fn property(&self, name: &str) -> Option<&str> {
+        let properties = text::split(self.text()?).ok()?;
+        properties.into_iter().find(|(property, _)| *property == name).map(|(_, value)| value)
+    }
+}
+
+impl OptionValue for Object {
+    const KIND: &'static str = "object";
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = Object::new(text);
+        Ok(())
+    }
+
+    fn print(&self) -> String {
+        self.text.clone().unwrap_or_else(|| "nullptr".to_owned())
+    }
+}
+
+/// An object that lives outside of the database (a cache, an environment, a rate limiter): it can be set by text but is
+/// never written to an OPTIONS file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unprinted(pub Object);
+
+impl OptionValue for Unprinted {
+    const KIND: &'static str = "object";
+    const PRINTED: bool = false;
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        self.0.assign(text)
+    }
+
+    fn print(&self) -> String {
+        self.0.print()
+    }
+}
