@@ -18,8 +18,8 @@ pub mod index;
 pub mod key;
 pub mod log;
 pub mod metaindex;
-pub mod slice_transform;
 pub mod options;
+pub mod slice_transform;
 pub mod version_edit;
 pub mod write_batch;
 
