@@ -1,1 +1,50 @@
 //! Files, clocks, threads and the asynchronous I/O channel.
+//!
+//! Everything that is not determined by a program's input comes from an [`Env`]. Files are read through channels: a
+//! channel is one thread's ring, op slots and buffers, and a future uses the channel of the place it is polled in:
+//!
+//! ```text
+//!   read(), open(), sleep()                       futures: Send, droppable at any time
+//!        |  bind at the first poll
+//!        +-- block_on ----> the calling thread's own channel      (operation, block_on)
+//!        +-- a reactor ---> the reactor thread's channel
+//!        +-- elsewhere ---> the driver thread's channel           (remote, driver)
+//!   channel: slots, single flight, backlog, timer                 (channel, buffer)
+//!   transport: queue, submit, poll, wait                          (ring: io_uring; thread_pool: pread)
+//! ```
+//!
+//! `unsafe` is confined to the modules that are marked so below.
+#![deny(unsafe_code)]
+
+mod block_on;
+mod blocking;
+#[allow(unsafe_code)] // memory that the kernel writes to
+mod buffer;
+mod channel;
+mod current;
+mod driver;
+mod env;
+mod error;
+mod file;
+mod operation;
+#[allow(unsafe_code)] // system calls that std does not offer
+mod posix;
+mod remote;
+#[allow(unsafe_code)] // io_uring
+mod ring;
+mod stats;
+mod thread_pool;
+mod transport;
+
+pub use block_on::{block_on, reap};
+pub use blocking::{Blocking, OpenFuture, open};
+pub use buffer::ReadBuf;
+pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
+pub use error::{Error, Result};
+pub use file::{
+    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile,
+    WritableFile,
+};
+pub use operation::{ReadFuture, Sleep, read, sleep};
+pub use posix::PosixFileSystem;
+pub use stats::IoStats;

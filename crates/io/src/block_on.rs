@@ -1,0 +1,129 @@
+//! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait on.
+//!
+//! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until they complete. The
+//! channel is made at a thread's first `block_on` with an environment and kept until the thread ends. Inside a reactor's task it
+//! works as well (on the thread's own channel, not the reactor's), and it keeps the reactor waiting, as any blocking
+//! call would.
+
+use crate::channel::Channel;
+use crate::current::{self, Enter};
+use crate::env::{Env, Purpose};
+use crate::transport::Alarm;
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Run `future` to its end on this thread and return its output.
+///
+/// Futures that wait for something else than this crate's operations work too: their wakers wake this thread.
+pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
+    let channel = thread_channel(env);
+    let flag = CallFlag::take(&channel);
+    let waker = Waker::from(flag.flag.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let _entered = Enter::new(channel.clone());
+    loop {
+        // Why first: our own completions have rung too, and the next wait shall not return for that.
+        channel.alarm().take();
+        if flag.flag.woken.swap(false, Ordering::Acquire) {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            if flag.flag.woken.load(Ordering::Relaxed) {
+                channel.submit();
+                channel.poll();
+                continue;
+            }
+        }
+        channel.wait(None);
+    }
+}
+
+/// Take in what this thread's abandoned operations have brought since, without blocking. A thread that drops futures and then does no
+/// more I/O keeps their buffers until it ends, unless it calls this.
+pub fn reap(env: &Env) {
+    thread_channel(env).poll();
+}
+
+/// Whether one call's future has been woken.
+struct Flag {
+    woken: AtomicBool,
+    alarm: Arc<Alarm>,
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::Release) {
+            self.alarm.ring();
+        }
+    }
+}
+
+thread_local! {
+    static CHANNELS: RefCell<Vec<OwnChannel>> = const { RefCell::new(Vec::new()) };
+    static SPARE_FLAG: RefCell<Option<(u64, Arc<Flag>)>> = const { RefCell::new(None) };
+}
+
+struct OwnChannel {
+    env: crate::env::WeakEnv,
+    channel: Rc<Channel>,
+}
+
+fn thread_channel(env: &Env) -> Rc<Channel> {
+    let found = CHANNELS.with(|list| {
+        let list = list.borrow();
+        list.iter().find(|own| own.env.is(env) && !own.channel.is_inherited()).map(|own| own.channel.clone())
+    });
+    found.unwrap_or_else(|| {
+        let channel = Rc::new(env.maker().make(Purpose::Calls));
+        current::announce(&channel);
+        let gone = CHANNELS.with(|list| {
+            let mut list = list.borrow_mut();
+            let (kept, gone) =
+                list.drain(..).partition(|own| own.env.is_alive() && !own.channel.is_inherited());
+            *list = kept;
+            list.push(OwnChannel { env: env.downgrade(), channel: channel.clone() });
+            gone
+        });
+        let gone: Vec<OwnChannel> = gone;
+        drop(gone); // drains their rings; those of a fork's parent are leaked
+        channel
+    })
+}
+
+/// A flag for one call. Why not one a thread: a nested call would take the outer call's wake.
+struct CallFlag {
+    channel: u64,
+    flag: Arc<Flag>,
+}
+
+impl CallFlag {
+    fn take(channel: &Rc<Channel>) -> Self {
+        let number = channel.outbox().channel;
+        let spare = SPARE_FLAG.with(|spare| spare.borrow_mut().take_if(|(of, _)| *of == number));
+        let flag = match spare {
+            Some((_, flag)) => {
+                flag.woken.store(true, Ordering::Relaxed);
+                flag
+            }
+            None => Arc::new(Flag { woken: AtomicBool::new(true), alarm: channel.alarm().clone() }),
+        };
+        Self { channel: number, flag }
+    }
+}
+
+impl Drop for CallFlag {
+    fn drop(&mut self) {
+        // A stale waker may still set the flag: the next call then polls once more than it had to.
+        let flag = self.flag.clone();
+        let _ = SPARE_FLAG.try_with(|spare| *spare.borrow_mut() = Some((self.channel, flag)));
+    }
+}

@@ -1,0 +1,100 @@
+//! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`], and [`open`].
+
+use crate::env::Env;
+use crate::error::Result;
+use crate::file::{OpenOptions, RandomAccessFile};
+use crate::thread_pool::ThreadPool;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// The result of a job that runs on a thread that may block. It wakes its future from that thread.
+#[must_use = "the job runs anyway, but its result is lost"]
+pub struct Blocking<T> {
+    shared: Arc<Mutex<State<T>>>,
+}
+
+enum State<T> {
+    Running(Option<Waker>),
+    Done(std::result::Result<T, Box<dyn Any + Send>>),
+    Taken,
+}
+
+pub(crate) fn run<T: Send + 'static>(
+    pool: &ThreadPool,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Blocking<T> {
+    let shared = Arc::new(Mutex::new(State::Running(None)));
+    let theirs = shared.clone();
+    pool.run(Box::new(move || {
+        let result = catch_unwind(AssertUnwindSafe(job));
+        let before = std::mem::replace(&mut *theirs.lock(), State::Done(result));
+        if let State::Running(Some(waker)) = before {
+            waker.wake();
+        }
+    }));
+    Blocking { shared }
+}
+
+impl<T> Future for Blocking<T> {
+    type Output = T;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut state = self.shared.lock();
+        if let State::Running(waker) = &mut *state {
+            let old = waker.replace(cx.waker().clone());
+            drop(state);
+            drop(old);
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(Ok(value)) => Poll::Ready(value),
+            // Why: a bug in the job is a bug of who asked for it.
+            State::Done(Err(panic)) => resume_unwind(panic),
+            _ => panic!("a future was polled after it had completed"),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// Open a file for reading without blocking the thread that asks. Many can be opened at the same time.
+pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
+    OpenFuture { env: env.clone(), path: path.into(), options, opening: None }
+}
+
+/// A file being opened; see [`open`]. Nothing happens before the first poll.
+#[must_use = "futures do nothing unless polled"]
+pub struct OpenFuture {
+    env: Env,
+    path: std::path::PathBuf,
+    options: OpenOptions,
+    opening: Option<Blocking<Result<Arc<dyn RandomAccessFile>>>>,
+}
+
+impl Future for OpenFuture {
+    type Output = Result<Arc<dyn RandomAccessFile>>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { env, path, options, opening } = &mut *self;
+        let opening = opening.get_or_insert_with(|| {
+            let (path, options) = (path.clone(), *options);
+            env.run_blocking(move |env| env.fs().open_random(&path, options))
+        });
+        Pin::new(opening).poll(cx)
+    }
+}
+
+impl fmt::Debug for OpenFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenFuture({})", self.path.display())
+    }
+}

@@ -1,0 +1,42 @@
+//! What other threads may say to a channel: that a future which waited on it is gone.
+//!
+//! A future that is dropped, or polled, on another thread than the one it started on gives up its claim here; the
+//! channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read that stays on its thread.
+
+use super::slot::Ticket;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Names the channel; no other of this process has it.
+    pub(crate) channel: u64,
+    abandoned: Mutex<Vec<Ticket>>,
+    any: AtomicBool,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            channel: NEXT.fetch_add(1, Ordering::Relaxed),
+            abandoned: Mutex::default(),
+            any: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn abandon(&self, ticket: Ticket) {
+        let mut abandoned = self.abandoned.lock();
+        abandoned.push(ticket);
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Ticket> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut abandoned = self.abandoned.lock();
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *abandoned)
+    }
+}

@@ -1,0 +1,190 @@
+//! An op slot: one operation of a channel, from the request to the last waiter.
+//!
+//! ```text
+//!  Free -> Waiting -> Flying -> Done -> Free        (a local waiter fetches the outcome from the slot)
+//!             |  ^      |
+//!             |  |      +-> Held -> ...             (a soft file, or a delay: the channel's own timer completes it)
+//!             |  +------+                           (a short or interrupted read goes on)
+//!             +-> Free                              (abandoned before it started)
+//! ```
+//!
+//! A slot nobody waits for any more is abandoned: it stays where it is until the transport hands its buffer back, and
+//! goes free then. Buffers belong to the slot or, while flying, to the transport; never to a future. The states that an
+//! op started from another thread adds (locked, completing) are in [`crate::remote`].
+
+use crate::buffer::{Buffer, ReadBuf};
+use crate::error::Failure;
+use crate::file::{Backend, Disturbance, FileId, RandomAccessFile};
+use crate::remote::RemoteOp;
+use smallvec::SmallVec;
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// What a future asks a channel for.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// `len` bytes at `offset`.
+    Read { file: Arc<dyn RandomAccessFile>, offset: u64, len: usize },
+    /// Nothing, after a while.
+    Sleep(Duration),
+}
+
+/// What it gets; a sleep gets no bytes.
+pub(crate) type Outcome = Result<ReadBuf, Failure>;
+
+/// Identical reads have equal keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ReadKey {
+    pub(crate) file: FileId,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+}
+
+/// A future's claim on a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    /// Which of the slot's waiters.
+    pub(crate) waiter: u32,
+}
+
+pub(crate) enum Waiter {
+    /// A future polled on the channel's own thread; it fetches the outcome from the slot.
+    Local(Option<Waker>),
+    /// A future polled anywhere; the outcome is sent to it.
+    Remote(Arc<RemoteOp>),
+    /// Has its outcome, or went away.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Free,
+    /// Queued in the channel for room in the transport.
+    Waiting,
+    /// With the transport.
+    Flying,
+    /// On the channel's timer.
+    Held,
+    /// Its outcome is in the slot.
+    Done,
+}
+
+/// What happens to a held read when its time has come.
+pub(crate) enum Held {
+    Nothing,
+    /// It takes so many bytes from its soft file, or fails as it was disturbed.
+    Step(usize),
+    /// It goes on with what its transport returned.
+    Landed(io::Result<usize>),
+}
+
+/// The progress of a read.
+pub(crate) struct ReadWork {
+    pub(crate) file: Arc<dyn RandomAccessFile>,
+    pub(crate) key: ReadKey,
+    /// What is really read: the request widened to the file's alignment.
+    pub(crate) window_start: u64,
+    pub(crate) window_len: usize,
+    pub(crate) filled: usize,
+    /// Here unless it is flying.
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) disturbance: Disturbance,
+    /// What a held slot waits to do.
+    pub(crate) held: Held,
+    /// When a flying step may complete at the earliest, if it is delayed.
+    pub(crate) not_before: Option<Instant>,
+    pub(crate) interruptions: u32,
+}
+
+impl ReadWork {
+    /// Widen a request to whole units of the file's alignment.
+    pub(crate) fn new(file: Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> Result<Self, Failure> {
+        let invalid = || Failure::new(io::ErrorKind::InvalidInput, "the read's end is beyond any file");
+        let unit = u64::from(file.alignment().max(1));
+        let end = offset.checked_add(len as u64).filter(|end| *end <= i64::MAX as u64).ok_or_else(invalid)?;
+        let window_start = offset - offset % unit;
+        let window_end = end.checked_next_multiple_of(unit).ok_or_else(invalid)?;
+        let window_len = usize::try_from(window_end - window_start).map_err(|_| invalid())?;
+        let key = ReadKey { file: file.id(), offset, len };
+        Ok(Self {
+            file,
+            key,
+            window_start,
+            window_len,
+            filled: 0,
+            buffer: None,
+            disturbance: Disturbance::default(),
+            held: Held::Nothing,
+            not_before: None,
+            interruptions: 0,
+        })
+    }
+
+    /// The end of a held step, now that its time has come.
+    pub(crate) fn end_hold(&mut self) -> io::Result<usize> {
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Landed(result) => result,
+            Held::Step(len) => match (self.disturbance.fail, self.file.backend(), &mut self.buffer) {
+                (Some(errno), ..) => Err(io::Error::from_raw_os_error(errno)),
+                (None, Backend::Soft(soft), Some(buffer)) => {
+                    let offset = self.window_start + self.filled as u64;
+                    soft.read_at(offset, buffer.zeroed_slice(self.filled, len)).map(|n| n.min(len))
+                }
+                _ => unreachable!("only soft files are read by the timer"),
+            },
+            Held::Nothing => unreachable!("a held read holds something"),
+        }
+    }
+
+    /// Whether a step that read `step` bytes was the last.
+    pub(crate) fn is_complete_after(&mut self, step: usize) -> bool {
+        self.filled += step;
+        // Why the remainder: a device reads whole units, except the last of the file.
+        step == 0
+            || self.filled >= self.window_len
+            || !(self.filled as u64).is_multiple_of(u64::from(self.file.alignment().max(1)))
+    }
+
+    /// The bytes asked for, out of what was read.
+    pub(crate) fn finish(&mut self) -> ReadBuf {
+        let skip = (self.key.offset - self.window_start) as usize;
+        let len = self.filled.saturating_sub(skip).min(self.key.len);
+        match self.buffer.take() {
+            Some(buffer) if len > 0 => buffer.freeze(skip, len),
+            _ => ReadBuf::empty(),
+        }
+    }
+}
+
+pub(crate) enum Work {
+    None,
+    Read(ReadWork),
+    Sleep,
+}
+
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    pub(crate) phase: Phase,
+    pub(crate) work: Work,
+    pub(crate) waiters: SmallVec<[Waiter; 2]>,
+    /// Waiters that are not gone.
+    pub(crate) interested: u32,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self {
+            generation: 0,
+            phase: Phase::Free,
+            work: Work::None,
+            waiters: SmallVec::new(),
+            interested: 0,
+            outcome: None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The driver: a thread of an environment that does the I/O of futures polled on foreign executors.
+//!
+//! Requests come in by a lock-free queue; the alarm (an eventfd) is struck only when the driver sleeps. Outcomes go
+//! into the shared [`RemoteOp`], and the future's waker is called from this thread.
+//! It starts with the first such request and ends with the environment.
+
+use crate::channel::Channel;
+use crate::env::{ChannelMaker, Purpose};
+use crate::posix;
+use crate::remote::RemoteOp;
+use crate::transport::Alarm;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+pub(crate) struct Driver {
+    sender: Sender<Arc<RemoteOp>>,
+    alarm: Arc<Alarm>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    fork_generation: u64,
+}
+
+impl Driver {
+    /// Start the thread. Returns when it is ready to be sent to.
+    pub(crate) fn start(maker: Arc<ChannelMaker>) -> std::io::Result<Self> {
+        let (sender, receiver) = channel();
+        let (ready, is_ready) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("karst-driver".into()).spawn(move || {
+            let channel = Rc::new(maker.make(Purpose::Many));
+            crate::current::announce(&channel);
+            let _ = ready.send(channel.alarm().clone());
+            run(&channel, &receiver, &stopped);
+        })?;
+        let alarm = is_ready.recv().map_err(|_| std::io::Error::other("the I/O driver did not start"))?;
+        Ok(Self { sender, alarm, stop, thread: Some(thread), fork_generation: posix::fork_generation() })
+    }
+
+    pub(crate) fn send(&self, op: Arc<RemoteOp>) {
+        if let Err(unsent) = self.sender.send(op) {
+            if let Some(waker) = unsent.0.fail("the I/O driver has ended") {
+                waker.wake();
+            }
+            return;
+        }
+        self.alarm.ring();
+    }
+
+    /// Whether its thread stayed with the process that this one was forked from.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.fork_generation != posix::fork_generation()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.is_inherited() {
+            return std::mem::forget(thread);
+        }
+        self.stop.store(true, Ordering::Release);
+        self.alarm.ring();
+        // Why: the last owner of an environment may be a waker that this very thread drops.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(channel: &Rc<Channel>, receiver: &Receiver<Arc<RemoteOp>>, stop: &AtomicBool) {
+    loop {
+        channel.alarm().take();
+        while let Ok(op) = receiver.try_recv() {
+            channel.start_remote(op);
+        }
+        if stop.load(Ordering::Acquire) {
+            // Everyone who could send, or wait for an outcome, held the environment, and it is gone.
+            return;
+        }
+        channel.wait(None);
+    }
+}

@@ -1,0 +1,373 @@
+//! The environment: everything that is not determined by a program's input. Files, time, randomness, threads, and
+//! the channels through which files are read.
+//!
+//! An [`Env`] is cheap to clone and shared by everything that belongs to one database or one test. It is the only
+//! way the engine reaches the outside world, so a simulation can own all of it.
+
+use crate::blocking::{self, Blocking};
+use crate::channel::{Channel, ChannelOptions};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::file::FileSystem;
+use crate::posix::PosixFileSystem;
+use crate::remote::RemoteOp;
+use crate::ring::Ring;
+use crate::stats::{CounterSet, IoStats};
+use crate::thread_pool::ThreadPool;
+use crate::transport::Transport;
+use parking_lot::Mutex;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What carries reads to the operating system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportKind {
+    /// io_uring if it works here, else threads; which one is said once in the log if it is threads.
+    #[default]
+    Auto,
+    /// Threads that call `pread`, even where io_uring works.
+    Threads,
+}
+
+impl FromStr for TransportKind {
+    type Err = String;
+    /// `auto` or `threads`.
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "threads" => Ok(Self::Threads),
+            other => Err(format!("unknown transport `{other}`; expected `auto` or `threads`")),
+        }
+    }
+}
+
+/// Tells the time. Both clocks may be made up.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Time since some moment in the past; never goes back.
+    fn now(&self) -> Duration;
+    /// Time since 1970, UTC; may jump.
+    fn unix_time(&self) -> Duration;
+}
+
+/// The clocks of the operating system.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// The outside world of one database or one test. Clones share it.
+#[derive(Clone)]
+pub struct Env(Arc<Inner>);
+
+struct Inner {
+    file_system: Arc<dyn FileSystem>,
+    clock: Arc<dyn Clock>,
+    seed: AtomicU64,
+    maker: Arc<ChannelMaker>,
+    blocking: ThreadPool,
+    driver: OnceLock<io::Result<Driver>>,
+    /// The driver of a forked child, whose parent had started one.
+    child_driver: Mutex<Option<Driver>>,
+}
+
+/// Who uses a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The calls of one thread: few reads in flight.
+    Calls,
+    /// A reactor or the driver: many.
+    Many,
+}
+
+/// Makes channels, each on the thread that will use it. Does not keep the environment alive.
+pub(crate) struct ChannelMaker {
+    kind: TransportKind,
+    depth: u32,
+    submit_batch: usize,
+    register: bool,
+    fallback_said: AtomicBool,
+    readers: ThreadPool,
+    counters: CounterSet,
+}
+
+impl ChannelMaker {
+    pub(crate) fn make(&self, purpose: Purpose) -> Channel {
+        let (share, depth) = match purpose {
+            Purpose::Calls => (4, self.depth.min(128)),
+            Purpose::Many => (1, self.depth),
+        };
+        let options = ChannelOptions {
+            depth: depth as usize,
+            submit_batch: self.submit_batch,
+            pool_share: share,
+            // Why not for calls: a thread with one read at a time gains little, and locked memory is short.
+            register: self.register && purpose == Purpose::Many,
+        };
+        let channel = Channel::new(self.transport(depth), self.counters.add_channel(), &options);
+        tracing::debug!(transport = channel.transport_name(), ?purpose, "made an I/O channel");
+        channel
+    }
+
+    fn transport(&self, depth: u32) -> Box<dyn Transport> {
+        if self.kind == TransportKind::Auto {
+            match Ring::new(depth) {
+                Ok(ring) => return Box::new(ring),
+                Err(e) => {
+                    if !self.fallback_said.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(error = %e, "io_uring cannot be used here; reading with threads instead");
+                    }
+                }
+            }
+        }
+        Box::new(self.readers.transport())
+    }
+}
+
+impl Env {
+    /// The operating system's files, clock and threads.
+    pub fn posix() -> Self {
+        Self::builder().build()
+    }
+
+    /// Choose what the environment consists of.
+    pub fn builder() -> EnvBuilder {
+        EnvBuilder::default()
+    }
+
+    /// Its files. All calls block.
+    pub fn fs(&self) -> &Arc<dyn FileSystem> {
+        &self.0.file_system
+    }
+
+    /// Monotonic time since the environment was made (or as its clock has it).
+    pub fn now(&self) -> Duration {
+        self.0.clock.now()
+    }
+
+    /// Time since 1970, UTC.
+    pub fn unix_time(&self) -> Duration {
+        self.0.clock.unix_time()
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    /// A number for seeding a random generator; each call returns another, all determined by the environment's seed.
+    pub fn random_seed(&self) -> u64 {
+        mix(self.0.seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
+    }
+
+    /// Start a thread.
+    ///
+    /// # Errors
+    /// The operating system has none left.
+    pub fn spawn_thread<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
+        spawned.map_err(|e| Error::new("start thread", name, e))
+    }
+
+    /// Run `job` on a thread that may block, and get its result without blocking. The job starts at once; dropping
+    /// the future gives up the result only.
+    pub fn run_blocking<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Env) -> T + Send + 'static,
+    ) -> Blocking<T> {
+        let env = self.clone();
+        blocking::run(&self.0.blocking, move || job(&env))
+    }
+
+    /// Counters and gauges of all its channels.
+    pub fn io_stats(&self) -> IoStats {
+        self.0.maker.counters.sum()
+    }
+
+    pub(crate) fn maker(&self) -> &Arc<ChannelMaker> {
+        &self.0.maker
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakEnv {
+        WeakEnv(Arc::downgrade(&self.0))
+    }
+
+    /// Give an operation to the driver thread, which is started by the first.
+    pub(crate) fn driver_send(&self, op: Arc<RemoteOp>) {
+        let start = || Driver::start(self.0.maker.clone());
+        match self.0.driver.get_or_init(start) {
+            Ok(driver) if !driver.is_inherited() => driver.send(op),
+            Ok(_) => {
+                let mut child = self.0.child_driver.lock();
+                if child.as_ref().is_none_or(Driver::is_inherited) {
+                    match start() {
+                        Ok(driver) => drop(child.replace(driver)),
+                        Err(e) => return refuse(&op, &e),
+                    }
+                }
+                if let Some(driver) = &*child {
+                    driver.send(op);
+                }
+            }
+            Err(e) => refuse(&op, e),
+        }
+    }
+}
+
+fn refuse(op: &RemoteOp, e: &io::Error) {
+    if let Some(waker) = op.fail(&format!("the I/O driver thread cannot start: {e}")) {
+        waker.wake();
+    }
+}
+
+/// The finalizer of splitmix64.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env").field("file_system", &self.0.file_system).finish_non_exhaustive()
+    }
+}
+
+/// A reference that does not keep the environment alive.
+pub(crate) struct WeakEnv(Weak<Inner>);
+
+impl WeakEnv {
+    pub(crate) fn is(&self, env: &Env) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&env.0))
+    }
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// Chooses what an [`Env`] consists of.
+#[derive(Debug)]
+pub struct EnvBuilder {
+    file_system: Arc<dyn FileSystem>,
+    clock: Arc<dyn Clock>,
+    seed: Option<u64>,
+    transport: TransportKind,
+    depth: u32,
+    submit_batch: usize,
+    register_buffers: bool,
+    threads: usize,
+}
+
+impl Default for EnvBuilder {
+    fn default() -> Self {
+        Self {
+            file_system: Arc::new(PosixFileSystem),
+            clock: Arc::new(SystemClock::default()),
+            seed: None,
+            transport: TransportKind::Auto,
+            depth: 256,
+            submit_batch: 6,
+            register_buffers: true,
+            threads: 64,
+        }
+    }
+}
+
+impl EnvBuilder {
+    /// Where files are. Default: the operating system's.
+    pub fn file_system(mut self, file_system: Arc<dyn FileSystem>) -> Self {
+        self.file_system = file_system;
+        self
+    }
+
+    /// What tells the time. Default: the operating system's clocks.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The seed of all random numbers. Default: another one in each process.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// What carries reads. Default: [`TransportKind::Auto`].
+    pub fn transport(mut self, kind: TransportKind) -> Self {
+        self.transport = kind;
+        self
+    }
+
+    /// Most reads that a channel has with the kernel at a time, 1 to 4096; more wait in the channel. Default: 256.
+    pub fn depth(mut self, reads: u32) -> Self {
+        self.depth = reads.clamp(1, 4096);
+        self
+    }
+
+    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list. Default: 6.
+    pub fn submit_batch(mut self, reads: usize) -> Self {
+        self.submit_batch = reads.max(1);
+        self
+    }
+
+    /// Whether reactors and the driver register their buffers with the kernel for direct reads, if locked memory
+    /// allows. Default: yes.
+    pub fn register_buffers(mut self, yes: bool) -> Self {
+        self.register_buffers = yes;
+        self
+    }
+
+    /// Most threads for blocking jobs, and most threads for reads where io_uring is not used. They are started when needed.
+    /// Default: 64.
+    pub fn threads(mut self, most: usize) -> Self {
+        self.threads = most.max(1);
+        self
+    }
+
+    /// Make the environment.
+    pub fn build(self) -> Env {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        let maker = ChannelMaker {
+            kind: self.transport,
+            depth: self.depth,
+            submit_batch: self.submit_batch,
+            register: self.register_buffers,
+            fallback_said: AtomicBool::new(false),
+            readers: ThreadPool::new(self.threads, "karst-read"),
+            counters: CounterSet::default(),
+        };
+        Env(Arc::new(Inner {
+            file_system: self.file_system,
+            clock: self.clock,
+            seed: AtomicU64::new(seed),
+            maker: Arc::new(maker),
+            blocking: ThreadPool::new(self.threads, "karst-blocking"),
+            driver: OnceLock::new(),
+            child_driver: Mutex::new(None),
+        }))
+    }
+}

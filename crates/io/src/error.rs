@@ -1,0 +1,110 @@
+//! The error of this crate: which operation failed, on which path, at which offset, and why.
+//!
+//! Every fallible public function returns [`Error`]. Inside the channel an outcome may go to several
+//! waiters, so there it travels as a [`Failure`], which can be cloned, and becomes an [`Error`] at the
+//! future that asked.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A failed operation on a file, directory or thread.
+#[derive(Debug)]
+pub struct Error {
+    /// What was tried: `"open"`, `"read"`, `"rename"`, ...
+    pub op: &'static str,
+    /// The file or directory it was tried on; empty where there is none.
+    pub path: PathBuf,
+    /// Where in the file, in bytes, for reads and writes at an offset.
+    pub offset: Option<u64>,
+    /// What the operating system, or the file system standing in for it, said.
+    pub source: io::Error,
+}
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of `op` on `path` as a whole.
+    pub fn new(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self { op, path: path.into(), offset: None, source }
+    }
+
+    /// An error of `op` at `offset` of `path`.
+    pub fn at(op: &'static str, path: impl Into<PathBuf>, offset: u64, source: io::Error) -> Self {
+        Self { op, path: path.into(), offset: Some(offset), source }
+    }
+
+    /// The kind of the underlying error.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// Whether the file or directory does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.op, self.path.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, " at offset {offset}")?;
+        }
+        write!(f, ": {}", self.source)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Adds the operation and the path to a plain `io::Error`.
+pub(crate) trait Context<T> {
+    fn context(self, op: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, op: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::new(op, path, source))
+    }
+}
+
+/// An `io::Error` that can be handed to every waiter of one operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: io::ErrorKind,
+    errno: Option<i32>,
+    message: Option<Arc<str>>,
+}
+
+impl Failure {
+    pub(crate) fn from_errno(errno: i32) -> Self {
+        Self { kind: io::Error::from_raw_os_error(errno).kind(), errno: Some(errno), message: None }
+    }
+
+    pub(crate) fn new(kind: io::ErrorKind, message: &str) -> Self {
+        Self { kind, errno: None, message: Some(message.into()) }
+    }
+
+    pub(crate) fn to_io(&self) -> io::Error {
+        match (self.errno, &self.message) {
+            (Some(errno), _) => io::Error::from_raw_os_error(errno),
+            (None, Some(message)) => io::Error::new(self.kind, message.to_string()),
+            (None, None) => self.kind.into(),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(errno) => Self::from_errno(errno),
+            None => Self { kind: e.kind(), errno: None, message: Some(e.to_string().into()) },
+        }
+    }
+}

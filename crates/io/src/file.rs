@@ -1,0 +1,242 @@
+//! What a file and a file system are to the rest of the house.
+//!
+//! A file opened for reading says how the channel reaches it: by a file descriptor, which the transport
+//! (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this process. Either way reads go
+//! through the same channel and complete later, never in the call that started them, so a test on an
+//! in-memory file exercises the paths that a disk does.
+//!
+//! Invariant: a file's content below [`RandomAccessFile::size`] does not change while it is open for
+//! reading. Identical reads in flight share one operation because of it.
+
+use crate::error::Result;
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// How to open a file for reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OpenOptions {
+    /// Bypass the page cache (`O_DIRECT`). Reads are aligned to the device inside; callers ask for any
+    /// offset and length.
+    pub direct: bool,
+}
+
+impl OpenOptions {
+    /// Read through the page cache.
+    pub const BUFFERED: Self = Self { direct: false };
+    /// Bypass the page cache.
+    pub const DIRECT: Self = Self { direct: true };
+}
+
+/// A number that no other open file of this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u64);
+
+impl FileId {
+    /// The next unused number.
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// How the channel reaches a file's bytes.
+#[derive(Debug)]
+pub enum Backend<'a> {
+    /// By a file descriptor of the operating system.
+    Fd(BorrowedFd<'a>),
+    /// By a file that lives in this process.
+    Soft(&'a dyn SoftFile),
+}
+
+/// A file open for reading at any offset. Shared freely between threads.
+pub trait RandomAccessFile: Send + Sync + Debug {
+    /// The path it was opened by, for messages.
+    fn path(&self) -> &Path;
+    /// Its length in bytes when it was opened.
+    fn size(&self) -> u64;
+    /// Its process-unique number.
+    fn id(&self) -> FileId;
+    /// What offset and length of a read must be a multiple of: 1, or the device's for `O_DIRECT`. A power of
+    /// two. The channel reads more and trims; callers need not care.
+    fn alignment(&self) -> u32;
+    /// How the channel reaches it.
+    fn backend(&self) -> Backend<'_>;
+    /// What shall go wrong with a read of `len` bytes at `offset`: asked once for each read handed to the
+    /// backend, `None` on every file that is not there to test others.
+    fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
+        let _ = (offset, len);
+        None
+    }
+}
+
+/// A file whose bytes are in this process.
+pub trait SoftFile: Send + Sync + Debug {
+    /// Copy bytes from `offset` into `into`; fewer than asked only at the end of the file. Must not block.
+    ///
+    /// # Errors
+    /// Whatever the file wants its reader to see.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+}
+
+/// What shall go wrong with one read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Disturbance {
+    /// Complete it no earlier than this after it was issued.
+    pub delay: Option<Duration>,
+    /// Do not read at all: fail with this errno.
+    pub fail: Option<i32>,
+    /// Read at most this many bytes, at least one (rounded up to the alignment, as a device would).
+    pub shorten_to: Option<usize>,
+    /// After reading, flip one bit: this number modulo the bits read.
+    pub flip_bit: Option<u64>,
+}
+
+impl Disturbance {
+    /// Both: the longer delay, the shorter read, and whichever failure or flip there is (ours first).
+    pub fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self {
+            delay: self.delay.max(other.delay),
+            fail: self.fail.or(other.fail),
+            shorten_to: match (self.shorten_to, other.shorten_to) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            flip_bit: self.flip_bit.or(other.flip_bit),
+        }
+    }
+}
+
+/// What a directory entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Length in bytes (0 for a directory).
+    pub len: u64,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// When its content last changed, where that is known.
+    pub modified: Option<SystemTime>,
+}
+
+/// A file open for appending. All calls block; see [`crate::Env::run_blocking`].
+pub trait WritableFile: Send + Debug {
+    /// The path it was opened by.
+    fn path(&self) -> &Path;
+    /// Bytes in the file, those just appended included.
+    fn size(&self) -> u64;
+    /// Add `data` at the end. The bytes have left the process when this returns, but are not durable.
+    ///
+    /// # Errors
+    /// The write failed; the file may hold a part of `data`.
+    fn append(&mut self, data: &[u8]) -> Result<()>;
+    /// Make the data and the length durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The sync failed: what was appended since the last sync may be lost, and the file must not be trusted
+    /// with more.
+    fn sync(&mut self) -> Result<()>;
+    /// Cut the file to `size` bytes.
+    ///
+    /// # Errors
+    /// It could not be cut.
+    fn truncate(&mut self, size: u64) -> Result<()>;
+}
+
+/// A held lock file; dropping it releases the lock.
+pub trait FileLock: Send + Sync + Debug {
+    /// The path of the lock file.
+    fn path(&self) -> &Path;
+}
+
+/// A place where files are. All calls block the calling thread, for as long as metadata operations take;
+/// the asynchronous way to open a file is [`crate::open`], and to do anything else [`crate::Env::run_blocking`].
+pub trait FileSystem: Send + Sync + Debug {
+    /// Open a file for reading.
+    ///
+    /// # Errors
+    /// It does not exist, may not be read, is a directory, or does not support direct I/O where that is asked.
+    fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>>;
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// As for [`FileSystem::open_random`], or the read failed.
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>>;
+
+    /// The names in a directory, without `.` and `..`, sorted.
+    ///
+    /// # Errors
+    /// It does not exist, is no directory or may not be read.
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>>;
+
+    /// What is at `path`, following symbolic links.
+    ///
+    /// # Errors
+    /// Nothing is, or it may not be looked at.
+    fn metadata(&self, path: &Path) -> Result<Metadata>;
+
+    /// Whether anything is at `path`.
+    ///
+    /// # Errors
+    /// It cannot be told (a parent may not be searched, the device fails).
+    fn exists(&self, path: &Path) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_not_found() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Create a file, or cut an existing one to nothing, and open it for appending.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
+
+    /// Open an existing file for appending, or create it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
+
+    /// Give `from` the name `to`, replacing what had it.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Remove a file.
+    ///
+    /// # Errors
+    /// It does not exist or cannot be removed.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Create a directory and its missing parents; no error if it exists.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    fn create_dir(&self, path: &Path) -> Result<()>;
+
+    /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// It does not exist, is not empty or cannot be removed.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+
+    /// Make the names in a directory durable.
+    ///
+    /// # Errors
+    /// The sync failed.
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+
+    /// Take an exclusive lock on the file at `path`, creating it if it is missing.
+    ///
+    /// # Errors
+    /// Another process, or this one, holds it (`WouldBlock`), or the file cannot be created.
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+}

@@ -1,0 +1,180 @@
+//! The futures of the channel: [`read`], [`sleep`], and how an operation finds the channel that carries it out.
+//!
+//! An operation binds when it is first polled: to the current reactor's channel, else to the current
+//! `block_on`'s, else to the environment's driver thread. If it is polled again where its channel is not
+//! current (it moved to another thread, or into a nested `block_on`), it takes an outcome that is already there, or
+//! gives its claim up and starts again; it never waits on a ring that nobody polls. A driver always polls.
+//!
+//! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer until the kernel is
+//! done with it.
+
+use crate::buffer::ReadBuf;
+use crate::channel::outbox::Outbox;
+use crate::channel::slot::{Outcome, Request, Ticket};
+use crate::current;
+use crate::env::Env;
+use crate::error::Error;
+use crate::file::RandomAccessFile;
+use crate::posix;
+use crate::remote::RemoteOp;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Read `len` bytes at `offset` of `file`.
+///
+/// The result is short only where the file ends, and empty beyond its end. Nothing happens before the first poll. The
+/// file's alignment is taken care of inside. An identical read that is in flight on the same channel is joined.
+pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
+    ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }) }
+}
+
+/// Complete after `span`. On a reactor, in `block_on` and on any executor alike.
+pub fn sleep(env: &Env, span: Duration) -> Sleep {
+    Sleep { operation: Operation::new(env, Request::Sleep(span)) }
+}
+
+/// A read; see [`read`]. May be moved between threads and dropped at any time.
+#[must_use = "futures do nothing unless polled"]
+pub struct ReadFuture {
+    operation: Operation,
+}
+
+impl Future for ReadFuture {
+    type Output = Result<ReadBuf, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let operation = &mut self.operation;
+        operation.poll(cx).map(|outcome| {
+            outcome.map_err(|failure| match &operation.request {
+                Request::Read { file, offset, .. } => {
+                    Error::at("read", file.path(), *offset, failure.to_io())
+                }
+                Request::Sleep(_) => unreachable!("a read future reads"),
+            })
+        })
+    }
+}
+
+impl fmt::Debug for ReadFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadFuture({:?})", self.operation.request)
+    }
+}
+
+/// A pause; see [`sleep`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep {
+    operation: Operation,
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.operation.poll(cx).map(drop)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sleep({:?})", self.operation.request)
+    }
+}
+
+struct Operation {
+    env: Env,
+    request: Request,
+    state: State,
+}
+
+enum State {
+    New,
+    /// On a channel of one thread.
+    Local {
+        outbox: Arc<Outbox>,
+        ticket: Ticket,
+    },
+    /// With the driver of the process that had this fork generation.
+    Remote {
+        op: Arc<RemoteOp>,
+        fork_generation: u64,
+    },
+    Finished,
+}
+
+impl Operation {
+    fn new(env: &Env, request: Request) -> Self {
+        Self { env: env.clone(), request, state: State::New }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = match &self.state {
+            State::New => None,
+            State::Local { outbox, ticket } => current::with_current(|channel| match channel {
+                Some(channel) if channel.outbox().channel == outbox.channel => {
+                    Some(channel.poll_ticket(*ticket, cx))
+                }
+                _ => {
+                    let own = current::here(outbox.channel);
+                    own.and_then(|channel| channel.fetch_if_done(*ticket)).map(Poll::Ready)
+                }
+            }),
+            State::Remote { op, fork_generation } => {
+                (*fork_generation == posix::fork_generation()).then(|| op.poll(cx))
+            }
+            State::Finished => panic!("a future was polled after it had completed"),
+        };
+        match polled {
+            Some(Poll::Ready(outcome)) => {
+                self.state = State::Finished;
+                Poll::Ready(outcome)
+            }
+            Some(Poll::Pending) => Poll::Pending,
+            None => self.bind(cx),
+        }
+    }
+
+    /// Start on the channel that is current here, or on the driver.
+    fn bind(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.give_up();
+        let request = self.request.clone();
+        let local = current::with_current(|channel| {
+            let channel = channel?;
+            let ticket = channel.start(request.clone(), cx.waker().clone());
+            Some((channel.outbox().clone(), ticket, channel.fetch_if_done(ticket)))
+        });
+        self.state = match local {
+            Some((.., Some(outcome))) => {
+                self.state = State::Finished;
+                return Poll::Ready(outcome);
+            }
+            Some((outbox, ticket, None)) => State::Local { outbox, ticket },
+            None => {
+                let op = Arc::new(RemoteOp::new(request, cx.waker().clone()));
+                self.env.driver_send(op.clone());
+                State::Remote { op, fork_generation: posix::fork_generation() }
+            }
+        };
+        Poll::Pending
+    }
+
+    fn give_up(&mut self) {
+        match std::mem::replace(&mut self.state, State::Finished) {
+            State::Local { outbox, ticket } => match current::here(outbox.channel) {
+                Some(channel) => channel.abandon(ticket),
+                None => outbox.abandon(ticket),
+            },
+            State::Remote { op, .. } => op.abandon(),
+            State::New | State::Finished => {}
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

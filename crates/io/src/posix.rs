@@ -1,0 +1,271 @@
+//! The operating system's file system, and the few system calls that `std` does not offer.
+//!
+//! Everything that blocks here is a metadata operation or an append; reads of open files go through the
+//! channel. `O_DIRECT` asks `statx` what the device wants to have aligned (Linux 6.1), and takes 4096 bytes
+//! where it cannot tell, which suits every device.
+
+use crate::error::{Context, Error, Result};
+use crate::file::{
+    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, WritableFile,
+};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
+
+/// The file system of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PosixFileSystem;
+
+/// An open file of the operating system.
+#[derive(Debug)]
+pub(crate) struct PosixFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    size: u64,
+    alignment: u32,
+    id: FileId,
+}
+
+impl PosixFile {
+    /// Look at a descriptor just opened with `options` and make it a file.
+    pub(crate) fn from_fd(fd: OwnedFd, path: &Path, options: OpenOptions) -> Result<Self> {
+        let status = describe(fd.as_fd()).context("open", path)?;
+        if status.is_dir {
+            return Err(Error::new("open", path, io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        let alignment = match (options.direct, status.direct_alignment) {
+            (false, _) => 1,
+            (true, Some(0)) => {
+                let why = "the file system does not support direct I/O on this file";
+                return Err(Error::new("open", path, io::Error::new(io::ErrorKind::Unsupported, why)));
+            }
+            (true, Some(alignment)) => alignment,
+            (true, None) => DEFAULT_DIRECT_ALIGNMENT,
+        };
+        Ok(Self { fd, path: path.into(), size: status.size, alignment, id: FileId::next() })
+    }
+}
+
+impl RandomAccessFile for PosixFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn id(&self) -> FileId {
+        self.id
+    }
+    fn alignment(&self) -> u32 {
+        self.alignment
+    }
+    fn backend(&self) -> Backend<'_> {
+        Backend::Fd(self.fd.as_fd())
+    }
+}
+
+impl FileSystem for PosixFileSystem {
+    fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
+        let custom = if options.direct { libc::O_DIRECT } else { 0 };
+        let file = fs::OpenOptions::new().read(true).custom_flags(custom).open(path);
+        let file = file.context("open", path)?;
+        Ok(Arc::new(PosixFile::from_fd(file.into(), path, options)?))
+    }
+
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
+        fs::read(path).context("read", path)
+    }
+
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path).context("list", path)? {
+            // A name that is not UTF-8 is none of a database's; show it rather than hide it.
+            names.push(entry.context("list", path)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        let m = fs::metadata(path).context("stat", path)?;
+        let is_dir = m.is_dir();
+        Ok(Metadata { len: if is_dir { 0 } else { m.len() }, is_dir, modified: m.modified().ok() })
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        Ok(Box::new(Appender { file: file.context("create", path)?, path: path.into(), size: 0 }))
+    }
+
+    fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path).context("append to", path)?;
+        let size = file.metadata().context("append to", path)?.len();
+        Ok(Box::new(Appender { file, path: path.into(), size }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).context("rename", from)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).context("remove", path)
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path).context("create directory", path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        fs::remove_dir(path).context("remove directory", path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        File::open(path).and_then(|dir| dir.sync_all()).context("sync directory", path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.context("lock", path)?;
+        // Compat: RocksDB locks with fcntl, so that each sees the other's lock. An open file description
+        // lock conflicts with those, and unlike them also within one process, and is not lost when
+        // another descriptor of the file is closed.
+        lock_file(file.as_fd()).context("lock", path)?;
+        Ok(Box::new(PosixLock { _file: file, path: path.into() }))
+    }
+}
+
+#[derive(Debug)]
+struct Appender {
+    file: File,
+    path: PathBuf,
+    size: u64,
+}
+
+impl WritableFile for Appender {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        let written = self.file.write_all(data);
+        written.map_err(|e| Error::at("append to", &self.path, self.size, e))?;
+        self.size += data.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().context("sync", &self.path)
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        use std::io::Seek;
+        self.file.set_len(size).context("truncate", &self.path)?;
+        self.file.seek(io::SeekFrom::End(0)).context("truncate", &self.path)?;
+        self.size = size;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct PosixLock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl FileLock for PosixLock {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+struct Description {
+    size: u64,
+    is_dir: bool,
+    /// `None`: the kernel cannot tell. `Some(0)`: no direct I/O.
+    direct_alignment: Option<u32>,
+}
+
+fn describe(fd: BorrowedFd<'_>) -> io::Result<Description> {
+    // SAFETY: all-zero bytes are a valid `statx`.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+    // SAFETY: the descriptor is open, the empty path is a terminated string, `found` outlives the call.
+    let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &mut found) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_dir = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+    let direct_alignment = (found.stx_mask & libc::STATX_DIOALIGN != 0).then(|| {
+        let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
+        // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
+        let fits = memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two();
+        if fits { offset } else { 0 }
+    });
+    Ok(Description { size: found.stx_size, is_dir, direct_alignment })
+}
+
+fn lock_file(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid `flock`: from the start of the file to its end.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open and `lock` outlives the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `pread` into a buffer that the caller owns alone.
+pub(crate) fn read_into(
+    fd: BorrowedFd<'_>,
+    buffer: &mut crate::buffer::Buffer,
+    start: usize,
+    len: usize,
+    offset: u64,
+) -> io::Result<usize> {
+    assert!(start + len <= buffer.capacity());
+    let Ok(offset) = libc::off_t::try_from(offset) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    // SAFETY: `start + len` is inside the buffer as just checked, and `&mut` makes us its only user.
+    let result = unsafe { libc::pread(fd.as_raw_fd(), buffer.start().add(start).cast(), len, offset) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+}
+
+/// An eventfd: what one thread writes to wake another out of its ring.
+pub(crate) fn eventfd() -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just created, and owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// How many times this process is a fork's child, counted from the process that first asked: whoever
+/// remembers another number than it now finds belongs to an ancestor.
+pub(crate) fn fork_generation() -> u64 {
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static GENERATION: AtomicU64 = AtomicU64::new(0);
+    static REGISTER: Once = Once::new();
+    extern "C" fn in_child() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    REGISTER.call_once(|| {
+        // SAFETY: the handler only adds to an atomic, which is safe in a forked child.
+        let registered = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        assert_eq!(registered, 0, "pthread_atfork is out of memory");
+    });
+    GENERATION.load(Ordering::Relaxed)
+}

@@ -1,0 +1,319 @@
+//! The io_uring transport: a thread's own ring.
+//!
+//! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered only when that
+//! thread asks (`DEFER_TASKRUN`), or with what older kernels know of that. Its completion queue is at least twice
+//! as long as the ops it is given, so it cannot overflow.
+//!
+//! Invariant: `in_flight[token]` holds the op, and so the buffer and the open file, from the moment its entry is
+//! pushed until its completion has been seen. Dropping the ring waits for all of them; a child of a fork leaks them.
+
+use crate::buffer::{REGISTERED_CLASSES, Region};
+use crate::file::Backend;
+use crate::posix;
+use crate::transport::{Alarm, Completion, Op, Transport};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ALARM: u64 = u64::MAX;
+const PROBE: u64 = u64::MAX - 1;
+/// Longest single read handed to the kernel; a longer one is continued like a short read.
+const LONGEST: usize = 1 << 30;
+
+pub(crate) struct Ring {
+    ring: IoUring,
+    in_flight: Vec<Option<Op>>,
+    count: usize,
+    /// Tokens whose entries the kernel has not taken yet, oldest first.
+    unsubmitted: VecDeque<u32>,
+    /// Completed without the kernel: ops of a ring that it no longer accepts.
+    refused: Vec<Completion>,
+    alarm: Arc<Alarm>,
+    alarm_armed: bool,
+    regions: [Option<Arc<Region>>; REGISTERED_CLASSES],
+    deferred: bool,
+    /// The kernel has refused an entry for good; what it holds may never come back.
+    broken: bool,
+}
+
+impl Ring {
+    /// A ring for up to `depth` ops in flight, proven to work.
+    ///
+    /// # Errors
+    /// io_uring is missing (`ENOSYS`), forbidden (`EPERM`), too old, or out of locked memory or descriptors.
+    pub(crate) fn new(depth: u32) -> io::Result<Self> {
+        let entries = depth.clamp(8, 256).next_power_of_two();
+        let completions = (depth * 2 + 8).next_power_of_two().max(entries * 2);
+        let (ring, deferred) = build(entries, completions)?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring of this kernel is too old (before 5.11)",
+            ));
+        }
+        let alarm = Alarm::with_eventfd(posix::eventfd()?);
+        // Why: reads that a file system cannot start without blocking (FUSE, network) go to kernel workers, by
+        // default four a CPU, which would cap the reads in flight. Best effort: without it they are slower.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [depth.min(256), 0]);
+        let mut made = Self {
+            ring,
+            in_flight: Vec::new(),
+            count: 0,
+            unsubmitted: VecDeque::new(),
+            refused: Vec::new(),
+            alarm,
+            alarm_armed: false,
+            regions: Default::default(),
+            deferred,
+            broken: false,
+        };
+        made.probe()?;
+        Ok(made)
+    }
+
+    /// One round trip: a sandbox may allow setting a ring up and forbid entering it.
+    fn probe(&mut self) -> io::Result<()> {
+        let nop = opcode::Nop::new().build().user_data(PROBE);
+        // SAFETY: a no-op refers to nothing.
+        unsafe { self.ring.submission().push(&nop) }.map_err(|_| io::ErrorKind::OutOfMemory)?;
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        while self.ring.completion().next().is_some() {}
+        Ok(())
+    }
+
+    fn push(&mut self, entry: &squeue::Entry, token: u32) {
+        loop {
+            // SAFETY: entries are built by `queue`, whose op stays in `in_flight` until it completes, and by
+            // `arm_alarm`, whose descriptor lives as long as `self`.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return self.unsubmitted.push_back(token);
+            }
+            if !self.enter() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Hand all pushed entries to the kernel. False: it took none now, and may later.
+    fn enter(&mut self) -> bool {
+        let before = self.unsubmitted.len();
+        let result = self.ring.submit();
+        self.entered(result.map(drop));
+        self.unsubmitted.len() < before
+    }
+
+    /// After entering the kernel: note which entries it took, and what it said.
+    fn entered(&mut self, result: io::Result<()>) {
+        // Why not the returned count: a wait that times out or is interrupted reports that instead.
+        let left = self.ring.submission().len();
+        let taken = self.unsubmitted.len().saturating_sub(left);
+        self.unsubmitted.drain(..taken);
+        let Err(e) = result else { return };
+        // Interrupted, or short of something for the moment: it will be tried again.
+        let passing = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::ETIME];
+        let errno = e.raw_os_error().unwrap_or(libc::EIO);
+        if passing.contains(&errno) {
+            return;
+        }
+        // Anything else means that the kernel will not take these entries at all: their reads fail.
+        if !std::mem::replace(&mut self.broken, true) {
+            tracing::error!(error = %e, "io_uring_enter failed");
+        }
+        for token in std::mem::take(&mut self.unsubmitted) {
+            if let Some(op) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
+                self.count -= 1;
+                self.refused.push(Completion { op, result: Err(io::Error::from_raw_os_error(errno)) });
+            }
+        }
+    }
+
+    fn arm_alarm(&mut self) {
+        if self.alarm_armed {
+            return;
+        }
+        let Some(eventfd) = self.alarm.eventfd() else { return };
+        let fd = types::Fd(eventfd.as_raw_fd());
+        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(ALARM);
+        self.alarm_armed = true;
+        self.push(&poll, u32::MAX);
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.refused);
+        let mut struck = false;
+        for entry in self.ring.completion() {
+            if entry.user_data() == ALARM {
+                struck = true;
+                self.alarm_armed &= io_uring::cqueue::more(entry.flags());
+                continue;
+            }
+            let slot = self.in_flight.get_mut(entry.user_data() as usize);
+            let Some(op) = slot.and_then(Option::take) else {
+                unreachable!("the kernel completed read {} twice", entry.user_data());
+            };
+            self.count -= 1;
+            let result = match entry.result() {
+                e if e < 0 => Err(io::Error::from_raw_os_error(-e)),
+                n => Ok(n as usize),
+            };
+            done.push(Completion { op, result });
+        }
+        if struck {
+            self.silence();
+        }
+    }
+
+    /// Empty the eventfd, so that a one-shot poll armed again does not fire at once.
+    fn silence(&self) {
+        use std::io::Read;
+        if let Some(mut eventfd) = self.alarm.eventfd() {
+            let _ = eventfd.read(&mut [0; 8]);
+        }
+    }
+
+    fn has_work_to_run(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+}
+
+fn build(entries: u32, completions: u32) -> io::Result<(IoUring, bool)> {
+    let mut first_error = None;
+    for attempt in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions).setup_clamp();
+        match attempt {
+            // Linux 6.1: completions wait in a list until this thread asks for them.
+            0 => drop(
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all(),
+            ),
+            // Linux 5.19: completions do not interrupt this thread.
+            1 => drop(builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all()),
+            _ => {}
+        }
+        match builder.build(entries) {
+            Ok(ring) => return Ok((ring, attempt == 0)),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => first_error = first_error.or(Some(e)),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+}
+
+impl Transport for Ring {
+    fn queue(&mut self, op: Op) {
+        let Backend::Fd(fd) = op.file.backend() else { unreachable!("a soft file was sent to the kernel") };
+        let fd = types::Fd(fd.as_raw_fd());
+        assert!(op.start + op.len <= op.buffer.capacity());
+        // SAFETY: inside the buffer as just checked.
+        let into = unsafe { op.buffer.start().add(op.start) };
+        let len = op.len.min(LONGEST) as u32;
+        let registered =
+            op.buffer.registered_class().filter(|class| self.regions[usize::from(*class)].is_some());
+        let entry = match registered.filter(|_| op.file.alignment() > 1) {
+            Some(class) => opcode::ReadFixed::new(fd, into, len, class).offset(op.offset).build(),
+            None => opcode::Read::new(fd, into, len).offset(op.offset).build(),
+        };
+        let token = op.token;
+        if self.in_flight.len() <= token as usize {
+            self.in_flight.resize_with(token as usize + 1, || None);
+        }
+        let before = self.in_flight[token as usize].replace(op);
+        assert!(before.is_none(), "token {token} is in flight already");
+        self.count += 1;
+        self.push(&entry.user_data(u64::from(token)), token);
+    }
+
+    fn submit(&mut self) -> bool {
+        let any = !self.unsubmitted.is_empty();
+        if any {
+            self.enter();
+        }
+        any
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        if self.deferred && self.has_work_to_run() {
+            // SAFETY: no argument is passed.
+            let ran = unsafe {
+                self.ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
+            };
+            self.entered(ran.map(drop));
+        }
+        self.reap(done);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
+        self.arm_alarm();
+        if !self.refused.is_empty() || !self.alarm.fall_asleep() {
+            self.submit();
+            return self.poll(done);
+        }
+        let entered = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let span = types::Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&span))
+            }
+        };
+        self.alarm.wake_up();
+        self.entered(entered.map(drop));
+        self.reap(done);
+    }
+
+    fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
+    fn in_flight(&self) -> usize {
+        self.count
+    }
+
+    fn register(&mut self, regions: &[Arc<Region>]) -> bool {
+        if regions.len() != REGISTERED_CLASSES {
+            return false; // a class could not be mapped, and the index must be the class
+        }
+        let vectors: Vec<_> =
+            regions.iter().map(|r| libc::iovec { iov_base: r.base().cast(), iov_len: r.bytes() }).collect();
+        // SAFETY: the regions are kept in `self` until the ring is gone.
+        if let Err(e) = unsafe { self.ring.submitter().register_buffers(&vectors) } {
+            tracing::debug!(error = %e, "reading into unregistered buffers");
+            return false;
+        }
+        for (kept, region) in self.regions.iter_mut().zip(regions) {
+            *kept = Some(region.clone());
+        }
+        true
+    }
+
+    fn abandon_after_fork(self: Box<Self>) {
+        std::mem::forget(self);
+    }
+
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.count > 0 && !self.broken {
+            self.wait(Some(Duration::from_secs(1)), &mut done);
+            done.clear();
+        }
+        if self.count > 0 {
+            // Why leak: the kernel may still write to these buffers, and cannot be asked.
+            std::mem::forget(std::mem::take(&mut self.in_flight));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Counters of an environment's reads, and the gauges that leak tests hold against zero.
+//!
+//! Each channel has its own [`Counters`], written by its own thread, so that counting costs no shared cache
+//! line; the environment adds them up when asked. Sums of channels that are gone are kept.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// A sum over all channels of an environment, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoStats {
+    /// Reads started, joined ones not counted.
+    pub reads: u64,
+    /// Bytes that reads returned to their callers' operation (before joining).
+    pub bytes: u64,
+    /// Reads that found an identical one in flight and shared it.
+    pub joined: u64,
+    /// Operations whose last waiter went away before they completed.
+    pub abandoned: u64,
+    /// Reads that failed.
+    pub errors: u64,
+    /// Times that a short or interrupted read was continued.
+    pub continued: u64,
+    /// Times that queued reads were handed to the kernel or to the threads.
+    pub submits: u64,
+    /// Gauge: operations with the kernel, a thread or a soft file right now.
+    pub in_flight: i64,
+    /// Gauge: operations that exist: waiting, in flight, or done and not yet fetched.
+    pub slots_in_use: i64,
+    /// Gauge: buffers held by reads in flight and by [`crate::ReadBuf`]s.
+    pub buffers_out: i64,
+}
+
+impl IoStats {
+    fn add(&mut self, c: &Counters) {
+        let read = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        self.reads += read(&c.reads);
+        self.bytes += read(&c.bytes);
+        self.joined += read(&c.joined);
+        self.abandoned += read(&c.abandoned);
+        self.errors += read(&c.errors);
+        self.continued += read(&c.continued);
+        self.submits += read(&c.submits);
+        self.in_flight += c.in_flight.load(Ordering::Relaxed);
+        self.slots_in_use += c.slots_in_use.load(Ordering::Relaxed);
+        self.buffers_out += c.buffers_out.load(Ordering::Relaxed);
+    }
+
+    /// Whether nothing is in flight, held or waited for.
+    pub fn is_quiescent(&self) -> bool {
+        self.in_flight == 0 && self.slots_in_use == 0 && self.buffers_out == 0
+    }
+}
+
+/// One channel's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) joined: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) continued: AtomicU64,
+    pub(crate) submits: AtomicU64,
+    pub(crate) in_flight: AtomicI64,
+    pub(crate) slots_in_use: AtomicI64,
+    buffers_out: AtomicI64,
+}
+
+impl Counters {
+    /// Add to a counter that only the channel's thread writes: a plain load and store, no locked instruction.
+    pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    /// As [`Counters::bump`], for a gauge.
+    pub(crate) fn shift(gauge: &AtomicI64, by: i64) {
+        gauge.store(gauge.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn buffer_taken(&self) {
+        self.buffers_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn buffer_returned(&self) {
+        self.buffers_out.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All counters of an environment.
+#[derive(Debug, Default)]
+pub(crate) struct CounterSet {
+    channels: Mutex<Vec<Arc<Counters>>>,
+    gone: Counters,
+}
+
+impl CounterSet {
+    pub(crate) fn add_channel(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        let mut channels = self.channels.lock();
+        // Why here: whoever holds no counters any more can change them no more. Buffers hold theirs.
+        channels.retain(|c| {
+            let held = Arc::strong_count(c) > 1;
+            if !held {
+                self.gone.absorb(c);
+            }
+            held
+        });
+        channels.push(counters.clone());
+        counters
+    }
+
+    pub(crate) fn sum(&self) -> IoStats {
+        let channels = self.channels.lock();
+        let mut sum = IoStats::default();
+        sum.add(&self.gone);
+        channels.iter().for_each(|c| sum.add(c));
+        sum
+    }
+}
+
+impl Counters {
+    fn absorb(&self, other: &Self) {
+        let pairs = [
+            (&self.reads, &other.reads),
+            (&self.bytes, &other.bytes),
+            (&self.joined, &other.joined),
+            (&self.abandoned, &other.abandoned),
+            (&self.errors, &other.errors),
+            (&self.continued, &other.continued),
+            (&self.submits, &other.submits),
+        ];
+        for (to, from) in pairs {
+            Self::bump(to, from.load(Ordering::Relaxed));
+        }
+        let gauges = [
+            (&self.in_flight, &other.in_flight),
+            (&self.slots_in_use, &other.slots_in_use),
+            (&self.buffers_out, &other.buffers_out),
+        ];
+        for (to, from) in gauges {
+            Self::shift(to, from.load(Ordering::Relaxed));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The transport where io_uring is not to be had: a pool of threads that call `pread`.
+//!
+//! One pool serves all channels of an environment. It starts a thread when an op finds none idle, up to a limit, and
+//! threads that have been idle for a while end. Each channel has its own list of completions, so results go back to the
+//! thread that asked.
+//!
+//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap only. (The ring transport
+//! has none; this is the fallback.)
+
+use crate::file::Backend;
+use crate::posix;
+use crate::transport::{Alarm, Completion, Op, Transport};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const IDLE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Something to run on a thread that may block.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+enum Work {
+    Read(Op, Arc<Returns>),
+    Run(Job),
+}
+
+/// Threads that may block, for an environment.
+pub(crate) struct ThreadPool {
+    shared: Arc<PoolShared>,
+}
+
+struct PoolShared {
+    state: Mutex<PoolState>,
+    available: Condvar,
+    limit: usize,
+    name: String,
+    fork_generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct PoolState {
+    queue: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl ThreadPool {
+    pub(crate) fn new(limit: usize, name: &str) -> Self {
+        let shared = PoolShared {
+            state: Mutex::default(),
+            available: Condvar::new(),
+            limit: limit.max(1),
+            name: name.into(),
+            fork_generation: AtomicU64::new(posix::fork_generation()),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Run `job` on one of the threads.
+    pub(crate) fn run(&self, job: Job) {
+        self.shared.push([Work::Run(job)]);
+    }
+
+    /// A transport for the calling thread.
+    pub(crate) fn transport(&self) -> Threads {
+        let returns = Arc::new(Returns { done: Mutex::default(), alarm: Alarm::with_condvar() });
+        Threads { pool: self.shared.clone(), returns, queued: Vec::new(), in_flight: 0 }
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.available.notify_all();
+    }
+}
+
+impl PoolShared {
+    fn push(self: &Arc<Self>, work: impl IntoIterator<Item = Work>) {
+        let mut state = self.state.lock();
+        let generation = posix::fork_generation();
+        if self.fork_generation.swap(generation, Ordering::Relaxed) != generation {
+            // The threads, and the reads they were to do, stayed with the parent.
+            std::mem::forget(std::mem::take(&mut state.queue));
+            (state.threads, state.idle) = (0, 0);
+        }
+        state.queue.extend(work);
+        let wanted =
+            state.queue.len().saturating_sub(state.idle).min(self.limit - state.threads.min(self.limit));
+        let woken = state.queue.len().min(state.idle);
+        state.threads += wanted;
+        drop(state);
+        for _ in 0..woken {
+            self.available.notify_one();
+        }
+        for _ in 0..wanted {
+            let shared = self.clone();
+            let spawned = std::thread::Builder::new().name(self.name.clone()).spawn(move || shared.work());
+            if let Err(e) = spawned {
+                let alone = {
+                    let mut state = self.state.lock();
+                    state.threads -= 1;
+                    state.threads == 0
+                };
+                tracing::warn!(error = %e, "cannot start an I/O thread");
+                if alone {
+                    self.drain();
+                }
+            }
+        }
+    }
+
+    /// A thread's life: work while there is any, linger, end.
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.queue.pop_front() {
+                drop(state);
+                work.perform();
+                state = self.state.lock();
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let timed_out = self.available.wait_for(&mut state, IDLE_LIMIT).timed_out();
+            state.idle -= 1;
+            if timed_out && state.queue.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// No thread can be had: the caller does it all.
+    fn drain(&self) {
+        loop {
+            let Some(work) = self.state.lock().queue.pop_front() else { return };
+            work.perform();
+        }
+    }
+}
+
+impl Work {
+    fn perform(self) {
+        match self {
+            Self::Run(job) => job(),
+            Self::Read(mut op, returns) => {
+                let Op { file, buffer, start, len, offset, .. } = &mut op;
+                let result = match file.backend() {
+                    Backend::Fd(fd) => posix::read_into(fd, buffer, *start, *len, *offset),
+                    Backend::Soft(_) => Err(io::ErrorKind::InvalidInput.into()),
+                };
+                returns.done.lock().push(Completion { op, result });
+                returns.alarm.ring();
+            }
+        }
+    }
+}
+
+/// Where a channel's completions go.
+struct Returns {
+    done: Mutex<Vec<Completion>>,
+    alarm: Arc<Alarm>,
+}
+
+/// A channel's side of the pool.
+pub(crate) struct Threads {
+    pool: Arc<PoolShared>,
+    returns: Arc<Returns>,
+    queued: Vec<Work>,
+    in_flight: usize,
+}
+
+impl Transport for Threads {
+    fn queue(&mut self, op: Op) {
+        self.in_flight += 1;
+        self.queued.push(Work::Read(op, self.returns.clone()));
+    }
+
+    fn submit(&mut self) -> bool {
+        let any = !self.queued.is_empty();
+        if any {
+            self.pool.push(self.queued.drain(..));
+        }
+        any
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        let before = done.len();
+        done.append(&mut self.returns.done.lock());
+        self.in_flight -= done.len() - before;
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
+        self.submit();
+        let before = done.len();
+        self.poll(done);
+        if done.len() == before && self.returns.alarm.fall_asleep() {
+            self.returns.alarm.sleep(timeout);
+            self.returns.alarm.wake_up();
+            self.poll(done);
+        }
+    }
+
+    fn alarm(&self) -> &Arc<Alarm> {
+        &self.returns.alarm
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn abandon_after_fork(self: Box<Self>) {
+        std::mem::forget(self);
+    }
+
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight > 0 {
+            self.wait(None, &mut done);
+            done.clear();
+        }
+    }
+}
