@@ -186,3 +186,6 @@ impl Recovery {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow one that is damaged.
+
+use super::*;
+use crate::memtable::MemTable;
+use karst_format::comparator::Comparator;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::log::LogWriter;
+use karst_format::write_batch::WriteBatch;
+use std::sync::Arc;
+
+const MODES: [RecoveryMode; 4] = [
+    RecoveryMode::TolerateCorruptedTailRecords,
+    RecoveryMode::AbsoluteConsistency,
+    RecoveryMode::PointInTimeRecovery,
+    RecoveryMode::SkipAnyCorruptedRecords,
+];
+
+/// A log of one put a record, sequence numbers from `first` on.
+fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) -> Vec<u8> {
+    let mut writer = LogWriter::new(FileNumber(number), recyclable);
+    let mut out = Vec::new();
+    if compressed {
+        writer.compress_with_zstd(&mut out).unwrap();
+    }
+    for seq in first..first + count {
+        let mut batch = WriteBatch::new();
+        batch.put(format!("key{seq:04}").as_bytes(), &[b'v'; 50]);
+        batch.set_seq(SeqNo(seq));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+    }
+    out
+}
+
+/// Replays the logs and says how many entries arrived, or what the error was.
+fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
+    let memtable = Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(1)));
+    let target = Target { cf: ColumnFamilyId(0), log_number: FileNumber(1), memtable: memtable.clone() };
+    let mut recovery = Recovery::new(mode, vec![target], SeqNo(0), FileNumber(1));
+    for (number, bytes) in logs {
+        let path = format!("/db/{number:06}.log");
+        recovery.log(FileNumber(*number), Path::new(&path), bytes)?;
+    }
+    let recovered = recovery.finish([("default", FileNumber(1))])?;
+    assert_eq!(recovered.applied, memtable.entry_count());
+    Ok((memtable.entry_count(), recovered))
+}
+
+#[test]
+fn whole_logs_are_replayed_in_every_mode() {
+    for mode in MODES {
+        for (recyclable, compressed) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (a, b) = (log(4, 1, 700, recyclable, compressed), log(7, 701, 10, recyclable, compressed));
+            let (entries, recovered) = recover(mode, &[(4, &a), (7, &b)]).unwrap();
+            assert_eq!((entries, recovered.next_seq), (710, SeqNo(711)), "{mode:?}");
+            assert!(recovered.stopped.is_none());
+        }
+    }
+}
+
+#[test]
+fn a_torn_tail_is_an_error_only_where_everything_is() {
+    let whole = log(4, 1, 20, false, false);
+    for cut in whole.len() - 80..whole.len() {
+        for mode in MODES {
+            let outcome = recover(mode, &[(4, &whole[..cut])]);
+            let complete = (1..=20).rev().find(|n| log(4, 1, *n, false, false).len() <= cut).unwrap();
+            let at_boundary = log(4, 1, complete, false, false).len() == cut;
+            if mode == RecoveryMode::AbsoluteConsistency && !at_boundary {
+                let error = outcome.unwrap_err().to_string();
+                assert!(error.contains("/db/000004.log, offset "), "{error}");
+            } else {
+                assert_eq!(outcome.unwrap().0, complete, "{mode:?} cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_middle() {
+    let mut bytes = log(4, 1, 20, false, false);
+    let third = log(4, 1, 2, false, false).len();
+    bytes[third + 30] ^= 1;
+    for mode in [RecoveryMode::TolerateCorruptedTailRecords, RecoveryMode::AbsoluteConsistency] {
+        let error = recover(mode, &[(4, &bytes)]).unwrap_err().to_string();
+        assert!(error.contains(&format!("000004.log, offset {third}")), "{error}");
+    }
+    let (entries, recovered) = recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap();
+    assert_eq!((entries, recovered.next_seq), (2, SeqNo(3)));
+    assert_eq!(recovered.stopped.unwrap().corruption.offset, third as u64);
+    // The rest of the block is given up: its lengths cannot be trusted.
+    assert_eq!(recover(RecoveryMode::SkipAnyCorruptedRecords, &[(4, &bytes)]).unwrap().0, 2);
+}
+
+#[test]
+fn after_damage_only_what_follows_without_a_gap_counts() {
+    let mode = RecoveryMode::PointInTimeRecovery;
+    let mut first = log(4, 1, 20, false, false);
+    let third = log(4, 1, 2, false, false).len();
+    first[third + 30] ^= 1;
+    // The database was opened after the damage and went on from sequence number 3.
+    let next = log(9, 3, 5, false, false);
+    let (entries, recovered) = recover(mode, &[(4, &first), (9, &next)]).unwrap();
+    assert_eq!((entries, recovered.next_seq), (7, SeqNo(8)));
+    assert!(recovered.stopped.is_none());
+    // A log from before the damage was noticed has a gap in front of it.
+    let gap = log(9, 21, 5, false, false);
+    let (entries, recovered) = recover(mode, &[(4, &first), (9, &gap)]).unwrap();
+    assert_eq!((entries, recovered.stopped.unwrap().log), (2, FileNumber(4)));
+    // Even an empty log in between changes nothing.
+    assert_eq!(recover(mode, &[(4, &first), (8, &[]), (9, &next)]).unwrap().0, 7);
+}
+
+#[test]
+fn a_recycled_log_ends_where_its_former_life_begins() {
+    let old = log(3, 1, 40, true, false);
+    let new = log(8, 41, 10, true, false);
+    let mut recycled = old.clone();
+    recycled[..new.len()].copy_from_slice(&new);
+    for mode in MODES {
+        assert_eq!(recover(mode, &[(8, &recycled)]).unwrap().0, 10, "{mode:?}");
+    }
+    let following = log(9, 51, 2, true, false);
+    let mode = RecoveryMode::PointInTimeRecovery;
+    assert_eq!(recover(mode, &[(8, &recycled), (9, &following)]).unwrap().0, 12);
+    let gap = log(9, 60, 2, true, false);
+    assert_eq!(recover(mode, &[(8, &recycled), (9, &gap)]).unwrap().0, 10);
+}
+
+#[test]
+fn tables_newer_than_the_recovered_point_are_refused() {
+    let whole = log(4, 1, 20, false, false);
+    let target = Target {
+        cf: ColumnFamilyId(0),
+        log_number: FileNumber(1),
+        memtable: Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(1))),
+    };
+    let mut recovery =
+        Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], SeqNo(0), FileNumber(1));
+    recovery.log(FileNumber(4), Path::new("/db/000004.log"), &whole[..whole.len() - 5]).unwrap();
+    let error =
+        recovery.finish([("default", FileNumber(1)), ("other", FileNumber(5))]).unwrap_err().to_string();
+    assert!(error.contains("\"other\"") && error.contains("/db/000004.log, offset "), "{error}");
+}
+
+#[test]
+fn a_log_that_misses_its_predecessor_is_noticed() {
+    let first = log(4, 1, 3, false, false);
+    let second = |size_bytes: u64| {
+        let mut writer = LogWriter::new(FileNumber(6), false);
+        let mut out = Vec::new();
+        let predecessor = Predecessor { log: FileNumber(4), size_bytes, last_seq: SeqNo(3) };
+        writer.append_predecessor(&predecessor, &mut out);
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v");
+        batch.set_seq(SeqNo(4));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+        out
+    };
+    let mode = RecoveryMode::AbsoluteConsistency;
+    let good = second(first.len() as u64);
+    assert_eq!(recover(mode, &[(4, &first), (6, &good)]).unwrap().0, 4);
+    let error = recover(mode, &[(6, &good)]).unwrap_err().to_string();
+    assert!(error.contains("000006.log") && error.contains("should be #4"), "{error}");
+    assert!(recover(mode, &[(4, &first), (6, &second(9))]).is_err());
+}
+
+#[test]
+fn records_that_are_no_batches() {
+    let mut writer = LogWriter::new(FileNumber(4), false);
+    let mut bytes = log(4, 1, 2, false, false);
+    let start = bytes.len();
+    let mut junk = Vec::new();
+    writer.append(b"short", &mut junk).unwrap();
+    bytes.extend_from_slice(&junk);
+    let error = recover(RecoveryMode::TolerateCorruptedTailRecords, &[(4, &bytes)]).unwrap_err().to_string();
+    assert!(error.contains(&format!("offset {start}")) && error.contains("header"), "{error}");
+    assert_eq!(recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap().0, 2);
+}
