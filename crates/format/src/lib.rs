@@ -19,6 +19,7 @@ pub mod key;
 pub mod log;
 pub mod metaindex;
 pub mod options;
+pub mod properties;
 pub mod slice_transform;
 pub mod version_edit;
 pub mod write_batch;
