@@ -6,26 +6,75 @@
 //! A superversion keeps its memtables, its version and through that the files alive.
 
 use crate::memtable::MemTable;
+use crate::options::FamilyConfig;
 use karst_lsm::Version;
 use std::sync::Arc;
 
 /// A column family at one moment. Immutable, but for entries that writers add to the newest memtable.
 #[derive(Debug)]
 pub(crate) struct SuperVersion {
-    /// Grows with every installation in the column family.
-    pub(crate) number: u64,
-    /// The memtable that takes writes.
-    pub(crate) mem: Arc<MemTable>,
-    /// Sealed memtables that are not in a table yet, newest first.
-    pub(crate) immutable: Box<[Arc<MemTable>]>,
-    /// The tree.
-    pub(crate) version: Arc<Version>,
+    number: u64,
+    config: Arc<FamilyConfig>,
+    mem: Arc<MemTable>,
+    immutable: Box<[Arc<MemTable>]>,
+    version: Arc<Version>,
+    /// The level whose tables are read without asking their filters.
+    unfiltered_level: Option<u8>,
 }
 
 impl SuperVersion {
+    /// `number` grows with every superversion of the column family; `immutable` are the sealed memtables that are in no table yet, newest first.
+    pub(crate) fn new(
+        number: u64,
+        config: Arc<FamilyConfig>,
+        mem: Arc<MemTable>,
+        immutable: Vec<Arc<MemTable>>,
+        version: Arc<Version>,
+    ) -> Self {
+        // Compat: with optimize_filters_for_hits the last level has no filters worth asking.
+        let last = version.levels().iter().rposition(|level| level.len() > 0);
+        let unfiltered_level =
+            last.filter(|_| config.options.optimize_filters_for_hits).map(|level| level as u8);
+        Self { number, config, mem, immutable: immutable.into(), version, unfiltered_level }
+    }
+
+    /// Grows with every superversion of the column family.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What the column family is read with.
+    #[inline]
+    pub(crate) fn config(&self) -> &Arc<FamilyConfig> {
+        &self.config
+    }
+
+    /// The memtable that takes writes.
+    #[inline]
+    pub(crate) fn mem(&self) -> &Arc<MemTable> {
+        &self.mem
+    }
+
+    /// Sealed memtables that are in no table yet, newest first.
+    pub(crate) fn immutable(&self) -> &[Arc<MemTable>] {
+        &self.immutable
+    }
+
     /// All memtables, newest first.
     #[inline]
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         std::iter::once(&self.mem).chain(self.immutable.iter())
+    }
+
+    /// The tree.
+    #[inline]
+    pub(crate) fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// Whether tables of `level` are read without asking their filters.
+    #[inline]
+    pub(crate) fn skips_filter(&self, level: u8) -> bool {
+        self.unfiltered_level == Some(level)
     }
 }

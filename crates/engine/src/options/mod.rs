@@ -1,8 +1,14 @@
 //! Options as the engine uses them: of the database, of a column family, of one read.
 //!
 //! In: what the user sets, over what the database's OPTIONS file says. Out: typed values and the instances that names stand for.
-//! Names, types and defaults come from the one table in `karst_format::options`.
+//! Names, types and defaults of [`DbOptions`], [`ColumnFamilyOptions`] and [`BlockBasedTableOptions`] come from the one table in
+//! `karst_format::options`; [`OptionSet`] is what they can do by name.
 
+mod family;
 mod read;
 
+pub(crate) use family::{FamilyConfig, Instances};
+pub use karst_format::options::{
+    BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionError, OptionInfo, OptionSet,
+};
 pub use read::{ReadOptions, ReadTier};

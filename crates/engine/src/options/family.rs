@@ -1,0 +1,166 @@
+//! A column family's options with the instances that their names stand for.
+//!
+//! In: the options (from OPTIONS, changed by the user), the comparator's name in the MANIFEST, and instances the user supplies. Out: [`FamilyConfig`],
+//! what the engine reads the family with.
+//!
+//! Rules: what the user supplies wins. A comparator must be known, since without it nothing can be found; it is the MANIFEST that says which.
+//! A merge operator is missed only when an operand is read, and then the error says which one. Without the prefix extractor
+//! only prefix filters go unused.
+
+use crate::error::{Error, Result};
+use crate::merge_operator::{self, MergeOperator};
+use crate::options::ColumnFamilyOptions;
+use karst_format::comparator::Comparator;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::slice_transform::PrefixExtractor;
+use std::sync::Arc;
+
+/// Instances that the user supplies for a column family, in place of what the names in its options stand for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Instances {
+    pub(crate) comparator: Option<Comparator>,
+    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    pub(crate) prefix_extractor: Option<PrefixExtractor>,
+}
+
+impl Instances {
+    /// These, and where there is none, those of `other`.
+    pub(crate) fn or(self, other: &Instances) -> Instances {
+        Instances {
+            comparator: self.comparator.or_else(|| other.comparator.clone()),
+            merge_operator: self.merge_operator.or_else(|| other.merge_operator.clone()),
+            prefix_extractor: self.prefix_extractor.or_else(|| other.prefix_extractor.clone()),
+        }
+    }
+}
+
+/// What a column family is read with.
+#[derive(Clone, Debug)]
+pub(crate) struct FamilyConfig {
+    pub(crate) id: ColumnFamilyId,
+    pub(crate) name: String,
+    pub(crate) options: ColumnFamilyOptions,
+    pub(crate) comparator: Comparator,
+    /// None also when OPTIONS names one that is not known.
+    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// None also when OPTIONS names one that is not known.
+    pub(crate) prefix_extractor: Option<PrefixExtractor>,
+}
+
+impl FamilyConfig {
+    /// Finds the instances. `manifest_comparator` is the name in the MANIFEST, if it has one.
+    ///
+    /// # Errors
+    /// The comparator is not built in and not supplied, or the tables are of a format that is not block-based.
+    pub(crate) fn resolve(
+        id: ColumnFamilyId,
+        name: &str,
+        options: ColumnFamilyOptions,
+        manifest_comparator: Option<&str>,
+        instances: Instances,
+    ) -> Result<FamilyConfig> {
+        if !options.table_factory.is_block_based() {
+            return Err(Error::not_supported(format!(
+                "column family {name:?} has tables of format {:?}; only BlockBasedTable is known",
+                options.table_factory.name
+            )));
+        }
+        let comparator = match instances.comparator {
+            Some(supplied) => supplied,
+            None => {
+                let recorded = manifest_comparator.or(options.comparator.id()).unwrap_or_default();
+                Comparator::lookup(recorded).map_err(|e| {
+                    Error::with_source(
+                        crate::error::ErrorKind::NotSupported,
+                        format!("column family {name:?}: {e}"),
+                        e,
+                    )
+                })?
+            }
+        };
+        let merge_operator =
+            instances.merge_operator.or_else(|| merge_operator::from_name(options.merge_operator.text()?));
+        let prefix_extractor = instances
+            .prefix_extractor
+            .or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?));
+        if let Some(text) = options.prefix_extractor.text().filter(|_| prefix_extractor.is_none()) {
+            tracing::warn!(
+                column_family = name,
+                "prefix extractor {text:?} is not built in and not supplied: prefix filters are not used"
+            );
+        }
+        Ok(FamilyConfig { id, name: name.to_owned(), options, comparator, merge_operator, prefix_extractor })
+    }
+
+    /// The merge operator, for an entry that needs one.
+    ///
+    /// # Errors
+    /// There is none, or OPTIONS names one that is not built in and none was supplied.
+    pub(crate) fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
+        self.merge_operator.as_ref().ok_or_else(|| {
+            let name = &self.name;
+            match self.options.merge_operator.text() {
+                Some(text) => Error::not_supported(format!(
+                    "column family {name:?} has merge operands for operator {text:?}, which is not built in; supply it in the options"
+                )),
+                None => Error::invalid_argument(format!(
+                    "column family {name:?} has merge operands but no merge operator; supply it in the options"
+                )),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karst_format::options::OptionSet;
+
+    fn resolve(options: &str, manifest: Option<&str>, instances: Instances) -> Result<FamilyConfig> {
+        let mut parsed = ColumnFamilyOptions::default();
+        parsed.set_all(options).unwrap();
+        FamilyConfig::resolve(ColumnFamilyId(3), "users", parsed, manifest, instances)
+    }
+
+    #[test]
+    fn names_become_instances() {
+        let options =
+            "merge_operator={id=StringAppendOperator;delimiter=|;};prefix_extractor=rocksdb.FixedPrefix.4";
+        let config =
+            resolve(options, Some("rocksdb.ReverseBytewiseComparator"), Instances::default()).unwrap();
+        assert_eq!(config.comparator.name(), "rocksdb.ReverseBytewiseComparator");
+        assert_eq!(config.merge_operator().unwrap().name(), "StringAppendOperator");
+        assert!(config.prefix_extractor.unwrap().has_name("rocksdb.FixedPrefix.4"));
+        let config = resolve("comparator=rocksdb.Uint64Comparator", None, Instances::default()).unwrap();
+        assert!(matches!(config.comparator, Comparator::Uint64));
+    }
+
+    #[test]
+    fn what_is_unknown_is_named() {
+        let error = resolve("", Some("my.Order"), Instances::default()).unwrap_err().to_string();
+        assert!(error.contains("\"users\"") && error.contains("\"my.Order\""), "{error}");
+        let error = resolve("", Some("leveldb.BytewiseComparator.u64ts"), Instances::default()).unwrap_err();
+        assert!(error.to_string().contains("timestamps"), "{error}");
+        let config =
+            resolve("merge_operator=my.Op;prefix_extractor=my.Prefix", None, Instances::default()).unwrap();
+        let error = config.merge_operator().unwrap_err().to_string();
+        assert!(error.contains("\"users\"") && error.contains("\"my.Op\""), "{error}");
+        assert!(config.prefix_extractor.is_none());
+        let error = resolve("table_factory=PlainTable", None, Instances::default()).unwrap_err().to_string();
+        assert!(error.contains("PlainTable"), "{error}");
+    }
+
+    #[test]
+    fn what_is_supplied_wins() {
+        let supplied = Instances {
+            comparator: Some(Comparator::ReverseBytewise),
+            merge_operator: merge_operator::from_name("max"),
+            prefix_extractor: PrefixExtractor::from_name("capped:3"),
+        };
+        let defaults = Instances { comparator: Some(Comparator::Bytewise), ..Instances::default() };
+        let config = resolve("merge_operator=my.Op", Some("my.Order"), supplied.or(&defaults)).unwrap();
+        assert_eq!(config.comparator.name(), "rocksdb.ReverseBytewiseComparator");
+        assert_eq!(config.merge_operator().unwrap().name(), "MaxOperator");
+        assert!(config.prefix_extractor.unwrap().has_name("rocksdb.CappedPrefix.3"));
+    }
+}
