@@ -42,13 +42,13 @@ pub use account::Charge;
 pub use handle::Handle;
 pub use key::CacheKey;
 
-use crate::sync::{Arc, AtomicPtr, Mutex, Ordering};
+use crate::sync::{Arc, AtomicPtr, AtomicUsize, Mutex, Ordering};
 use account::Account;
 use lookup_counts::LookupCounts;
 use slot::{Entry, RELEASED_ONE, Slot};
 use std::fmt;
 use std::ptr;
-use table::Table;
+use table::{Swept, Table};
 
 /// Slots of a cache's first table, at most.
 const FIRST_SLOTS: usize = if cfg!(loom) {
@@ -60,16 +60,21 @@ const FIRST_SLOTS: usize = if cfg!(loom) {
 };
 /// Fewer slots than this are not worth a table.
 const SLOTS_AT_LEAST: usize = if cfg!(loom) { 4 } else { 16 };
-/// Slots the hand passes between two looks at how much is free.
-const SWEEP_SLOTS: usize = 16;
 /// Slots of the old table that an insert moves.
 const DRAIN_SLOTS: usize = if cfg!(loom) { 4 } else { 32 };
 /// High priority ages in one of so many rounds while within its fraction.
 const HIGH_AGES_EVERY: usize = 8;
-/// Rounds in which any unpinned entry ages out, once High is no longer spared, and one to begin with.
-const ROUNDS_AT_MOST: usize = slot::COUNT_AT_MOST as usize + 3;
+/// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one round that
+/// finds none of them, the others.
+const ROUNDS_AT_MOST: usize = 2 * slot::COUNT_AT_MOST as usize + 3;
 /// An insert gives up looking for room when it has seen this many pinned entries for each it evicted.
 const PINNED_PER_EVICTED_AT_MOST: usize = 64;
+
+/// Slots the hand passes between two looks at how much is free: in a large table a few, so that threads meet
+/// less often at the hand; in a small one each, so that not one entry goes too many.
+fn sweep_slots(table_slots: usize) -> usize {
+    if table_slots <= 4096 { 1 } else { 4 }
+}
 
 /// How long an entry stays without being used, compared with others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -157,6 +162,8 @@ pub struct BlockCache<V> {
     strict_capacity: bool,
     metadata_fraction: f64,
     estimated_entry_bytes: usize,
+    /// Slots for the hand to pass before it spares High priority again.
+    unspared_slots: AtomicUsize,
     /// Lock: growing the table, moving entries between tables, erasing (which must not miss a moving entry).
     migration: Mutex<()>,
 }
@@ -188,6 +195,7 @@ impl<V> BlockCache<V> {
             strict_capacity: options.strict_capacity,
             metadata_fraction: options.metadata_fraction.clamp(0.0, 1.0),
             estimated_entry_bytes,
+            unspared_slots: AtomicUsize::new(0),
             migration: Mutex::new(()),
         }
     }
@@ -425,36 +433,48 @@ impl<V> BlockCache<V> {
 
     /// Evict until `bytes` are free, or until it is clear that too much is pinned. What was freed.
     fn evict(&self, bytes: usize) -> usize {
-        let mut freed = 0;
-        let mut count = 0;
-        let mut swept = 0;
-        let mut pinned = 0;
         let slots: usize = self.tables().filter(|t| t.live() != 0).map(Table::len).sum();
-        while freed < bytes && swept < slots * ROUNDS_AT_MOST {
-            // Why the second condition: if a whole round gave nothing, all is metadata; then it must age like the
-            // rest, or it would hold the cache for ever.
-            let spares_high = self.spares_high() && (count != 0 || swept <= slots);
-            let before = swept;
+        let mut freed = 0;
+        let mut evicted = 0;
+        let mut all = Swept::default();
+        while freed < bytes && all.slots < slots * ROUNDS_AT_MOST {
+            let spares_high = self.spares_high();
+            let mut stretch = Swept::default();
             for table in self.tables() {
-                let stretch = table.sweep(SWEEP_SLOTS, spares_high, &mut |entry| {
+                stretch += table.sweep(sweep_slots(table.len()), spares_high, &mut |entry| {
                     freed += entry.charge;
-                    count += 1;
+                    evicted += 1;
                     self.removed(entry);
                 });
-                swept += stretch.slots;
-                pinned += stretch.pinned;
             }
-            if swept == before || pinned > PINNED_PER_EVICTED_AT_MOST * (count + 1) {
+            all += stretch;
+            let mostly_pinned = all.pinned > PINNED_PER_EVICTED_AT_MOST * (evicted + 1);
+            if spares_high {
+                if mostly_pinned || (all.slots >= slots && all.aged + evicted == 0) {
+                    // There is nothing but metadata to take: for the next rounds it ages like the rest.
+                    self.unspared_slots.store(slots * slot::COUNT_AT_MOST as usize, Ordering::Relaxed);
+                    all.pinned = 0;
+                }
+            } else {
+                // Ordering: Relaxed and not exact: it matters only that it comes to 0 some time.
+                let unspared = self.unspared_slots.load(Ordering::Relaxed);
+                self.unspared_slots.store(unspared.saturating_sub(stretch.slots), Ordering::Relaxed);
+                if mostly_pinned {
+                    break;
+                }
+            }
+            if stretch.slots == 0 {
                 break;
             }
         }
-        self.account.evictions.fetch_add(count as u64, Ordering::Relaxed);
+        self.account.evictions.fetch_add(evicted as u64, Ordering::Relaxed);
         freed
     }
 
     fn spares_high(&self) -> bool {
         let high = self.account.entry_bytes[Priority::High as usize].load(Ordering::Relaxed);
         high as f64 <= self.capacity_bytes() as f64 * self.metadata_fraction
+            && self.unspared_slots.load(Ordering::Relaxed) == 0
     }
 
     fn removed(&self, entry: Entry<V>) {

@@ -31,10 +31,19 @@ pub(super) struct Table<V> {
 }
 
 /// What a stretch of the hand came to.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Swept {
     pub(super) slots: usize,
     pub(super) pinned: usize,
+    pub(super) aged: usize,
+}
+
+impl std::ops::AddAssign for Swept {
+    fn add_assign(&mut self, more: Self) {
+        self.slots += more.slots;
+        self.pinned += more.pinned;
+        self.aged += more.aged;
+    }
 }
 
 impl<V> Table<V> {
@@ -59,9 +68,9 @@ impl<V> Table<V> {
         self.live.load(Ordering::Relaxed) & !RETIRED
     }
 
-    /// More entries than this make searches long: time for a larger table.
+    /// Three quarters full: more entries would make searches long; time for a larger table.
     pub(super) fn is_crowded(&self) -> bool {
-        self.live() > self.len() / 4 * 3
+        self.live() >= self.len() / 4 * 3
     }
 
     /// Entries a table of `len` slots takes at most; some slots stay free, so that searches end.
@@ -174,7 +183,7 @@ impl<V> Table<V> {
     pub(super) fn sweep(&self, slots: usize, spares_high: bool, evicted: &mut impl FnMut(Entry<V>)) -> Swept {
         let slots = slots.min(self.len());
         let start = self.hand.fetch_add(slots, Ordering::Relaxed);
-        let mut swept = Swept { slots, pinned: 0 };
+        let mut swept = Swept { slots, ..Swept::default() };
         for place in start..start.wrapping_add(slots) {
             let index = place % self.len();
             let spares_high = spares_high && !(place / self.len()).is_multiple_of(super::HIGH_AGES_EVERY);
@@ -189,6 +198,7 @@ impl<V> Table<V> {
                 continue;
             } else if seen.is_visible() && seen.count() > 0 {
                 slot.age(seen);
+                swept.aged += 1;
             } else if slot.try_own(seen) {
                 evicted(self.remove(index, seen));
             }

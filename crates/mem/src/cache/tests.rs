@@ -1,15 +1,42 @@
-//! The cache one call at a time, and threads that race.
+//! The cache one call at a time, against a model, and under threads that race.
 
 use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 const OVERHEAD: usize = BlockCache::<u64>::ENTRY_OVERHEAD_BYTES;
 
-fn cache(entries: usize, charge_bytes: usize) -> BlockCache<u64> {
-    BlockCache::new(CacheOptions {
+fn options(entries: usize, charge_bytes: usize) -> CacheOptions {
+    CacheOptions {
         capacity_bytes: entries * (charge_bytes + OVERHEAD),
         estimated_entry_bytes: charge_bytes,
         ..CacheOptions::default()
-    })
+    }
+}
+
+fn cache(entries: usize, charge_bytes: usize) -> BlockCache<u64> {
+    BlockCache::new(options(entries, charge_bytes))
+}
+
+/// Counts itself in the counter it was made with; a second drop would show as a negative count.
+struct Counted {
+    number: u64,
+    live: std::sync::Arc<AtomicI64>,
+}
+
+impl Counted {
+    fn new(number: u64, live: &std::sync::Arc<AtomicI64>) -> Self {
+        live.fetch_add(1, Ordering::SeqCst);
+        Self { number, live: live.clone() }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.number = u64::MAX;
+        assert!(self.live.fetch_sub(1, Ordering::SeqCst) > 0);
+    }
 }
 
 #[test]
@@ -24,4 +51,409 @@ fn what_was_put_in_is_found() {
     assert_eq!(cache.usage_bytes(), 1000 + OVERHEAD);
     let c = cache.counters();
     assert_eq!((c.hits, c.misses, c.inserts, c.entries, c.low_bytes), (1, 1, 1, 1, 1000 + OVERHEAD));
+}
+
+#[test]
+fn a_cache_without_capacity_gives_usable_handles() {
+    let cache = cache(0, 1000);
+    let handle = cache.insert(CacheKey(1, 2), 7, 1000, Priority::High);
+    let again = handle.clone();
+    drop(handle);
+    assert_eq!(*again, 7);
+    assert!(cache.get(CacheKey(1, 2)).is_none());
+    assert_eq!((cache.usage_bytes(), cache.pinned_bytes()), (1000 + OVERHEAD, 1000 + OVERHEAD));
+    assert_eq!(cache.counters().standalone_inserts, 1);
+    drop(cache);
+    assert_eq!(*again, 7);
+}
+
+#[test]
+fn a_value_larger_than_the_cache_stands_alone_and_evicts_nothing() {
+    let cache = cache(10, 1000);
+    drop(cache.insert(CacheKey(1, 0), 1, 1000, Priority::Low));
+    let large = cache.insert(CacheKey(2, 0), 2, 100_000, Priority::Low);
+    assert_eq!(*large, 2);
+    assert!(cache.get(CacheKey(2, 0)).is_none() && cache.get(CacheKey(1, 0)).is_some());
+    drop(large);
+    assert_eq!(cache.usage_bytes(), 1000 + OVERHEAD);
+}
+
+#[test]
+fn a_strict_capacity_holds_when_all_is_pinned() {
+    let cache = BlockCache::new(CacheOptions { strict_capacity: true, ..options(3, 100) });
+    let pinned: Vec<_> = (0..3).map(|i| cache.insert(CacheKey(i, 0), i, 100, Priority::Low)).collect();
+    assert_eq!(cache.try_insert(CacheKey(9, 0), 9, 100, Priority::Low).unwrap_err(), 9);
+    assert!(cache.try_reserve(1).is_none());
+    assert_eq!(*cache.insert(CacheKey(9, 0), 9, 100, Priority::Low), 9);
+    assert!(cache.get(CacheKey(9, 0)).is_none());
+    assert_eq!(cache.usage_bytes(), cache.capacity_bytes());
+    assert_eq!(cache.pinned_bytes(), cache.capacity_bytes());
+    drop(pinned);
+    assert_eq!(cache.pinned_bytes(), 0);
+    assert!(cache.try_insert(CacheKey(9, 0), 9, 100, Priority::Low).is_ok());
+    assert!(cache.get(CacheKey(9, 0)).is_some());
+    assert!(cache.usage_bytes() <= cache.capacity_bytes());
+}
+
+#[test]
+fn a_lenient_capacity_is_exceeded_by_pins_and_recovers() {
+    let cache = cache(3, 100);
+    let pinned: Vec<_> = (0..9).map(|i| cache.insert(CacheKey(i, 0), i, 100, Priority::Low)).collect();
+    assert!(pinned.iter().enumerate().all(|(i, h)| **h == i as u64));
+    assert!((0..9).all(|i| cache.get(CacheKey(i, 0)).is_some()));
+    assert_eq!(cache.usage_bytes(), 3 * cache.capacity_bytes());
+    drop(pinned);
+    drop(cache.insert(CacheKey(100, 0), 100, 100, Priority::Low));
+    assert!(cache.usage_bytes() <= cache.capacity_bytes());
+}
+
+#[test]
+fn an_erased_entry_is_gone_but_its_handles_live() {
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let cache = BlockCache::new(options(10, 100));
+    let handle = cache.insert(CacheKey(1, 0), Counted::new(5, &live), 100, Priority::Low);
+    assert!(cache.erase(CacheKey(1, 0)));
+    assert!(!cache.erase(CacheKey(1, 0)));
+    assert!(cache.get(CacheKey(1, 0)).is_none());
+    assert_eq!(handle.number, 5);
+    // The key is free for a new value meanwhile.
+    assert_eq!(cache.insert(CacheKey(1, 0), Counted::new(6, &live), 100, Priority::Low).number, 6);
+    assert_eq!((handle.number, live.load(Ordering::SeqCst)), (5, 2));
+    drop(handle);
+    // The hand takes what was erased at its next pass, before anything else.
+    cache.set_capacity(cache.usage_bytes() - 1);
+    assert_eq!(cache.get(CacheKey(1, 0)).map(|h| h.number), Some(6));
+    assert!(cache.erase(CacheKey(1, 0)));
+    assert_eq!((live.load(Ordering::SeqCst), cache.usage_bytes(), cache.entry_count()), (0, 0, 0));
+}
+
+#[test]
+fn handles_outlive_the_cache() {
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let cache = BlockCache::new(options(100, 100));
+    let put = |i| cache.insert(CacheKey(i, 0), Counted::new(i, &live), 100, Priority::Low);
+    drop(put(0));
+    let (a, b, erased) = (put(1), put(2), put(3));
+    let charge = cache.reserve(50);
+    cache.erase(CacheKey(3, 0));
+    drop(cache);
+    assert_eq!(live.load(Ordering::SeqCst), 3);
+    let again = a.clone();
+    drop(a);
+    assert_eq!((again.number, b.number, erased.number), (1, 2, 3));
+    std::thread::spawn(move || drop(again)).join().unwrap();
+    drop((b, charge));
+    assert_eq!(live.load(Ordering::SeqCst), 1);
+    drop(erased);
+    assert_eq!(live.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn small_entries_make_the_table_grow_instead_of_being_evicted() {
+    let n = if cfg!(miri) { 100 } else { 100_000 };
+    let cache = BlockCache::new(CacheOptions { estimated_entry_bytes: 1 << 20, ..options(n, 8) });
+    for i in 0..n as u64 {
+        drop(cache.insert(CacheKey(i, i), i, 8, Priority::Low));
+        assert!(cache.get(CacheKey(i / 2, i / 2)).is_some_and(|h| *h == i / 2), "{i}");
+    }
+    assert!((0..n as u64).all(|i| *cache.get(CacheKey(i, i)).unwrap() == i));
+    assert_eq!((cache.entry_count(), cache.counters().evictions), (n, 0));
+}
+
+#[test]
+fn pinned_entries_stay_in_place_while_the_table_grows() {
+    let n = if cfg!(miri) { 60 } else { 50_000u64 };
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let cache = BlockCache::new(options(2 * n as usize, 8));
+    let put = |i| cache.insert(CacheKey(i, 0), Counted::new(i, &live), 8, Priority::Low);
+    let mut pinned: Vec<_> = (0..10).map(put).collect();
+    (10..n).for_each(|i| drop(put(i)));
+    for (i, handle) in pinned.iter().enumerate() {
+        assert!(Handle::ptr_eq(handle, &cache.get(CacheKey(i as u64, 0)).unwrap()));
+    }
+    // One stays in its first table to the end; the others move when they are hit.
+    let longest = pinned.pop().unwrap();
+    drop(pinned);
+    for round in 0..2 * n {
+        assert_eq!(cache.get(CacheKey(round % 10, 0)).unwrap().number, round % 10);
+    }
+    assert_eq!((cache.entry_count() as u64, live.load(Ordering::SeqCst)), (n, n as i64));
+    assert!(cache.erase(CacheKey(9, 0)) && cache.get(CacheKey(9, 0)).is_none());
+    drop(cache);
+    assert_eq!((longest.number, live.load(Ordering::SeqCst)), (9, 1));
+}
+
+#[test]
+fn metadata_survives_a_scan_and_goes_when_unused() {
+    let rounds = if cfg!(miri) { 3 } else { 20 };
+    let entries = if cfg!(miri) { 40 } else { 1000 };
+    let cache = cache(entries as usize, 100);
+    let meta = |i| CacheKey(u64::MAX, i);
+    for i in 0..entries / 2 {
+        drop(cache.insert(meta(i), i, 100, Priority::High));
+    }
+    // A scan of data many times the capacity, while metadata is used rarely.
+    for round in 0..rounds {
+        for i in 0..entries {
+            drop(cache.insert(CacheKey(round, i), i, 100, Priority::Low));
+        }
+        let kept = (0..entries / 2).filter(|i| cache.get(meta(*i)).is_some()).count() as u64;
+        assert_eq!(kept, entries / 2, "round {round}");
+    }
+    // Metadata of files that are gone does not stay for ever.
+    for round in 0..if cfg!(miri) { 40 } else { 100 } {
+        for i in 0..entries {
+            drop(cache.insert(CacheKey(1000 + round, i), i, 100, Priority::Low));
+        }
+    }
+    assert_eq!(cache.counters().high_bytes, 0);
+}
+
+/// More metadata than fits beside data: no cliff; it holds at least its fraction, with data streaming by.
+#[test]
+#[cfg_attr(miri, ignore = "statistics")]
+fn metadata_larger_than_the_cache_keeps_its_fraction() {
+    let cache = cache(1000, 100);
+    let (mut hits, mut lookups) = (0, 0);
+    let mut x = 1u64;
+    for i in 0..60_000u64 {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let meta = CacheKey(u64::MAX, (x >> 33) % 2000);
+        lookups += u64::from(i > 20_000);
+        match cache.get(meta) {
+            Some(_) => hits += u64::from(i > 20_000),
+            None => drop(cache.insert(meta, 0, 100, Priority::High)),
+        }
+        drop(cache.insert(CacheKey(1, i), i, 100, Priority::Low));
+    }
+    let rate = hits as f64 / lookups as f64;
+    // 1000 entries of which 750 may be metadata, of 2000 in use: 0.375 if nothing else were there.
+    assert!(rate > 0.30, "{rate}");
+}
+
+#[test]
+fn bottom_goes_before_low() {
+    let cache = cache(64, 100);
+    for i in 0..32 {
+        drop(cache.insert(CacheKey(0, i), i, 100, Priority::Low));
+        drop(cache.insert(CacheKey(1, i), i, 100, Priority::Bottom));
+    }
+    for i in 0..32 {
+        drop(cache.insert(CacheKey(2, i), i, 100, Priority::Low));
+    }
+    assert_eq!((0..32).filter(|i| cache.get(CacheKey(0, *i)).is_some()).count(), 32);
+    assert_eq!(cache.counters().bottom_bytes, 0);
+}
+
+#[test]
+fn reservations_push_entries_out() {
+    let cache = cache(10, 100);
+    for i in 0..10 {
+        drop(cache.insert(CacheKey(i, 0), i, 100, Priority::Low));
+    }
+    let mut charge = cache.reserve(cache.capacity_bytes() / 2);
+    assert_eq!((cache.entry_count(), cache.pinned_bytes()), (5, charge.bytes()));
+    charge.shrink_to(10);
+    assert_eq!(cache.usage_bytes(), 5 * (100 + OVERHEAD) + 10);
+    drop(charge);
+    let too_much = cache.reserve(10 * cache.capacity_bytes());
+    assert_eq!((cache.entry_count(), cache.usage_bytes()), (0, too_much.bytes()));
+}
+
+#[test]
+fn capacity_changes_at_run_time() {
+    let cache = cache(100, 100);
+    for i in 0..100 {
+        drop(cache.insert(CacheKey(i, 0), i, 100, Priority::High));
+    }
+    let pinned = cache.get(CacheKey(7, 0)).unwrap();
+    cache.set_capacity(10 * (100 + OVERHEAD));
+    assert_eq!(cache.entry_count(), 10);
+    cache.set_capacity(0);
+    assert_eq!((cache.entry_count(), *pinned), (1, 7));
+    cache.set_capacity(1000 * (100 + OVERHEAD));
+    for i in 0..1000 {
+        drop(cache.insert(CacheKey(i, 0), i, 100, Priority::High));
+    }
+    assert_eq!((cache.entry_count(), cache.counters().entries), (1000, 1000));
+}
+
+#[test]
+fn pin_counters_do_not_run_over() {
+    let slot = Slot::<u64>::empty();
+    assert!(slot.try_claim());
+    let entry = Entry { key: [1, 2], value: 5, charge: 1, priority: Priority::High, count: 2 };
+    slot.publish(entry, 3);
+    // As if the slot had been pinned and released almost 2^27 times.
+    let many = (1 << 27) - 10;
+    slot.word.fetch_add(many * (slot::TAKEN_ONE + RELEASED_ONE), Ordering::Relaxed);
+    for i in 0..1000 {
+        assert!(slot.try_pin([1, 2]));
+        let word = slot.load(Ordering::Relaxed);
+        assert_eq!((word.pins(), word.is_visible(), word.priority()), (4, true, Priority::High), "{i}");
+        slot.word.fetch_add(RELEASED_ONE, Ordering::Relaxed);
+    }
+    assert!(slot.load(Ordering::Relaxed).count() < 2000);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Get(u64),
+    Insert(u64, usize, Priority, bool),
+    Erase(u64),
+    Unpin(usize),
+    Reserve(usize),
+    Capacity(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0u64..60;
+    let priority = prop::sample::select(vec![Priority::High, Priority::Low, Priority::Bottom]);
+    prop_oneof![
+        4 => key.clone().prop_map(Op::Get),
+        6 => (key.clone(), 1usize..400, priority, prop::bool::weighted(0.2))
+            .prop_map(|(k, c, p, pin)| Op::Insert(k, c, p, pin)),
+        1 => key.prop_map(Op::Erase),
+        2 => (0usize..10).prop_map(Op::Unpin),
+        1 => (0usize..1000).prop_map(Op::Reserve),
+        1 => (0usize..20_000).prop_map(Op::Capacity),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 6 } else { 400 }, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn behaves_as_a_map_that_forgets(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 60 } else { 300 }), strict: bool) {
+        let live = std::sync::Arc::new(AtomicI64::new(0));
+        let cache: BlockCache<Counted> = BlockCache::new(CacheOptions {
+            capacity_bytes: 10_000, estimated_entry_bytes: 1000, strict_capacity: strict, metadata_fraction: 0.5,
+        });
+        // What each key was last set to; the cache may have forgotten it, but must not say anything else.
+        let mut model: HashMap<u64, u64> = HashMap::new();
+        let mut pinned = Vec::new();
+        let mut charges = Vec::new();
+        for (number, op) in ops.into_iter().enumerate() {
+            let number = number as u64;
+            match op {
+                Op::Get(k) => if let Some(h) = cache.get(CacheKey(k, k)) {
+                    prop_assert_eq!(Some(&h.number), model.get(&k));
+                },
+                Op::Insert(k, charge, priority, pin) => {
+                    let before = cache.get(CacheKey(k, k)).map(|h| h.number);
+                    let h = cache.insert(CacheKey(k, k), Counted::new(number, &live), charge, priority);
+                    prop_assert_eq!(h.number, before.unwrap_or(number));
+                    model.insert(k, h.number);
+                    if pin {
+                        pinned.push((h.number, h));
+                    }
+                }
+                Op::Erase(k) => {
+                    let there = cache.get(CacheKey(k, k)).is_some();
+                    prop_assert_eq!(cache.erase(CacheKey(k, k)), there);
+                    prop_assert!(cache.get(CacheKey(k, k)).is_none());
+                }
+                Op::Unpin(i) => if i < pinned.len() { pinned.swap_remove(i); },
+                Op::Reserve(bytes) => {
+                    charges.extend(cache.try_reserve(bytes));
+                    if charges.len() > 3 { charges.remove(0); }
+                }
+                Op::Capacity(bytes) => cache.set_capacity(bytes),
+            }
+            for (number, h) in &pinned {
+                prop_assert_eq!(h.number, *number);
+            }
+            let c = cache.counters();
+            prop_assert_eq!(c.usage_bytes, c.charged_bytes + c.high_bytes + c.low_bytes + c.bottom_bytes);
+            prop_assert!(cache.pinned_bytes() <= c.usage_bytes);
+        }
+        pinned.clear();
+        charges.clear();
+        cache.set_capacity(0);
+        prop_assert_eq!((cache.usage_bytes(), cache.entry_count(), live.load(Ordering::SeqCst)), (0, 0, 0));
+    }
+}
+
+/// Threads get, insert, erase, reserve and resize while the table grows under them. Every value found is
+/// that of its key, no value is dropped early or twice, and in the end all accounts are zero.
+#[test]
+fn stress_all_operations_at_once() {
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let keys = if cfg!(miri) { 40 } else { 40_000 };
+    let per_thread = if cfg!(miri) { 60 } else { 200_000 };
+    let cache = BlockCache::new(CacheOptions { estimated_entry_bytes: 1 << 20, ..options(keys / 2, 64) });
+    let full = cache.capacity_bytes();
+    let lookups = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for seed in 0..4u64 {
+            let (cache, live, lookups) = (&cache, &live, &lookups);
+            s.spawn(move || {
+                let mut x = seed + 1;
+                let mut pinned = std::collections::VecDeque::new();
+                let mut own = 0;
+                for i in 0..per_thread {
+                    x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let k = (x >> 33) % keys as u64;
+                    let key = CacheKey(k, k * 4096);
+                    match (x >> 24) & 63 {
+                        0 => drop(cache.erase(key)),
+                        1 if i % 1000 == 0 => cache.set_capacity(full / 4),
+                        2 => cache.set_capacity(full),
+                        3 => drop(cache.reserve(10_000)),
+                        n => {
+                            own += 1;
+                            let found = cache.get(key);
+                            let priority = Priority::ALL[n as usize & 3];
+                            let found = found
+                                .unwrap_or_else(|| cache.insert(key, Counted::new(k, live), 64, priority));
+                            assert_eq!(found.number, k);
+                            if n < 16 {
+                                pinned.push_back((k, found));
+                            }
+                        }
+                    }
+                    if pinned.len() > 50 {
+                        let (k, handle) = pinned.pop_front().unwrap();
+                        assert_eq!(handle.number, k);
+                        assert_eq!(handle.clone().number, k);
+                    }
+                }
+                lookups.fetch_add(own, Ordering::Relaxed);
+            });
+        }
+    });
+    let c = cache.counters();
+    assert_eq!(c.hits + c.misses, lookups.into_inner());
+    assert_eq!(c.usage_bytes, c.high_bytes + c.low_bytes + c.bottom_bytes);
+    assert_eq!(live.load(Ordering::SeqCst), c.entries as i64);
+    cache.set_capacity(0);
+    assert_eq!((cache.usage_bytes(), cache.entry_count(), live.load(Ordering::SeqCst)), (0, 0, 0));
+}
+
+/// Handles are released by other threads while and after the cache goes away.
+#[test]
+fn stress_release_against_the_end_of_the_cache() {
+    for round in 0..if cfg!(miri) { 5 } else { 300 } {
+        let live = std::sync::Arc::new(AtomicI64::new(0));
+        let cache = BlockCache::new(options(100, 100));
+        let handles: Vec<_> = (0..20)
+            .map(|i| cache.insert(CacheKey(i, round), Counted::new(i, &live), 100, Priority::Low))
+            .collect();
+        let go = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for part in handles.chunks(10) {
+                let mine: Vec<_> = part.to_vec();
+                let go = &go;
+                s.spawn(move || {
+                    while !go.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                    }
+                    drop(mine);
+                });
+            }
+            drop(handles);
+            go.store(true, Ordering::Release);
+            drop(cache);
+        });
+        assert_eq!(live.load(Ordering::SeqCst), 0);
+    }
 }
