@@ -245,37 +245,7 @@ impl Cell {
         }
         for family in &self.families {
             text.push_str(&format!("\n[CFOptions \"{}\"]\n", family.name));
-            let order = match family.order {
-                Order::Bytewise => "leveldb.BytewiseComparator",
-                Order::ReverseBytewise => "rocksdb.ReverseBytewiseComparator",
-            };
-            text.push_str(&format!("  comparator={order}\n"));
-            match family.prefix {
-                Some(Prefix::Fixed(n)) => {
-                    text.push_str(&format!("  prefix_extractor=rocksdb.FixedPrefix.{n}\n"))
-                }
-                Some(Prefix::Capped(n)) => {
-                    text.push_str(&format!("  prefix_extractor=rocksdb.CappedPrefix.{n}\n"))
-                }
-                None => {}
-            }
-            // Small buffers and files, so that a few hundred kilobytes fill several levels.
-            let mut lines: Vec<String> = [
-                "write_buffer_size=65536",
-                "target_file_size_base=16384",
-                "max_bytes_for_level_base=32768",
-                "max_bytes_for_level_multiplier=3",
-                "level0_file_num_compaction_trigger=2",
-                "num_levels=5",
-            ]
-            .map(String::from)
-            .to_vec();
-            for line in &family.options {
-                let name = line.split('=').next().unwrap_or_default();
-                lines.retain(|l| l.split('=').next() != Some(name));
-                lines.push(line.clone());
-            }
-            lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+            family.option_lines().iter().for_each(|line| text.push_str(&format!("  {line}\n")));
             text.push_str(&format!("[TableOptions/BlockBasedTable \"{}\"]\n", family.name));
             family.table.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         }
@@ -284,7 +254,92 @@ impl Cell {
 }
 
 impl Family {
-    /// Load `count` entries of this version: all keys in a shuffled order, or a random part of them.
+    /// A family of 3,000 text keys with short values in blocks of 1 KiB.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Family {
+            name,
+            options: Vec::new(),
+            table: vec!["block_size=1024".into()],
+            order: Order::Bytewise,
+            prefix: None,
+            keys: KeyShape::Text,
+            values: ValueShape::Phrases,
+            bulk: 3000,
+        }
+    }
+
+    /// With these table options, each in place of an earlier one of its name.
+    #[must_use]
+    pub fn table(mut self, lines: &[&str]) -> Self {
+        replace_lines(&mut self.table, lines);
+        self
+    }
+
+    /// With these column family options, each in place of an earlier one of its name.
+    #[must_use]
+    pub fn options(mut self, lines: &[&str]) -> Self {
+        replace_lines(&mut self.options, lines);
+        self
+    }
+
+    /// With this prefix extractor.
+    #[must_use]
+    pub fn prefix(mut self, prefix: Prefix) -> Self {
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// With keys and values of these shapes.
+    #[must_use]
+    pub fn data(mut self, keys: KeyShape, values: ValueShape) -> Self {
+        (self.keys, self.values) = (keys, values);
+        self
+    }
+
+    /// All lines of its `[CFOptions]` section: those that keep a test database small, then its own.
+    #[must_use]
+    pub fn option_lines(&self) -> Vec<String> {
+        let order = match self.order {
+            Order::Bytewise => "leveldb.BytewiseComparator",
+            Order::ReverseBytewise => "rocksdb.ReverseBytewiseComparator",
+        };
+        let mut lines = vec![format!("comparator={order}")];
+        match self.prefix {
+            Some(Prefix::Fixed(n)) => lines.push(format!("prefix_extractor=rocksdb.FixedPrefix.{n}")),
+            Some(Prefix::Capped(n)) => lines.push(format!("prefix_extractor=rocksdb.CappedPrefix.{n}")),
+            None => {}
+        }
+        // Small buffers and files, so that a few hundred kilobytes fill several levels.
+        let small = [
+            "write_buffer_size=65536",
+            "target_file_size_base=16384",
+            "max_bytes_for_level_base=32768",
+            "max_bytes_for_level_multiplier=3",
+            "level0_file_num_compaction_trigger=2",
+            "num_levels=5",
+        ];
+        lines.extend(small.map(String::from));
+        let own: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        replace_lines(&mut lines, &own);
+        lines
+    }
+
+    /// `count` entries of this version: all keys of the bulk in a shuffled order for version 0, else a
+    /// random choice, mostly of old keys, some beyond the bulk.
+    #[must_use]
+    pub fn entries(&self, version: u64, count: u64, random: &mut Random) -> Vec<Entry> {
+        let mut numbers: Vec<u64> = if version == 0 {
+            (0..count).collect()
+        } else {
+            (0..count).map(|_| random.below(self.bulk + self.bulk / 8)).collect()
+        };
+        for i in (1..numbers.len()).rev() {
+            numbers.swap(i, random.index(i + 1));
+        }
+        numbers.iter().map(|i| (self.keys.key(*i), self.values.value(*i, version))).collect()
+    }
+
     fn load(
         &self,
         path: &Path,
@@ -293,18 +348,16 @@ impl Family {
         flags: &[&str],
         random: &mut Random,
     ) -> Result<(), String> {
-        let mut numbers: Vec<u64> = if version == 0 {
-            (0..count).collect()
-        } else {
-            // Mostly old keys again, some new ones beyond the bulk.
-            (0..count).map(|_| random.below(self.bulk + self.bulk / 8)).collect()
-        };
-        for i in (1..numbers.len()).rev() {
-            numbers.swap(i, random.index(i + 1));
-        }
-        let entries: Vec<Entry> =
-            numbers.iter().map(|i| (self.keys.key(*i), self.values.value(*i, version))).collect();
-        tools::ldb_load(path, self.name, flags, &entries)
+        tools::ldb_load(path, self.name, flags, &self.entries(version, count, random))
+    }
+}
+
+/// Put `name=value` lines in the place of those of the same name.
+fn replace_lines(lines: &mut Vec<String>, own: &[&str]) {
+    for line in own {
+        let name = line.split('=').next();
+        lines.retain(|l| l.split('=').next() != name);
+        lines.push((*line).into());
     }
 }
 

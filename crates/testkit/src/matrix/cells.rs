@@ -5,19 +5,6 @@ use super::{Cell, Evidence, Family, Writer};
 use crate::dataset::{KeyShape, ValueShape};
 use crate::model::{Order, Prefix};
 
-fn family(name: &'static str) -> Family {
-    Family {
-        name,
-        options: Vec::new(),
-        table: vec!["block_size=1024".into()],
-        order: Order::Bytewise,
-        prefix: None,
-        keys: KeyShape::Text,
-        values: ValueShape::Phrases,
-        bulk: 3000,
-    }
-}
-
 fn cell(name: &'static str, family: Family, evidence: &[Evidence]) -> Cell {
     Cell {
         name,
@@ -31,29 +18,6 @@ fn cell(name: &'static str, family: Family, evidence: &[Evidence]) -> Cell {
     }
 }
 
-impl Family {
-    fn table(mut self, lines: &[&str]) -> Self {
-        for line in lines {
-            let name = line.split('=').next().unwrap_or_default();
-            self.table.retain(|l| l.split('=').next() != Some(name));
-            self.table.push((*line).into());
-        }
-        self
-    }
-    fn options(mut self, lines: &[&str]) -> Self {
-        self.options.extend(lines.iter().map(|l| (*l).to_string()));
-        self
-    }
-    fn prefix(mut self, prefix: Prefix) -> Self {
-        self.prefix = Some(prefix);
-        self
-    }
-    fn data(mut self, keys: KeyShape, values: ValueShape) -> Self {
-        (self.keys, self.values) = (keys, values);
-        self
-    }
-}
-
 const INDEX_BINARY: Evidence = Property("index.type: 0x00000000");
 const INDEX_HASH: Evidence = Property("index.type: 0x01000000");
 const INDEX_TWO_LEVEL: Evidence = Property("index.type: 0x02000000");
@@ -64,7 +28,7 @@ const PARTITIONED: &[&str] =
 /// Every cell of the 7.8 half of the matrix.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
-    let default = || family("default");
+    let default = || Family::new("default");
     let mut cells = vec![
         cell("plain", default().table(&["format_version=5"]), &[INDEX_BINARY, FormatVersion(5)]),
         cell(
@@ -204,7 +168,7 @@ fn compressions() -> Vec<Cell> {
     let dictionary = "compression_opts={max_dict_bytes=4096;}";
     let trained = "compression_opts={max_dict_bytes=4096;zstd_max_train_bytes=65536;}";
     let make = |name, options: &[&str], table: &[&str], evidence: &[Evidence]| {
-        cell(name, family("default").options(options).table(table), evidence)
+        cell(name, Family::new("default").options(options).table(table), evidence)
     };
     let dict = MetaBlock("rocksdb.compression_dict");
     let algo = |name: &'static str| Property(name);
@@ -270,15 +234,18 @@ fn compressions() -> Vec<Cell> {
 
 /// Column families, blobs, and the operations beyond put and delete.
 fn operations() -> Vec<Cell> {
-    let mut families = cell("column-families", family("default"), &[Property("column family name: second")]);
+    let mut families =
+        cell("column-families", Family::new("default"), &[Property("column family name: second")]);
+    families.families.push(
+        Family::new("second").options(&["compression=kZSTD"]).table(&["filter_policy=ribbonfilter:10:0"]),
+    );
     families
         .families
-        .push(family("second").options(&["compression=kZSTD"]).table(&["filter_policy=ribbonfilter:10:0"]));
-    families.families.push(Family { bulk: 800, ..family("third").data(KeyShape::Ragged, ValueShape::Noise) });
+        .push(Family { bulk: 800, ..Family::new("third").data(KeyShape::Ragged, ValueShape::Noise) });
 
     let mut ranges = cell(
         "range-deletes",
-        family("default").table(&["filter_policy=bloomfilter:10:false"]),
+        Family::new("default").table(&["filter_policy=bloomfilter:10:false"]),
         &[Counted("# range deletions"), MetaBlock("rocksdb.range_del")],
     );
     ranges.delete_ranges = true;
@@ -286,10 +253,11 @@ fn operations() -> Vec<Cell> {
     // ldb takes what concerns blobs from its flags alone.
     let blob_options = ["enable_blob_files=true", "min_blob_size=60", "blob_file_size=65536"];
     let blob_flags = ["--enable_blob_files", "--min_blob_size=60", "--blob_file_size=65536"];
-    let mut blobs = cell("blobs", family("default").options(&blob_options), &[BlobFiles(3)]);
+    let mut blobs = cell("blobs", Family::new("default").options(&blob_options), &[BlobFiles(3)]);
     blobs.delete_ranges = true;
     blobs.ldb_flags = blob_flags.to_vec();
-    let mut compressed = cell("blobs-compressed", family("default").options(&blob_options), &[BlobFiles(3)]);
+    let mut compressed =
+        cell("blobs-compressed", Family::new("default").options(&blob_options), &[BlobFiles(3)]);
     compressed.families[0].options.extend(
         ["blob_compression_type=kZSTD", "enable_blob_garbage_collection=true", "compression=kNoCompression"]
             .map(String::from),
@@ -300,7 +268,7 @@ fn operations() -> Vec<Cell> {
     let bench = |name, options: &[&str], first, last, evidence: &[Evidence]| Cell {
         writer: Writer::DbBench { first, last },
         evidence: evidence.to_vec(),
-        ..cell(name, family("default").options(options), &[])
+        ..cell(name, Family::new("default").options(options), &[])
     };
     let merges = bench(
         "merge-operands",
