@@ -29,6 +29,7 @@ mod file;
 mod operation;
 #[allow(unsafe_code)] // system calls that std does not offer
 mod posix;
+mod reactor;
 mod remote;
 #[allow(unsafe_code)] // io_uring
 mod ring;
@@ -47,4 +48,8 @@ pub use file::{
 };
 pub use operation::{ReadFuture, Sleep, read, sleep};
 pub use posix::PosixFileSystem;
+pub use reactor::{
+    HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
+    spawn_local, yield_now,
+};
 pub use stats::IoStats;

@@ -11,7 +11,7 @@ use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
 use crate::posix;
 use crate::transport::{Alarm, Completion, Op, Transport};
-use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -243,10 +243,7 @@ impl Transport for Ring {
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         if self.deferred && self.has_work_to_run() {
-            // SAFETY: no argument is passed.
-            let ran = unsafe {
-                self.ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
-            };
+            let ran = self.ring.submit(); // with what is queued, and running the kernel's deferred work
             self.entered(ran.map(drop));
         }
         self.reap(done);

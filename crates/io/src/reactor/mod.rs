@@ -1,0 +1,371 @@
+//! The reactor: threads that each own a channel and run tasks to completion on it.
+//!
+//! A task lives on one thread from its start to its end and need not be `Send`; the closure that makes it is. Its reads
+//! go to the thread's own ring, with no lock and no other thread in between. When no task is ready, the thread spins for
+//! a moment if its [`IdlePolicy`] says so, then sleeps in the kernel until a read completes or another thread wakes it.
+//!
+//! A task that computes for long, or blocks, keeps every other task of its thread waiting; [`ReactorStats::hold_times`]
+//! shows by how much. The loop hands queued reads to the kernel every few of them, not only after the whole ready list:
+//! the device works while the other tasks run.
+
+mod hold_time;
+mod join;
+mod task;
+
+use crate::channel::Channel;
+use crate::current::{self, Enter};
+use crate::env::{Env, Purpose};
+use crate::error::Error;
+use crate::transport::Alarm;
+pub use hold_time::HoldTimeHistogram;
+use hold_time::HoldTimes;
+use join::Join;
+pub use join::{JoinError, JoinHandle};
+use std::cell::RefCell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Poll;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use task::{TaskKey, Tasks};
+pub use task::{YieldNow, yield_now};
+
+/// What a reactor thread does when no task is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Sleep in the kernel at once: least CPU.
+    Block,
+    /// Look for completions for so long, then sleep: saves the wake-up if they come soon, and costs CPU if not.
+    SpinThenBlock(Duration),
+    /// Never sleep: for a thread that owns its core.
+    Spin,
+}
+
+/// Threads that run tasks. Dropping it drops the tasks and ends the threads.
+pub struct Reactor {
+    threads: Vec<ReactorThread>,
+    next: AtomicUsize,
+}
+
+struct ReactorThread {
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What other threads know of a reactor thread.
+struct Shared {
+    inbox: Sender<Message>,
+    alarm: Arc<Alarm>,
+    stats: Arc<LoopStats>,
+    thread: ThreadId,
+}
+
+struct LoopStats {
+    hold_times: HoldTimes,
+    sleeps: AtomicU64,
+    fork_generation: u64,
+}
+
+enum Message {
+    Start(Box<dyn FnOnce(&Local) + Send>),
+    Ready(TaskKey),
+    Abort(TaskKey),
+    Stop,
+}
+
+/// What the reactor's own thread knows.
+struct Local {
+    shared: Arc<Shared>,
+    tasks: Tasks,
+    channel: Rc<Channel>,
+}
+
+/// How one reactor thread has done.
+#[derive(Clone, Debug)]
+pub struct ReactorStats {
+    /// How long tasks held it, from one await to the next.
+    pub hold_times: HoldTimeHistogram,
+    /// How often it slept.
+    pub sleeps: u64,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    let local = LOCAL.try_with(|local| local.borrow().clone()).ok().flatten();
+    f(local.as_deref())
+}
+
+impl Shared {
+    fn send(&self, message: Message) {
+        // A reactor that has ended has no task left to be woken.
+        if self.inbox.send(message).is_ok() {
+            self.alarm.ring();
+        }
+    }
+
+    fn is_this_thread(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+}
+
+/// Chooses how a [`Reactor`] runs.
+#[derive(Debug)]
+pub struct ReactorBuilder {
+    env: Env,
+    threads: usize,
+    idle: IdlePolicy,
+    name: String,
+}
+
+impl ReactorBuilder {
+    /// How many threads, each with its own channel. Default: 1.
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = count.max(1);
+        self
+    }
+
+    /// What a thread does when no task is ready. Default: [`IdlePolicy::Block`].
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// The threads' name. Default: `karst-reactor`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Start the threads. Returns when all are ready.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn build(self) -> Result<Reactor, Error> {
+        let mut reactor = Reactor { threads: Vec::new(), next: AtomicUsize::new(0) };
+        for _ in 0..self.threads {
+            reactor.threads.push(start(&self.env, &self.name, self.idle)?);
+        }
+        Ok(reactor)
+    }
+}
+
+impl Reactor {
+    /// A reactor of `env`.
+    pub fn builder(env: &Env) -> ReactorBuilder {
+        ReactorBuilder { env: env.clone(), threads: 1, idle: IdlePolicy::Block, name: "karst-reactor".into() }
+    }
+
+    /// Run the future that `make` returns, on the next thread in turn.
+    pub fn spawn<M, F>(&self, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawn_on(self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len(), make)
+    }
+
+    /// Run the future that `make` returns, on thread number `thread` (modulo their count).
+    pub fn spawn_on<M, F>(&self, thread: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let shared = self.threads[thread % self.threads.len()].shared.clone();
+        let join = Join::new();
+        let theirs = join.clone();
+        let start = move |local: &Local| launch(local, theirs, async move { make().await });
+        shared.send(Message::Start(Box::new(start)));
+        JoinHandle { join, shared }
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// How each thread has done.
+    pub fn stats(&self) -> Vec<ReactorStats> {
+        let of = |t: &ReactorThread| ReactorStats {
+            hold_times: t.shared.stats.hold_times.snapshot(),
+            sleeps: t.shared.stats.sleeps.load(Ordering::Relaxed),
+        };
+        self.threads.iter().map(of).collect()
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reactor({} threads)", self.threads.len())
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.threads.iter().for_each(|t| t.shared.send(Message::Stop));
+        for reactor in &mut self.threads {
+            let Some(thread) = reactor.thread.take() else { continue };
+            if reactor.shared.stats.fork_generation != crate::posix::fork_generation() {
+                std::mem::forget(thread); // it stayed with the parent
+            } else if !reactor.shared.is_this_thread() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Run `future` on the reactor thread that calls this.
+///
+/// # Panics
+/// If the calling thread is no reactor's.
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    with_local(|local| {
+        let local = local.expect("spawn_local is for code that a reactor runs");
+        let join = Join::new();
+        launch(local, join.clone(), future);
+        JoinHandle { join, shared: local.shared.clone() }
+    })
+}
+
+/// Make a task of a future, and let its end be known to the handle.
+fn launch<F>(local: &Local, join: Arc<Join<F::Output>>, future: F)
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    /// Says that the task is gone, if it has not said how it ended.
+    struct Ending<T>(Arc<Join<T>>);
+    impl<T> Drop for Ending<T> {
+        fn drop(&mut self) {
+            self.0.finish(Err(JoinError::Cancelled));
+        }
+    }
+    let control = join.control.clone();
+    let ending = Ending(join);
+    if control.aborted.load(Ordering::SeqCst) {
+        return;
+    }
+    let key = local.tasks.add(
+        &local.shared,
+        Box::pin(async move {
+            let ending = ending;
+            let result = {
+                let mut future = pin!(future);
+                poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                    Ok(Poll::Pending) => Poll::Pending,
+                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+                    Err(payload) => Poll::Ready(Err(JoinError::Panicked(payload))),
+                })
+                .await
+            };
+            ending.0.finish(result);
+        }),
+    );
+    let _ = control.key.set(key);
+    // Ordering: the handle stores `aborted` and then looks for the key; we store the key and then look at `aborted`.
+    if control.aborted.load(Ordering::SeqCst) {
+        local.tasks.abort(key);
+    }
+}
+
+fn start(env: &Env, name: &str, idle: IdlePolicy) -> Result<ReactorThread, Error> {
+    let (inbox, messages) = channel();
+    let (ready, is_ready) = channel();
+    let env_of_thread = env.clone();
+    let thread = env.spawn_thread(name, move || {
+        let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
+        // Why: the environment lives as long as someone outside uses it.
+        drop(env_of_thread);
+        current::announce(&io);
+        let stats = Arc::new(LoopStats {
+            hold_times: HoldTimes::new(),
+            sleeps: AtomicU64::new(0),
+            fork_generation: crate::posix::fork_generation(),
+        });
+        let shared =
+            Arc::new(Shared { inbox, alarm: io.alarm().clone(), stats, thread: std::thread::current().id() });
+        let local = Rc::new(Local { shared: shared.clone(), tasks: Tasks::default(), channel: io.clone() });
+        LOCAL.with(|slot| *slot.borrow_mut() = Some(local.clone()));
+        let _entered = Enter::new(io);
+        if ready.send(shared).is_ok() {
+            run(&local, &messages, idle);
+        }
+        local.tasks.clear();
+        // What was sent meanwhile is dropped, and so cancelled, with the inbox.
+        LOCAL.with(|slot| slot.borrow_mut().take());
+    })?;
+    let shared = is_ready.recv();
+    let shared =
+        shared.map_err(|_| Error::new("start thread", name, io::Error::other("it ended at once")))?;
+    Ok(ReactorThread { shared, thread: Some(thread) })
+}
+
+fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
+    let (channel, tasks, stats) = (&local.channel, &local.tasks, &local.shared.stats);
+    loop {
+        // Why first: our own wakes have rung too, and the next wait shall not return for that.
+        channel.alarm().take();
+        while let Ok(message) = messages.try_recv() {
+            match message {
+                Message::Start(start) => start(local),
+                Message::Ready(key) => tasks.make_ready(key),
+                Message::Abort(key) => tasks.abort(key),
+                Message::Stop => return,
+            }
+        }
+        let mut began = Instant::now();
+        // Why only those ready now: completions and messages get their turn before a task that yields runs again.
+        for _ in 0..tasks.ready_count() {
+            tasks.run_next();
+            let ended = Instant::now();
+            stats.hold_times.record(ended - began);
+            began = ended;
+        }
+        channel.poll();
+        if tasks.ready_count() > 0 {
+            channel.submit();
+            continue;
+        }
+        if spin(local, idle, began) {
+            stats.sleeps.store(stats.sleeps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            channel.wait(None);
+        }
+    }
+}
+
+/// Look for something to do without sleeping, as long as the policy says. True: nothing came; sleep.
+fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
+    let limit = match idle {
+        IdlePolicy::Block => return true,
+        IdlePolicy::SpinThenBlock(limit) => Some(limit),
+        IdlePolicy::Spin => None,
+    };
+    local.channel.submit();
+    loop {
+        for _ in 0..16 {
+            std::hint::spin_loop();
+            local.channel.poll();
+            if local.tasks.ready_count() > 0 || local.channel.alarm().take() {
+                return false;
+            }
+        }
+        if limit.is_some_and(|limit| since.elapsed() >= limit) {
+            return true;
+        }
+    }
+}

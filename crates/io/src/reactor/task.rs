@@ -1,0 +1,191 @@
+//! A reactor's tasks: their table, the ready queue, and wakers.
+//!
+//! A waker names its task by index and generation, so one that outlives its task wakes nobody. A wake from the
+//! reactor's own thread appends to the ready queue; from elsewhere it goes through the inbox and the alarm.
+//!
+//! Invariant: a task is in the ready queue or the inbox at most once (`scheduled`), and its future is taken out of
+//! the table while it runs, so that it may spawn.
+
+use super::{Message, Shared};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TaskKey {
+    index: u32,
+    generation: u32,
+}
+
+struct Entry {
+    generation: u32,
+    state: EntryState,
+}
+
+enum EntryState {
+    Free,
+    Idle(BoxedTask, Arc<TaskWaker>),
+    Running,
+    /// Aborted while it ran (by itself, or by something it woke): dropped when it returns.
+    Doomed,
+}
+
+#[derive(Default)]
+pub(super) struct Tasks {
+    entries: RefCell<Vec<Entry>>,
+    free: RefCell<Vec<u32>>,
+    ready: RefCell<VecDeque<TaskKey>>,
+}
+
+struct TaskWaker {
+    shared: Arc<Shared>,
+    key: TaskKey,
+    scheduled: AtomicBool,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.scheduled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let local = super::with_local(|local| match local {
+            Some(local) if Arc::ptr_eq(&local.shared, &self.shared) => {
+                local.tasks.ready.borrow_mut().push_back(self.key);
+                true
+            }
+            _ => false,
+        });
+        if !local {
+            self.shared.send(Message::Ready(self.key));
+        }
+    }
+}
+
+impl Tasks {
+    /// Add a task, ready to run.
+    pub(super) fn add(&self, shared: &Arc<Shared>, task: BoxedTask) -> TaskKey {
+        let mut entries = self.entries.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            entries.push(Entry { generation: 0, state: EntryState::Free });
+            entries.len() as u32 - 1
+        });
+        let entry = &mut entries[index as usize];
+        let key = TaskKey { index, generation: entry.generation };
+        let waker = Arc::new(TaskWaker { shared: shared.clone(), key, scheduled: AtomicBool::new(true) });
+        entry.state = EntryState::Idle(task, waker);
+        self.ready.borrow_mut().push_back(key);
+        key
+    }
+
+    pub(super) fn make_ready(&self, key: TaskKey) {
+        self.ready.borrow_mut().push_back(key);
+    }
+
+    pub(super) fn ready_count(&self) -> usize {
+        self.ready.borrow().len()
+    }
+
+    /// Run the task that has been ready for longest to its next await. False: none is ready.
+    pub(super) fn run_next(&self) -> bool {
+        let Some(key) = self.ready.borrow_mut().pop_front() else { return false };
+        let Some((mut task, header)) = self.take(key) else { return true };
+        // Ordering: cleared before the poll, so that a wake during it is not lost.
+        header.scheduled.store(false, Ordering::Release);
+        let waker = Waker::from(header.clone());
+        let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+        drop(waker);
+        let mut entries = self.entries.borrow_mut();
+        let entry = &mut entries[key.index as usize];
+        if polled == Poll::Pending && matches!(entry.state, EntryState::Running) {
+            entry.state = EntryState::Idle(task, header);
+            return true;
+        }
+        entry.state = EntryState::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        drop(entries);
+        drop(task); // it may wake, spawn and abandon
+        self.free.borrow_mut().push(key.index);
+        true
+    }
+
+    fn take(&self, key: TaskKey) -> Option<(BoxedTask, Arc<TaskWaker>)> {
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(key.index as usize).filter(|e| e.generation == key.generation)?;
+        match std::mem::replace(&mut entry.state, EntryState::Running) {
+            EntryState::Idle(task, header) => Some((task, header)),
+            other => {
+                entry.state = other;
+                None
+            }
+        }
+    }
+
+    /// Drop a task, now or when it returns from its current run.
+    pub(super) fn abort(&self, key: TaskKey) {
+        if let Some((task, _header)) = self.take(key) {
+            {
+                let mut entries = self.entries.borrow_mut();
+                let entry = &mut entries[key.index as usize];
+                entry.state = EntryState::Free;
+                entry.generation = entry.generation.wrapping_add(1);
+            }
+            drop(task);
+            self.free.borrow_mut().push(key.index);
+            return;
+        }
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entries.get_mut(key.index as usize)
+            && entry.generation == key.generation
+            && matches!(entry.state, EntryState::Running)
+        {
+            entry.state = EntryState::Doomed;
+        }
+    }
+
+    /// Drop all tasks, and those that their drops spawn.
+    pub(super) fn clear(&self) {
+        loop {
+            let keys: Vec<_> = {
+                let entries = self.entries.borrow();
+                let live = entries.iter().enumerate().filter(|(_, e)| !matches!(e.state, EntryState::Free));
+                live.map(|(i, e)| TaskKey { index: i as u32, generation: e.generation }).collect()
+            };
+            if keys.is_empty() {
+                return;
+            }
+            keys.into_iter().for_each(|key| self.abort(key));
+        }
+    }
+}
+
+/// Lets every other ready task, and completed I/O, have a turn. On any executor.
+pub fn yield_now() -> YieldNow {
+    YieldNow { yielded: false }
+}
+
+/// See [`yield_now`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct YieldNow {
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
