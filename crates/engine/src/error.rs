@@ -97,6 +97,21 @@ impl Error {
         )
     }
 
+    /// Damaged contents of the block of `file` that begins at `offset` (bytes from the start of the file). The corruption's own
+    /// offset is within the contents, which may have been compressed.
+    pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
+        Error::with_source(
+            ErrorKind::Corruption,
+            format!(
+                "{}, block at offset {offset}: {} (at {} in the block)",
+                file.display(),
+                corruption.what,
+                corruption.offset
+            ),
+            corruption,
+        )
+    }
+
     /// An argument or option that cannot be honoured.
     pub fn invalid_argument(context: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::InvalidArgument, context)
@@ -126,6 +141,13 @@ impl Error {
             context: text.into(),
             source: Some(Box::new(Cause(self.0))),
         }))
+    }
+}
+
+impl From<karst_io::Error> for Error {
+    fn from(error: karst_io::Error) -> Self {
+        let kind = if error.is_not_found() { ErrorKind::NotFound } else { ErrorKind::Io };
+        Error::with_source(kind, error.to_string(), error)
     }
 }
 

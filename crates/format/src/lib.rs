@@ -21,6 +21,7 @@ pub mod metaindex;
 pub mod options;
 pub mod properties;
 pub mod slice_transform;
+pub mod unique_id;
 pub mod version_edit;
 pub mod write_batch;
 

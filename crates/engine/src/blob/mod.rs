@@ -1,0 +1,269 @@
+//! Values in blob files.
+//!
+//! In: a reference found in a table or a memtable. Out: the value, uncompressed, from the blob cache or from storage. Reads
+//! go through `Pending` like blocks: in parallel with everything else that a batch needs.
+//!
+//! A blob file is opened at the first value that is read from it; its header, its footer and the value itself are
+//! then read at the same time. Every value is checked: its record's checksum, and that it is the record of this key.
+//!
+//! Invariant: a reference to a blob file that the version does not have is corruption, never a missing key.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord};
+use karst_format::compression::{self, CompressionType};
+use karst_format::ids::ColumnFamilyId;
+use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
+use karst_lsm::{BlobFileMetadata, Version};
+use karst_mem::{BlockCache, CacheKey, Handle, Priority};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::perf_context::{self, PerfMetric};
+use crate::stats::Ticker;
+use crate::table::cache::Shared;
+use crate::table::tail::join_all;
+use crate::table::{BlockRef, CachedBlock};
+
+/// A value to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct BlobNeed {
+    files: Arc<BlobFiles>,
+    file: Arc<BlobFileMetadata>,
+    /// Where the value starts in the file, in bytes.
+    offset: u64,
+    /// Its stored size, in bytes.
+    size: u64,
+    compression: CompressionType,
+    user_key: Box<[u8]>,
+}
+
+impl BlobNeed {
+    /// What `reference`, found under `user_key`, refers to in `version`.
+    pub(crate) fn new(
+        files: &Arc<BlobFiles>,
+        version: &Version,
+        user_key: &[u8],
+        reference: &[u8],
+    ) -> Result<BlobNeed> {
+        let corrupt = |what: String| Error::new(ErrorKind::Corruption, what);
+        let index = BlobIndex::decode(reference)
+            .map_err(|c| corrupt(format!("blob reference of key {}: {c}", user_key.escape_ascii())))?;
+        let BlobIndex::Stored { file: number, offset, size, compression } = index else {
+            return Err(corrupt(format!(
+                "blob reference of key {} is inlined or has a time to live",
+                user_key.escape_ascii()
+            )));
+        };
+        let Some(file) = version.blob_files().get(&number) else {
+            return Err(corrupt(format!(
+                "key {} refers to blob file {number}, which the database does not have",
+                user_key.escape_ascii()
+            )));
+        };
+        Ok(BlobNeed {
+            files: files.clone(),
+            file: file.clone(),
+            offset,
+            size,
+            compression,
+            user_key: user_key.into(),
+        })
+    }
+
+    /// Names the value within the process.
+    pub(crate) fn key(&self) -> CacheKey {
+        CacheKey(self.files.shared.file_id(self.file.number()), self.offset)
+    }
+
+    /// The value if the blob cache has it.
+    pub(crate) fn cached(&self) -> Option<BlockRef> {
+        let found = self.files.cache.as_ref()?.get(self.key());
+        let stats = &self.files.shared.stats;
+        match &found {
+            Some(value) => {
+                stats.tick(Ticker::BlobDbCacheHit);
+                stats.record(Ticker::BlobDbCacheBytesRead, value.charge_bytes() as u64);
+                perf_context::count(PerfMetric::BlobCacheHitCount, 1);
+            }
+            None => stats.tick(Ticker::BlobDbCacheMiss),
+        }
+        found
+    }
+
+    /// Reads the value.
+    pub(crate) async fn fetch(&self, verify_checksums: bool, fill_cache: bool) -> Result<BlockRef> {
+        self.files.fetch(self, verify_checksums, fill_cache).await
+    }
+}
+
+/// An open blob file, its header and footer checked.
+#[derive(Debug)]
+pub(crate) struct BlobFile {
+    file: Arc<dyn RandomAccessFile>,
+    compression: CompressionType,
+    /// Where values end, in bytes.
+    values_end: u64,
+}
+
+/// The blob files of a column family.
+#[derive(Debug)]
+pub(crate) struct BlobFiles {
+    shared: Arc<Shared>,
+    column_family: ColumnFamilyId,
+    cache: Option<Arc<BlockCache<CachedBlock>>>,
+}
+
+impl BlobFiles {
+    /// `cache` is the blob cache, if one is configured.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        column_family: ColumnFamilyId,
+        cache: Option<Arc<BlockCache<CachedBlock>>>,
+    ) -> Self {
+        BlobFiles { shared, column_family, cache }
+    }
+
+    async fn fetch(&self, need: &BlobNeed, verify_checksums: bool, fill_cache: bool) -> Result<BlockRef> {
+        let (file, record) = match self.opened(&need.file) {
+            Some(file) => {
+                let (start, length) = record_range(need, &file, verify_checksums)?;
+                let record = read(&self.shared, &file.file, start, length).await?;
+                (file, record)
+            }
+            None => self.open_and_read(need, verify_checksums).await?,
+        };
+        let stats = &self.shared.stats;
+        stats.record(Ticker::BlobDbBlobFileBytesRead, record.len() as u64);
+        perf_context::count(PerfMetric::BlobReadCount, 1);
+        perf_context::count(PerfMetric::BlobReadByte, record.len() as u64);
+        let value = decode(need, &file, &record, verify_checksums)?;
+        match &self.cache {
+            Some(cache) if fill_cache => {
+                let value = CachedBlock::Blob(value);
+                let charge = value.charge_bytes();
+                stats.tick(Ticker::BlobDbCacheAdd);
+                stats.record(Ticker::BlobDbCacheBytesWrite, charge as u64);
+                Ok(cache.insert(need.key(), value, charge, Priority::Bottom))
+            }
+            _ => Ok(Handle::standalone(CachedBlock::Blob(value))),
+        }
+    }
+
+    fn opened(&self, file: &BlobFileMetadata) -> Option<Arc<BlobFile>> {
+        self.shared.open_blob(file.number())
+    }
+
+    /// Opens the file and reads header, footer and the value's record at the same time.
+    async fn open_and_read(
+        &self,
+        need: &BlobNeed,
+        verify_checksums: bool,
+    ) -> Result<(Arc<BlobFile>, ReadBuf)> {
+        let (env, number) = (&self.shared.env, need.file.number());
+        let path = self.shared.blob_path(number);
+        let options = if self.shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
+        let file = karst_io::open(env, &path, options).await?;
+        self.shared.stats.tick(Ticker::NoFileOpens);
+        let size = file.size();
+        let least = (blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64;
+        if size < least {
+            return Err(Error::corruption_at(
+                &path,
+                size,
+                format_args!("a blob file has {least} bytes at least"),
+            ));
+        }
+        let footer_at = size - blob::FOOTER_BYTES as u64;
+        // Invariant: nothing is believed before header and footer have been checked; until then the file is only read.
+        let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
+        let (start, length) = record_range(need, &unchecked, verify_checksums)?;
+        let mut reads = [
+            karst_io::read(env, &file, 0, blob::HEADER_BYTES),
+            karst_io::read(env, &file, footer_at, blob::FOOTER_BYTES),
+            karst_io::read(env, &file, start, length),
+        ];
+        let mut results = join_all(&mut reads).await.into_iter();
+        let mut next = || results.next().expect("there were three reads");
+        let (header, footer, record) = (next()?, next()?, next()?);
+        let compression = self.check_header(&path, &header)?;
+        BlobFooter::decode(&footer).map_err(|c| Error::in_file(&path, footer_at, c))?;
+        let opened = Arc::new(BlobFile { file, compression, values_end: footer_at });
+        Ok((self.shared.keep_blob(number, opened), record))
+    }
+
+    fn check_header(&self, path: &Path, bytes: &[u8]) -> Result<CompressionType> {
+        let header = BlobHeader::decode(bytes).map_err(|c| Error::in_file(path, 0, c))?;
+        if header.has_ttl {
+            return Err(Error::corruption_at(path, 0, "a blob file with times to live is another engine's"));
+        }
+        if header.column_family != self.column_family {
+            return Err(Error::corruption_at(
+                path,
+                0,
+                format_args!(
+                    "blob file of column family {}, expected {}",
+                    header.column_family, self.column_family
+                ),
+            ));
+        }
+        Ok(header.compression)
+    }
+}
+
+/// What to read for a value: its whole record where the checksum is verified, else the value alone.
+fn record_range(need: &BlobNeed, file: &BlobFile, verify_checksums: bool) -> Result<(u64, usize)> {
+    let before = (blob::RECORD_HEADER_BYTES + need.user_key.len()) as u64;
+    let lowest = blob::HEADER_BYTES as u64 + before;
+    let end = need.offset.checked_add(need.size);
+    let fits = need.offset >= lowest && end.is_some_and(|end| end <= file.values_end);
+    // Why 32 bits: RocksDB's values are no longer, and what is read is bounded by the file in any case.
+    if !fits || need.size > u64::from(u32::MAX) {
+        return Err(Error::corruption_at(
+            file.file.path(),
+            need.offset,
+            format_args!("a value of {} bytes does not lie inside the blob file", need.size),
+        ));
+    }
+    if need.compression != file.compression {
+        return Err(Error::corruption_at(
+            file.file.path(),
+            need.offset,
+            format_args!("the reference says {:?}, the file {:?}", need.compression, file.compression),
+        ));
+    }
+    let before = if verify_checksums { before } else { 0 };
+    Ok((need.offset - before, (before + need.size) as usize))
+}
+
+async fn read(
+    shared: &Shared,
+    file: &Arc<dyn RandomAccessFile>,
+    start: u64,
+    length: usize,
+) -> Result<ReadBuf> {
+    Ok(karst_io::read(&shared.env, file, start, length).await?)
+}
+
+fn decode(need: &BlobNeed, file: &BlobFile, record: &[u8], verify_checksums: bool) -> Result<Box<[u8]>> {
+    let path = file.file.path();
+    let (start, length) = record_range(need, file, verify_checksums)?;
+    if record.len() != length {
+        return Err(Error::corruption_at(path, start, "file ends inside a blob record"));
+    }
+    let value = if verify_checksums {
+        let parsed = BlobRecord::parse(record).map_err(|c| Error::in_file(path, start, c))?;
+        if parsed.key != &*need.user_key || parsed.value.len() as u64 != need.size {
+            return Err(Error::corruption_at(path, start, "the blob record is another key's"));
+        }
+        parsed.value
+    } else {
+        record
+    };
+    if file.compression == CompressionType::None {
+        return Ok(value.into());
+    }
+    // Blobs are compressed as format_version 2 blocks are.
+    compression::decompress(file.compression, value, None, 2, u32::MAX as usize)
+        .map_err(|c| Error::in_block(path, need.offset, c))
+}

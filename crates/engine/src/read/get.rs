@@ -1,0 +1,120 @@
+//! `get`: one key.
+//!
+//! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup is moved into the loop that waits; only the
+//! asynchronous form allocates then.
+
+use std::sync::Arc;
+
+use karst_format::key::SeqNo;
+
+use crate::error::Result;
+use crate::options::ReadOptions;
+use crate::perf_context::{self, PerfMetric};
+use crate::read::lookup::Lookup;
+use crate::read::{ColumnReader, View};
+use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::superversion::SuperVersion;
+use crate::table::Value;
+use crate::table::context::ReadCtx;
+use crate::table::drive::{self, Attempt, Step};
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+
+/// A lookup with what it looks into.
+struct PointRead<'a> {
+    lookup: Lookup,
+    view: View<'a>,
+}
+
+impl Step for PointRead<'_> {
+    type Out = Option<Value>;
+
+    #[inline]
+    fn step(&mut self, _: &ReadCtx<'_>) -> Result<Option<Value>, Stop> {
+        self.lookup.step(&self.view)
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        &mut self.lookup.pending
+    }
+}
+
+/// The value of `key` as of `snapshot`. Waits on the calling thread if it has to.
+#[inline]
+pub(crate) fn get(
+    column: &ColumnReader,
+    superversion: &SuperVersion,
+    options: &ReadOptions,
+    snapshot: SeqNo,
+    key: &[u8],
+) -> Result<Option<Value>> {
+    let view = View::new(column, superversion, options);
+    let mut lookup = Lookup::new(key, snapshot);
+    let result = match lookup.step(&view) {
+        Ok(value) => Ok(value),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Need) => wait(lookup, view),
+    };
+    count(view.ctx.stats(), &result);
+    result
+}
+
+#[cold]
+fn wait(lookup: Lookup, view: View<'_>) -> Result<Option<Value>> {
+    let mut read = PointRead { lookup, view };
+    drive::wait(view.ctx, &mut read)
+}
+
+/// The first step of the asynchronous form: done from memory, or a future that waits for the rest.
+#[inline]
+pub(crate) fn attempt<'a>(
+    column: &Arc<ColumnReader>,
+    superversion: &Arc<SuperVersion>,
+    options: &'a ReadOptions,
+    snapshot: SeqNo,
+    key: &[u8],
+) -> Attempt<'a, Result<Option<Value>>> {
+    let view = View::new(column, superversion, options);
+    let mut lookup = Lookup::new(key, snapshot);
+    let result = match lookup.step(&view) {
+        Ok(value) => Ok(value),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Need) => {
+            return Attempt::Waiting(Box::pin(finish(lookup, column.clone(), superversion.clone(), options)));
+        }
+    };
+    count(view.ctx.stats(), &result);
+    Attempt::Done(result)
+}
+
+async fn finish(
+    lookup: Lookup,
+    column: Arc<ColumnReader>,
+    superversion: Arc<SuperVersion>,
+    options: &ReadOptions,
+) -> Result<Option<Value>> {
+    let view = View::new(&column, &superversion, options);
+    let mut read = PointRead { lookup, view };
+    let mut fetches = Fetches::new(options);
+    let result = drive::drive(view.ctx, &mut read, &mut fetches).await;
+    count(view.ctx.stats(), &result);
+    result
+}
+
+#[inline]
+fn count(stats: &Statistics, result: &Result<Option<Value>>) {
+    if stats.enabled() || perf_context::level() != perf_context::PerfLevel::Disable {
+        count_slow(stats, result);
+    }
+}
+
+fn count_slow(stats: &Statistics, result: &Result<Option<Value>>) {
+    let recorder = stats.recorder();
+    recorder.tick(Ticker::NumberKeysRead);
+    if let Ok(Some(value)) = result {
+        let bytes = value.len() as u64;
+        recorder.record(Ticker::BytesRead, bytes);
+        recorder.measure(HistogramKind::BytesPerRead, bytes);
+        perf_context::count(PerfMetric::GetReadBytes, bytes);
+    }
+}

@@ -1,0 +1,436 @@
+//! One point lookup: the newest entry of a key that is visible, or what merge operands make of it.
+//!
+//! In: a key, the sequence number to read at, a superversion. Out: a value that pins its block or memtable, or nothing.
+//! The lookup is plain code that may be called again: it stops where something has to be fetched ([`Stop::Need`]) and goes on
+//! from the start of its phase in the current file when it has been.
+//!
+//! Order, as everywhere in RocksDB: memtables from new to old, L0 from new to old, then level by level. In a file: its range
+//! tombstones, then its filter, then the index, then entries from new to old.
+//!
+//! Invariant: nothing is applied twice. A merge operand is taken together with moving the key that is sought behind it
+//! (to the next lower sequence number), so that a repeated step begins with what comes after; tombstones and filters
+//! are told apart from entries by the stage.
+
+use std::sync::Arc;
+
+use karst_format::block::BlockCursor;
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
+use karst_format::wide_column;
+use karst_lsm::SearchPosition;
+use smallvec::SmallVec;
+
+use crate::blob::BlobNeed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::ReadTier;
+use crate::perf_context::{self, LevelMetric, PerfMetric};
+use crate::read::{View, merge};
+use crate::stats::Ticker;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, Stop};
+use crate::table::{KeyHash, Table, Value};
+
+/// How far the lookup is in the current file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Tombstones,
+    Filter,
+    Entries,
+}
+
+/// What lies below the merge operands; without operands, the answer.
+#[derive(Debug)]
+enum Base {
+    /// A deletion, or the end of history.
+    Nothing,
+    Value(Value),
+    /// The reference to a value in a blob file.
+    Blob(Value),
+    /// A wide-column entity; its default column counts.
+    Entity(Value),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Memtables,
+    Tables,
+    Resolve(Base),
+}
+
+/// What an entry means for the search.
+enum Verdict {
+    /// Older entries count too.
+    Older,
+    /// The search is over.
+    Found(Base),
+}
+
+/// The state of one point lookup. Lives on the caller's stack until the first miss.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    /// The internal key that is sought: the user key, and the newest sequence number not seen yet.
+    key: SmallVec<[u8; 48]>,
+    snapshot: SeqNo,
+    phase: Phase,
+    position: SearchPosition,
+    /// Level and index of the file in hand.
+    file: Option<(u8, u32)>,
+    stage: Stage,
+    /// Entries older than this are deleted by a range tombstone.
+    covered_below: SeqNo,
+    /// Newest first.
+    operands: Vec<Value>,
+    hash: KeyHash,
+    pub(crate) pending: Pending,
+}
+
+impl Lookup {
+    /// A lookup of `user_key` as of `snapshot`.
+    #[inline]
+    pub(crate) fn new(user_key: &[u8], snapshot: SeqNo) -> Self {
+        let mut key = SmallVec::new();
+        key.extend_from_slice(user_key);
+        key.extend_from_slice(&pack_trailer(snapshot, ValueType::FOR_SEEK).to_le_bytes());
+        Lookup {
+            key,
+            snapshot,
+            phase: Phase::Memtables,
+            position: SearchPosition::START,
+            file: None,
+            stage: Stage::Tombstones,
+            covered_below: SeqNo::ZERO,
+            operands: Vec::new(),
+            hash: KeyHash::default(),
+            pending: Pending::new(),
+        }
+    }
+
+    #[inline]
+    fn user_key(&self) -> &[u8] {
+        &self.key[..self.key.len() - TRAILER_BYTES]
+    }
+
+    /// Goes on as far as what is in hand and in the cache allows.
+    #[inline]
+    pub(crate) fn step(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
+        if let Phase::Memtables = self.phase {
+            self.phase = match self.in_memtables(view)? {
+                Some(base) => Phase::Resolve(base),
+                None if view.ctx.options.read_tier == ReadTier::Memtable => Phase::Resolve(Base::Nothing),
+                None => Phase::Tables,
+            };
+        }
+        if let Phase::Tables = self.phase {
+            let base = self.in_tables(view)?.unwrap_or(Base::Nothing);
+            self.phase = Phase::Resolve(base);
+        }
+        self.resolve(view)
+    }
+
+    #[inline]
+    fn in_memtables(&mut self, view: &View<'_>) -> Result<Option<Base>> {
+        for memtable in view.superversion.memtables() {
+            if memtable.is_empty() {
+                continue;
+            }
+            if self.covered_below > SeqNo::ZERO {
+                return Ok(Some(Base::Nothing));
+            }
+            perf_context::count(PerfMetric::GetFromMemtableCount, 1);
+            if !view.ctx.options.ignore_range_deletions {
+                let seq = memtable.covering_tombstone(self.user_key(), self.snapshot);
+                self.covered_below = self.covered_below.max(seq);
+            }
+            // Why a copy of the key: taking an operand moves the key while the entries are walked.
+            let key = self.key.clone();
+            for entry in memtable.entries_of(&key) {
+                let value = || Value::in_memtable(memtable.clone(), entry.at);
+                if let Verdict::Found(base) = self.judge(view, entry.seq, entry.kind, value)? {
+                    view.ctx.stats().tick(Ticker::MemtableHit);
+                    return Ok(Some(base));
+                }
+            }
+        }
+        view.ctx.stats().tick(Ticker::MemtableMiss);
+        Ok(None)
+    }
+
+    #[inline]
+    fn in_tables(&mut self, view: &View<'_>) -> Result<Option<Base>, Stop> {
+        let version = &*view.superversion.version;
+        loop {
+            let (level, index) = match self.file {
+                Some(file) => file,
+                None => {
+                    // Why: files come from new to old, so a tombstone found in one covers all that is in the next.
+                    if self.covered_below > SeqNo::ZERO {
+                        return Ok(None);
+                    }
+                    let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+                    let Some(next) = version.next_candidate(user_key, self.snapshot, &mut self.position)
+                    else {
+                        return Ok(None);
+                    };
+                    self.stage = Stage::Tombstones;
+                    *self.file.insert((next.level.0, next.index as u32))
+                }
+            };
+            if let Some(base) = self.in_file(view, level, index as usize)? {
+                return Ok(Some(base));
+            }
+            self.file = None;
+        }
+    }
+
+    #[inline]
+    fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
+        let file = &view.superversion.version.levels()[usize::from(level)].files()[index];
+        let table = self.pending.table(&view.ctx, file, u32::from(level))?;
+        if self.stage == Stage::Tombstones {
+            if let Some(tombstones) = table.range_tombstones()
+                && !view.ctx.options.ignore_range_deletions
+            {
+                let seq = tombstones.covering_seq(table.comparator(), self.user_key(), self.snapshot);
+                self.covered_below = self.covered_below.max(seq);
+            }
+            self.stage = Stage::Filter;
+        }
+        if self.stage == Stage::Filter {
+            if !view.skips_filter(level) {
+                let may_match =
+                    table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)?;
+                if let Some(may_match) = may_match {
+                    table.count_filter(&view.ctx, may_match, level);
+                    if !may_match {
+                        return Ok(None);
+                    }
+                }
+            }
+            self.stage = Stage::Entries;
+        }
+        self.entries(view, &table, level)
+    }
+
+    #[inline]
+    fn entries(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) -> Result<Option<Base>, Stop> {
+        loop {
+            let Some(handle) = table.locate(&view.ctx, &mut self.pending, &self.key)? else {
+                return Ok(None);
+            };
+            let block = table.data_block(&view.ctx, &mut self.pending, handle)?;
+            let mut cursor = BlockCursor::new();
+            let mut at_entry = table.seek_point(&mut cursor, block.as_data(), &self.key, handle)?;
+            let mut matched = false;
+            while at_entry {
+                let entry = table.entry(&cursor, block.as_data(), handle)?;
+                if !table.comparator().equal_user(entry.user_key, self.user_key()) {
+                    return Ok(None);
+                }
+                if !matched {
+                    matched = true;
+                    table.count_true_positive(&view.ctx, level);
+                }
+                let (seq, kind) = (entry.seq, entry.kind);
+                let value = || Value::in_block(block.clone(), cursor.value_range());
+                if let Verdict::Found(base) = self.judge(view, seq, kind, value)? {
+                    count_hit(&view.ctx, level, &base);
+                    return Ok(Some(base));
+                }
+                if table.global_seqno().is_some() || seq == SeqNo::ZERO {
+                    // Why: such a file has one entry a key, and a sequence number of 0 has nothing older.
+                    return Ok(None);
+                }
+                at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
+            }
+            if !matched {
+                return Ok(None);
+            }
+            // Every entry down to the end of the block was of this key. The rest of its history is in the next
+            // block, which the key, moved behind what was seen, now leads to.
+        }
+    }
+
+    /// Decides what an entry of the key means, as RocksDB does.
+    #[inline]
+    fn judge(
+        &mut self,
+        view: &View<'_>,
+        seq: SeqNo,
+        kind: ValueType,
+        value: impl FnOnce() -> Value,
+    ) -> Result<Verdict> {
+        if seq > self.snapshot {
+            return Ok(Verdict::Older);
+        }
+        if self.covered_below > seq {
+            return Ok(Verdict::Found(Base::Nothing));
+        }
+        Ok(match kind {
+            ValueType::Value => Verdict::Found(Base::Value(value())),
+            ValueType::Deletion | ValueType::SingleDeletion => Verdict::Found(Base::Nothing),
+            ValueType::Merge => return self.take_operand(view, seq, value()),
+            ValueType::BlobIndex => Verdict::Found(Base::Blob(value())),
+            ValueType::WideColumnEntity => Verdict::Found(Base::Entity(value())),
+            ValueType::ValuePreferredSeqno => Verdict::Found(Base::Value(without_packed_seqno(&value())?)),
+            other => {
+                return Err(Error::not_supported(format!(
+                    "key {} has an entry of type {other:?}",
+                    self.user_key().escape_ascii()
+                )));
+            }
+        })
+    }
+
+    #[cold]
+    fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<Verdict> {
+        let operator = merge::operator(view.column)?;
+        perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
+        self.operands.push(value);
+        let behind = SeqNo(seq.0.saturating_sub(1));
+        let end = self.key.len() - TRAILER_BYTES;
+        self.key[end..].copy_from_slice(&pack_trailer(behind, ValueType::FOR_SEEK).to_le_bytes());
+        Ok(if merge::suffices(operator, &self.operands) {
+            Verdict::Found(Base::Nothing)
+        } else {
+            Verdict::Older
+        })
+    }
+
+    /// Turns what was found into the answer.
+    #[inline]
+    fn resolve(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
+        let Phase::Resolve(base) = &mut self.phase else { unreachable!("the search is over") };
+        match base {
+            Base::Nothing if self.operands.is_empty() => Ok(None),
+            Base::Value(value) if self.operands.is_empty() => Ok(Some(value.take())),
+            _ => self.resolve_indirect(view),
+        }
+    }
+
+    #[cold]
+    fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
+        let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
+        let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+        let (blobs, version) = (view.ctx.blobs(), &view.superversion.version);
+        let existing = match base {
+            Base::Nothing => None,
+            Base::Value(value) => Some(value.clone()),
+            Base::Blob(reference) => {
+                let need = BlobNeed::new(blobs, version, user_key, reference)?;
+                Some(Value::whole_blob(self.pending.blob(&view.ctx, need)?))
+            }
+            Base::Entity(entity) => Some(match default_column(entity, user_key)? {
+                DefaultColumn::Inline(value) => value,
+                DefaultColumn::Blob(reference) => {
+                    let need = BlobNeed::new(blobs, version, user_key, &reference)?;
+                    Value::whole_blob(self.pending.blob(&view.ctx, need)?)
+                }
+            }),
+        };
+        if self.operands.is_empty() {
+            return Ok(existing);
+        }
+        Ok(Some(merge::full(view.column, user_key, existing, &self.operands)?))
+    }
+
+    /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
+    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand).
+    ///
+    /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for the step that meets them.
+    pub(crate) fn look_ahead(&mut self, view: &View<'_>) {
+        if !matches!(self.phase, Phase::Tables) {
+            return;
+        }
+        self.pending.hold_hits(true);
+        let version = &*view.superversion.version;
+        let mut position = self.position;
+        let mut next = self.file;
+        let mut newest_unknown = true;
+        loop {
+            let (level, index) = match next.take() {
+                Some(file) => file,
+                None => {
+                    let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+                    match version.next_candidate(user_key, self.snapshot, &mut position) {
+                        Some(candidate) => (candidate.level.0, candidate.index as u32),
+                        None => break,
+                    }
+                }
+            };
+            let file = &version.levels()[usize::from(level)].files()[index as usize];
+            let Ok(table) = self.pending.table(&view.ctx, file, u32::from(level)) else {
+                newest_unknown = false;
+                continue;
+            };
+            let may_match = if view.skips_filter(level) {
+                Ok(None)
+            } else {
+                table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)
+            };
+            if let Ok(Some(false)) = may_match {
+                continue;
+            }
+            let located = table.locate(&view.ctx, &mut self.pending, &self.key);
+            if may_match.is_ok()
+                && (newest_unknown || !self.operands.is_empty())
+                && let Ok(Some(handle)) = located
+            {
+                let _ = table.data_block(&view.ctx, &mut self.pending, handle);
+            }
+            // The newest file that may have the key is this one, whether its block could be named yet or not.
+            newest_unknown = false;
+        }
+        self.pending.hold_hits(false);
+    }
+}
+
+/// Where the default column of an entity is.
+enum DefaultColumn {
+    Inline(Value),
+    Blob(Value),
+}
+
+#[cold]
+fn default_column(entity: &Value, user_key: &[u8]) -> Result<DefaultColumn> {
+    let corrupt = |c| {
+        Error::with_source(
+            ErrorKind::Corruption,
+            format!("wide-column entity of key {}: {c}", user_key.escape_ascii()),
+            c,
+        )
+    };
+    Ok(match wide_column::default_column(entity).map_err(corrupt)? {
+        None => DefaultColumn::Inline(Value::empty()),
+        Some(column) => {
+            let value = entity.slice(column.range);
+            if column.is_blob { DefaultColumn::Blob(value) } else { DefaultColumn::Inline(value) }
+        }
+    })
+}
+
+/// A timed put's value: its write time is packed behind it.
+#[cold]
+fn without_packed_seqno(value: &Value) -> Result<Value> {
+    match value.len().checked_sub(size_of::<u64>()) {
+        Some(end) => Ok(value.slice(0..end)),
+        None => Err(Error::new(
+            ErrorKind::Corruption,
+            format!(
+                "timed value of {} bytes is shorter than the sequence number packed into it",
+                value.len()
+            ),
+        )),
+    }
+}
+
+#[inline]
+fn count_hit(ctx: &ReadCtx<'_>, level: u8, base: &Base) {
+    if matches!(base, Base::Nothing) {
+        return;
+    }
+    ctx.stats().tick(match level {
+        0 => Ticker::GetHitL0,
+        1 => Ticker::GetHitL1,
+        _ => Ticker::GetHitL2AndUp,
+    });
+    perf_context::count_at_level(LevelMetric::UserKeyReturnCount, u32::from(level), 1);
+}

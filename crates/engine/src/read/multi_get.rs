@@ -1,0 +1,264 @@
+//! `multi_get`: a batch of keys, each a lookup of its own.
+//!
+//! Every key is stepped once, in the order given, which ends those that are in memory. The others' needs are collected over all
+//! keys, fetched at the same time and once each, and every key is stepped again as soon as something it waits for has come. Nothing waits for its
+//! neighbours, so files, levels, partitions, blobs and merge operands are read in parallel without a mode of their own.
+//!
+//! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter and index partitions of all files
+//! that may hold it, on all levels. `async_io=false` fetches one thing at a time.
+//!
+//! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every hit. Reads are
+//! sorted by file and offset where it matters, when they are issued.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use karst_format::key::SeqNo;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::ReadOptions;
+use crate::perf_context::{self, PerfMetric};
+use crate::read::lookup::Lookup;
+use crate::read::{ColumnReader, View};
+use crate::stats::{HistogramKind, Ticker};
+use crate::superversion::SuperVersion;
+use crate::table::Value;
+use crate::table::drive::Attempt;
+use crate::table::fetch::Fetches;
+use crate::table::pending::Stop;
+
+/// The results of a batch, in the order of its keys.
+pub(crate) type Results = Vec<Result<Option<Value>>>;
+
+/// A column family as a batch sees it, with the sequence number that the batch reads at.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) column: Arc<ColumnReader>,
+    pub(crate) superversion: Arc<SuperVersion>,
+}
+
+/// Sources of a batch: most read one column family.
+pub(crate) trait Sources {
+    /// The source of the key at `index`, as a number smaller than `len`.
+    fn of_key(&self, index: usize) -> usize;
+    /// The source with this number.
+    fn get(&self, number: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>);
+    /// How many sources there are.
+    fn len(&self) -> usize;
+}
+
+/// All keys are of one column family.
+pub(crate) struct One<'a>(pub(crate) &'a Arc<ColumnReader>, pub(crate) &'a Arc<SuperVersion>);
+
+impl Sources for One<'_> {
+    #[inline]
+    fn of_key(&self, _: usize) -> usize {
+        0
+    }
+    #[inline]
+    fn get(&self, _: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>) {
+        (self.0, self.1)
+    }
+    fn len(&self) -> usize {
+        1
+    }
+}
+
+/// Each key names its source.
+pub(crate) struct Many<'a> {
+    pub(crate) sources: &'a [Source],
+    /// For each key the index of its source.
+    pub(crate) of_keys: &'a [u32],
+}
+
+impl Sources for Many<'_> {
+    fn of_key(&self, index: usize) -> usize {
+        self.of_keys[index] as usize
+    }
+    fn get(&self, number: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>) {
+        let source = &self.sources[number];
+        (&source.column, &source.superversion)
+    }
+    fn len(&self) -> usize {
+        self.sources.len()
+    }
+}
+
+/// A key that has to wait.
+struct Waiting {
+    lookup: Lookup,
+    /// Its place among the results.
+    index: usize,
+    source: usize,
+    /// Something came for it since its last step.
+    ready: bool,
+}
+
+/// What the first pass leaves: results, and keys that have to wait.
+struct Batch {
+    results: Results,
+    waiting: Vec<Waiting>,
+    value_bytes: u64,
+}
+
+/// Steps every key once. Allocates nothing but the results unless a key has to wait.
+#[inline]
+fn first_pass<K: AsRef<[u8]>>(
+    sources: &impl Sources,
+    options: &ReadOptions,
+    snapshot: SeqNo,
+    keys: &[K],
+) -> Batch {
+    let mut batch = Batch { results: Vec::with_capacity(keys.len()), waiting: Vec::new(), value_bytes: 0 };
+    for (index, key) in keys.iter().enumerate() {
+        let source = sources.of_key(index);
+        let (column, superversion) = sources.get(source);
+        let view = View::new(column, superversion, options);
+        let mut lookup = Lookup::new(key.as_ref(), snapshot);
+        let result = match lookup.step(&view) {
+            Ok(value) => batch.accept(options, Ok(value)),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Need) => {
+                batch.waiting.push(Waiting { lookup, index, source, ready: true });
+                Ok(None)
+            }
+        };
+        batch.results.push(result);
+    }
+    batch
+}
+
+impl Batch {
+    /// Applies the limit on the bytes of one batch.
+    #[inline]
+    fn accept(&mut self, options: &ReadOptions, result: Result<Option<Value>>) -> Result<Option<Value>> {
+        if let Ok(Some(value)) = &result {
+            if self.value_bytes > options.value_size_soft_limit {
+                return Err(Error::new(
+                    ErrorKind::LimitReached,
+                    "the batch's values are larger than value_size_soft_limit",
+                ));
+            }
+            self.value_bytes = self.value_bytes.saturating_add(value.len() as u64);
+        }
+        result
+    }
+
+    /// Fetches what the waiting keys need and steps them until none is left.
+    async fn finish(&mut self, sources: &impl Sources, options: &ReadOptions) {
+        let view_of = |source: usize| {
+            let (column, superversion) = sources.get(source);
+            View::new(column, superversion, options)
+        };
+        let mut fetches = Fetches::new(options);
+        let mut unfinished = self.waiting.len();
+        let ctx = view_of(self.waiting[0].source).ctx;
+        for (number, waiting) in self.waiting.iter_mut().enumerate() {
+            waiting.prepare(&view_of(waiting.source), options);
+            fetches.collect_for(&mut waiting.lookup.pending, number as u32);
+            waiting.ready = false;
+        }
+        while unfinished > 0 {
+            fetches.launch(&ctx);
+            let waiting = &mut self.waiting;
+            poll_fn(|cx| {
+                fetches.poll(cx, &ctx, &mut |number, key, result| {
+                    let waiting = &mut waiting[number as usize];
+                    waiting.lookup.pending.supply(key, result);
+                    waiting.ready = true;
+                })
+            })
+            .await;
+            for number in 0..self.waiting.len() {
+                let waiting = &mut self.waiting[number];
+                if !std::mem::take(&mut waiting.ready) {
+                    continue;
+                }
+                let view = view_of(waiting.source);
+                let result = match waiting.lookup.step(&view) {
+                    Ok(value) => Ok(value),
+                    Err(Stop::Error(error)) => Err(error),
+                    Err(Stop::Need) => {
+                        waiting.prepare(&view, options);
+                        fetches.collect_for(&mut waiting.lookup.pending, number as u32);
+                        continue;
+                    }
+                };
+                waiting.lookup.pending.clear();
+                let index = waiting.index;
+                self.results[index] = self.accept(options, result);
+                unfinished -= 1;
+            }
+        }
+        fetches.count_levels(&ctx);
+    }
+
+    fn count(&self, sources: &impl Sources) {
+        if self.results.is_empty() || sources.len() == 0 {
+            return;
+        }
+        let stats = &sources.get(0).0.tables.shared.stats;
+        if stats.enabled() || perf_context::level() != perf_context::PerfLevel::Disable {
+            let found = self.results.iter().filter(|result| matches!(result, Ok(Some(_)))).count();
+            let recorder = stats.recorder();
+            recorder.tick(Ticker::NumberMultigetCalls);
+            recorder.record(Ticker::NumberMultigetKeysRead, self.results.len() as u64);
+            recorder.record(Ticker::NumberMultigetKeysFound, found as u64);
+            recorder.record(Ticker::NumberMultigetBytesRead, self.value_bytes);
+            recorder.measure(HistogramKind::BytesPerMultiget, self.value_bytes);
+            perf_context::count(PerfMetric::MultigetReadBytes, self.value_bytes);
+        }
+    }
+}
+
+impl Waiting {
+    /// Asks for everything that this key will need sooner or later, where the options want that.
+    fn prepare(&mut self, view: &View<'_>, options: &ReadOptions) {
+        if options.async_io && options.optimize_multiget_for_io {
+            self.lookup.look_ahead(view);
+        }
+    }
+}
+
+/// The values of `keys` as of `snapshot`, in their order. Waits on the calling thread if it has to.
+pub(crate) fn multi_get<K: AsRef<[u8]>>(
+    sources: &impl Sources,
+    options: &ReadOptions,
+    snapshot: SeqNo,
+    keys: &[K],
+) -> Results {
+    let mut batch = first_pass(sources, options, snapshot, keys);
+    if !batch.waiting.is_empty() {
+        let env = &sources.get(0).0.tables.shared.env;
+        karst_io::block_on(env, batch.finish(sources, options));
+    }
+    batch.count(sources);
+    batch.results
+}
+
+/// The first pass of the asynchronous form: done from memory, or a future that waits for the rest.
+pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
+    sources: &impl Sources,
+    options: &'a ReadOptions,
+    snapshot: SeqNo,
+    keys: &[K],
+) -> Attempt<'a, Results> {
+    let mut batch = first_pass(sources, options, snapshot, keys);
+    if batch.waiting.is_empty() {
+        batch.count(sources);
+        return Attempt::Done(batch.results);
+    }
+    let owned: Vec<Source> = (0..sources.len())
+        .map(|number| {
+            let (column, superversion) = sources.get(number);
+            Source { column: column.clone(), superversion: superversion.clone() }
+        })
+        .collect();
+    Attempt::Waiting(Box::pin(async move {
+        // Each waiting key knows its source by number; the others are done.
+        let sources = Many { sources: &owned, of_keys: &[] };
+        batch.finish(&sources, options).await;
+        batch.count(&sources);
+        batch.results
+    }))
+}

@@ -1,0 +1,125 @@
+//! What the block cache holds: decoded blocks, and the charge of each.
+//!
+//! In: a block's bytes, uncompressed and owned. Out: a [`CachedBlock`] behind a [`BlockRef`], which pins it.
+//! Invariant: a block is decoded once, at insertion; readers only look. A handle that leads to a block of another kind (a damaged
+//! index can say anything) is told apart when the block is used.
+
+use karst_format::block::Block;
+use karst_format::filter::FilterReader;
+use karst_format::index::IndexBlock;
+use karst_mem::Handle;
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BlockKind {
+    /// Entries.
+    Data,
+    /// The index, or the top level of a partitioned index.
+    Index,
+    /// A partition of the index.
+    IndexPartition,
+    /// A full filter.
+    Filter,
+    /// The top level of a partitioned filter.
+    FilterIndex,
+    /// A partition of the filter.
+    FilterPartition,
+}
+
+impl BlockKind {
+    /// For messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BlockKind::Data => "data block",
+            BlockKind::Index => "index block",
+            BlockKind::IndexPartition => "index partition",
+            BlockKind::Filter => "filter block",
+            BlockKind::FilterIndex => "filter partition index",
+            BlockKind::FilterPartition => "filter partition",
+        }
+    }
+
+    /// Whether it is metadata of the table rather than entries.
+    pub(crate) fn is_metadata(self) -> bool {
+        self != BlockKind::Data
+    }
+
+    /// Whether RocksDB counts it among filter blocks.
+    pub(crate) fn is_filter(self) -> bool {
+        matches!(self, BlockKind::Filter | BlockKind::FilterIndex | BlockKind::FilterPartition)
+    }
+}
+
+/// A decoded block.
+#[derive(Debug)]
+pub(crate) enum CachedBlock {
+    /// A data block.
+    Data(Block),
+    /// An index block, an index partition, or the top level of a partitioned filter.
+    Index(IndexBlock),
+    /// A full filter or a partition of one.
+    Filter(FilterReader),
+    /// A value from a blob file, uncompressed.
+    Blob(Box<[u8]>),
+}
+
+/// A pinned block: keeps it in memory, wherever the cache stands.
+pub(crate) type BlockRef = Handle<CachedBlock>;
+
+impl CachedBlock {
+    /// Whether it was decoded as what `kind` calls for.
+    #[inline]
+    pub(crate) fn is(&self, kind: BlockKind) -> bool {
+        match self {
+            CachedBlock::Data(_) => kind == BlockKind::Data,
+            CachedBlock::Index(_) => {
+                matches!(kind, BlockKind::Index | BlockKind::IndexPartition | BlockKind::FilterIndex)
+            }
+            CachedBlock::Filter(_) => matches!(kind, BlockKind::Filter | BlockKind::FilterPartition),
+            CachedBlock::Blob(_) => false,
+        }
+    }
+
+    /// The data block. Invariant: `Pending::block` has checked the kind.
+    #[inline]
+    pub(crate) fn as_data(&self) -> &Block {
+        match self {
+            CachedBlock::Data(block) => block,
+            other => other.misused(),
+        }
+    }
+
+    /// The index block. Invariant: as for [`CachedBlock::as_data`].
+    #[inline]
+    pub(crate) fn as_index(&self) -> &IndexBlock {
+        match self {
+            CachedBlock::Index(block) => block,
+            other => other.misused(),
+        }
+    }
+
+    /// The filter. Invariant: as for [`CachedBlock::as_data`].
+    #[inline]
+    pub(crate) fn as_filter(&self) -> &FilterReader {
+        match self {
+            CachedBlock::Filter(filter) => filter,
+            other => other.misused(),
+        }
+    }
+
+    #[cold]
+    fn misused(&self) -> ! {
+        unreachable!("a block's kind is checked before it is used")
+    }
+
+    /// What it costs in memory, in bytes.
+    pub(crate) fn charge_bytes(&self) -> usize {
+        let contents = match self {
+            CachedBlock::Data(block) => block.memory_bytes(),
+            CachedBlock::Index(block) => block.memory_bytes(),
+            CachedBlock::Filter(filter) => filter.memory_bytes(),
+            CachedBlock::Blob(value) => value.len(),
+        };
+        contents + size_of::<CachedBlock>()
+    }
+}

@@ -1,0 +1,236 @@
+//! The open tables of a column family, and what they share with the rest of the database.
+//!
+//! In: a file of a version. Out: its open [`Table`], at once if it is open, else through `Pending` and [`TableCache::open`].
+//!
+//! With `max_open_files = -1` (the default) a table stays open for as long as a version contains its file, and is found through
+//! the file itself: no map, no lock, no reference count. With a limit, open files are kept in one table for the whole database and
+//! the ones not used lately are closed; a read that uses one keeps it open.
+//!
+//! Why no single flight across threads: a reader that waits for another reader's open waits for a future which may never be
+//! polled again, or whose reads are bound to another thread's ring. Inside one operation an open is shared (see `fetch`); two threads
+//! that open the same file at the same moment both do it, and the first to finish is kept.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use karst_format::comparator::Comparator;
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::slice_transform::PrefixExtractor;
+use karst_io::Env;
+use karst_lsm::FileMetadata;
+use karst_mem::BlockCache;
+use parking_lot::Mutex;
+
+use crate::blob::{BlobFile, BlobFiles};
+use crate::error::{Error, Result};
+use crate::options::BlockBasedTableOptions;
+use crate::stats::{Statistics, Ticker};
+use crate::table::Table;
+use crate::table::block::CachedBlock;
+
+/// Bits of a file's id that hold its number; the rest tells databases of one process apart.
+const FILE_NUMBER_BITS: u32 = 40;
+
+/// What all column families of a database share for reading files.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) cache: Arc<BlockCache<CachedBlock>>,
+    pub(crate) stats: Arc<Statistics>,
+    /// Directories of table files, by path id. Never empty.
+    pub(crate) directories: Vec<PathBuf>,
+    /// Files are read with O_DIRECT.
+    pub(crate) use_direct_reads: bool,
+    /// None: files stay open.
+    open_files: Option<OpenFiles>,
+    instance: u64,
+}
+
+impl Shared {
+    /// `max_open_files` as in RocksDB: negative for no limit.
+    pub(crate) fn new(
+        env: Env,
+        cache: Arc<BlockCache<CachedBlock>>,
+        stats: Arc<Statistics>,
+        directories: Vec<PathBuf>,
+        use_direct_reads: bool,
+        max_open_files: i32,
+    ) -> Self {
+        static INSTANCES: AtomicU64 = AtomicU64::new(1);
+        // Ordering: a name only; nothing is published with it.
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let open_files = usize::try_from(max_open_files).ok().map(OpenFiles::new);
+        Shared { env, cache, stats, directories, use_direct_reads, open_files, instance }
+    }
+
+    /// Names a file within the process: the first half of the cache keys of its blocks.
+    ///
+    /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over closing and reopening the file.
+    pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
+        (self.instance << FILE_NUMBER_BITS) | (number.0 & ((1 << FILE_NUMBER_BITS) - 1))
+    }
+
+    /// The path of a table file.
+    pub(crate) fn table_path(&self, number: FileNumber, path_id: u8) -> Result<PathBuf> {
+        let directory = self.directories.get(usize::from(path_id)).ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "table file {} is in path {path_id}, but only {} paths are configured",
+                number.0,
+                self.directories.len()
+            ))
+        })?;
+        Ok(directory.join(FileName::Table(number).to_string()))
+    }
+
+    /// The path of a blob file.
+    pub(crate) fn blob_path(&self, number: FileNumber) -> PathBuf {
+        self.directories[0].join(FileName::Blob(number).to_string())
+    }
+
+    pub(crate) fn open_blob(&self, number: FileNumber) -> Option<Arc<BlobFile>> {
+        match self.open_files.as_ref()?.get(number)? {
+            OpenFile::Blob(file) => Some(file),
+            OpenFile::Table(_) => None,
+        }
+    }
+
+    /// Remembers an open blob file if files are limited; returns the one that is kept.
+    pub(crate) fn keep_blob(&self, number: FileNumber, file: Arc<BlobFile>) -> Arc<BlobFile> {
+        match self.open_files.as_ref().map(|files| files.keep(number, OpenFile::Blob(file.clone()))) {
+            Some(OpenFile::Blob(kept)) => kept,
+            Some(OpenFile::Table(_)) | None => file,
+        }
+    }
+
+    /// Whether open files are limited.
+    pub(crate) fn limits_open_files(&self) -> bool {
+        self.open_files.is_some()
+    }
+}
+
+/// How a column family reads its tables.
+#[derive(Debug)]
+pub(crate) struct TableCache {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) blobs: Arc<BlobFiles>,
+    pub(crate) comparator: Comparator,
+    pub(crate) table_options: BlockBasedTableOptions,
+    pub(crate) prefix_extractor: Option<PrefixExtractor>,
+    /// The longest tail of a table opened so far, in bytes; 0 before the first.
+    pub(crate) typical_tail_bytes: AtomicU64,
+    /// Files of L0 up to this size count as just flushed where only those pin their metadata, in bytes.
+    pub(crate) max_flushed_bytes: u64,
+}
+
+impl TableCache {
+    /// Names a file within the process.
+    pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
+        self.shared.file_id(number)
+    }
+
+    /// The file's table if it stays open with the file.
+    #[inline]
+    pub(crate) fn opened<'a>(&self, file: &'a FileMetadata) -> Option<&'a Arc<Table>> {
+        file.attachment::<Arc<Table>>()
+    }
+
+    /// The file's table if it is open under a limit on open files.
+    pub(crate) fn lookup(&self, file: &FileMetadata) -> Option<Arc<Table>> {
+        match self.shared.open_files.as_ref()?.get(file.number)? {
+            OpenFile::Table(table) => Some(table),
+            OpenFile::Blob(_) => None,
+        }
+    }
+
+    /// Opens the file's table and keeps it open. If another reader was quicker, its table is returned.
+    pub(crate) async fn open(self: Arc<Self>, file: &Arc<FileMetadata>, level: u32) -> Result<Arc<Table>> {
+        if let Some(table) = self.opened(file) {
+            return Ok(table.clone());
+        }
+        let table = Table::open(&self, file, level).await;
+        let table = match table {
+            Ok(table) => Arc::new(table),
+            Err(error) => {
+                self.shared.stats.tick(Ticker::NoFileErrors);
+                return Err(error);
+            }
+        };
+        self.shared.stats.tick(Ticker::NoFileOpens);
+        match &self.shared.open_files {
+            None => match file.attach(table.clone()) {
+                Some(kept) => Ok(kept.clone()),
+                None => unreachable!("only tables are attached to table files"),
+            },
+            Some(open) => match open.keep(file.number, OpenFile::Table(table.clone())) {
+                OpenFile::Table(kept) => Ok(kept),
+                OpenFile::Blob(_) => Ok(table),
+            },
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum OpenFile {
+    Table(Arc<Table>),
+    Blob(Arc<BlobFile>),
+}
+
+/// Open files under a limit. Second chance: a file used since it was last considered is considered again later.
+#[derive(Debug)]
+struct OpenFiles {
+    capacity: usize,
+    /// Lock: held for a map operation only, never while a file is opened or dropped.
+    inner: Mutex<OpenFilesInner>,
+}
+
+#[derive(Debug, Default)]
+struct OpenFilesInner {
+    files: HashMap<FileNumber, (OpenFile, bool)>,
+    order: VecDeque<FileNumber>,
+}
+
+/// Files that a database needs besides tables: logs, MANIFEST, lock. RocksDB keeps as many back.
+const RESERVED_FILES: usize = 10;
+
+impl OpenFiles {
+    fn new(max_open_files: usize) -> Self {
+        let capacity = max_open_files.saturating_sub(RESERVED_FILES).max(1);
+        OpenFiles { capacity, inner: Mutex::default() }
+    }
+
+    fn get(&self, number: FileNumber) -> Option<OpenFile> {
+        let mut inner = self.inner.lock();
+        let (file, used) = inner.files.get_mut(&number)?;
+        *used = true;
+        Some(file.clone())
+    }
+
+    /// Keeps `file` unless one is kept under this number already; returns the one that is.
+    fn keep(&self, number: FileNumber, file: OpenFile) -> OpenFile {
+        let mut dropped = Vec::new();
+        let mut inner = self.inner.lock();
+        if let Some((kept, used)) = inner.files.get_mut(&number) {
+            *used = true;
+            return kept.clone();
+        }
+        while inner.files.len() >= self.capacity
+            && let Some(candidate) = inner.order.pop_front()
+        {
+            match inner.files.get_mut(&candidate) {
+                Some((_, used)) if *used => {
+                    *used = false;
+                    inner.order.push_back(candidate);
+                }
+                _ => dropped.push(inner.files.remove(&candidate)),
+            }
+        }
+        inner.files.insert(number, (file.clone(), false));
+        inner.order.push_back(number);
+        drop(inner);
+        drop(dropped);
+        file
+    }
+}

@@ -1,0 +1,98 @@
+//! What a read carries along: the column family's open tables (and through them cache, environment and statistics) and the
+//! caller's read options. Borrowed and `Copy`, so that passing it costs nothing on a hit.
+
+use std::sync::Arc;
+
+use karst_mem::BlockCache;
+
+use crate::blob::BlobFiles;
+use crate::options::ReadOptions;
+use crate::stats::{Statistics, Ticker};
+use crate::table::block::{BlockKind, BlockRef, CachedBlock};
+use crate::table::cache::TableCache;
+
+/// The surroundings of one read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadCtx<'a> {
+    /// The tables of the column family.
+    pub(crate) tables: &'a Arc<TableCache>,
+    /// What the caller asked for.
+    pub(crate) options: &'a ReadOptions,
+}
+
+impl<'a> ReadCtx<'a> {
+    pub(crate) fn new(tables: &'a Arc<TableCache>, options: &'a ReadOptions) -> Self {
+        ReadCtx { tables, options }
+    }
+
+    #[inline]
+    pub(crate) fn cache(&self) -> &'a BlockCache<CachedBlock> {
+        &self.tables.shared.cache
+    }
+
+    #[inline]
+    pub(crate) fn blobs(&self) -> &'a Arc<BlobFiles> {
+        &self.tables.blobs
+    }
+
+    #[inline]
+    pub(crate) fn stats(&self) -> &'a Statistics {
+        &self.tables.shared.stats
+    }
+
+    /// Counts a block found in the cache.
+    #[inline]
+    pub(crate) fn count_cache_hit(&self, kind: BlockKind, block: &BlockRef) {
+        if self.stats().enabled() {
+            self.count_cache_hit_slow(kind, block);
+        }
+    }
+
+    fn count_cache_hit_slow(&self, kind: BlockKind, block: &BlockRef) {
+        let recorder = self.stats().recorder();
+        recorder.tick(Ticker::BlockCacheHit);
+        recorder.tick(if kind.is_filter() {
+            Ticker::BlockCacheFilterHit
+        } else if kind.is_metadata() {
+            Ticker::BlockCacheIndexHit
+        } else {
+            Ticker::BlockCacheDataHit
+        });
+        recorder.record(Ticker::BlockCacheBytesRead, block.charge_bytes() as u64);
+    }
+
+    /// Counts a block that was not in the cache.
+    pub(crate) fn count_cache_miss(&self, kind: BlockKind) {
+        let recorder = self.stats().recorder();
+        recorder.tick(Ticker::BlockCacheMiss);
+        recorder.tick(if kind.is_filter() {
+            Ticker::BlockCacheFilterMiss
+        } else if kind.is_metadata() {
+            Ticker::BlockCacheIndexMiss
+        } else {
+            Ticker::BlockCacheDataMiss
+        });
+    }
+
+    /// Counts a block put into the cache.
+    pub(crate) fn count_cache_add(&self, kind: BlockKind, charge_bytes: usize) {
+        count_cache_add(self.stats(), kind, charge_bytes);
+    }
+}
+
+/// See [`ReadCtx::count_cache_add`].
+pub(crate) fn count_cache_add(stats: &Statistics, kind: BlockKind, charge_bytes: usize) {
+    let recorder = stats.recorder();
+    let bytes = charge_bytes as u64;
+    recorder.tick(Ticker::BlockCacheAdd);
+    recorder.record(Ticker::BlockCacheBytesWrite, bytes);
+    let (add, inserted) = if kind.is_filter() {
+        (Ticker::BlockCacheFilterAdd, Ticker::BlockCacheFilterBytesInsert)
+    } else if kind.is_metadata() {
+        (Ticker::BlockCacheIndexAdd, Ticker::BlockCacheIndexBytesInsert)
+    } else {
+        (Ticker::BlockCacheDataAdd, Ticker::BlockCacheDataBytesInsert)
+    };
+    recorder.tick(add);
+    recorder.record(inserted, bytes);
+}

@@ -1,0 +1,164 @@
+//! From the bytes of a block, as stored, to the decoded block in the cache.
+//!
+//! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an allocation of the right size, parse,
+//! put into the cache. Out: the pinned block. Errors name the file and the block's offset.
+
+use karst_format::Corruption;
+use karst_format::block::Block;
+use karst_format::checksum::{self, ChecksumType};
+use karst_format::compression::{self, CompressionType, Dictionary};
+use karst_format::filter::FilterReader;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_format::index::{IndexBlock, IndexLayout, IndexType};
+use karst_format::key::SeqNo;
+use karst_format::properties::TableProperties;
+use karst_mem::{Handle, Priority};
+
+use crate::error::Result;
+use crate::perf_context::{self, PerfMetric};
+use crate::stats::Ticker;
+use crate::table::Table;
+use crate::table::block::{BlockKind, BlockRef, CachedBlock};
+use crate::table::context::ReadCtx;
+
+/// How the blocks of one table are stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storage {
+    pub(super) format_version: u32,
+    pub(super) checksum: ChecksumType,
+    pub(super) base_context_checksum: u32,
+}
+
+/// No block grows beyond this when decompressed, in bytes. Why: sizes are 32 bits in the format.
+const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
+
+impl Storage {
+    /// The contents of the block that `bytes`, block and trailer, hold.
+    pub(super) fn unpack(
+        &self,
+        handle: BlockHandle,
+        bytes: &[u8],
+        dictionary: Option<&Dictionary>,
+        verify: bool,
+    ) -> Result<Box<[u8]>, Corruption> {
+        let checksum = if verify { self.checksum } else { ChecksumType::None };
+        let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
+        let kind = checksum::verify_block_trailer(checksum, bytes, context)?;
+        let contents = &bytes[..bytes.len() - BLOCK_TRAILER_BYTES];
+        if kind == CompressionType::None as u8 {
+            return Ok(contents.into());
+        }
+        let kind = CompressionType::from_u8(kind).ok_or_else(|| {
+            Corruption::new(format!("unknown compression type {kind:#04x}"), contents.len())
+        })?;
+        compression::decompress(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES)
+    }
+}
+
+/// What the properties say about how blocks are encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    index: IndexLayout,
+    filter_index: IndexLayout,
+    pub(super) index_is_partitioned: bool,
+    /// Every entry has this sequence number, whatever its key says (an ingested file).
+    pub(super) global_seqno: Option<SeqNo>,
+}
+
+impl Layout {
+    /// The layout of a table with these properties, whose entries' largest sequence number the MANIFEST says to be `largest_seq`.
+    pub(super) fn new(properties: &TableProperties, largest_seq: SeqNo) -> Result<Layout, Corruption> {
+        let index_type = properties
+            .index_type()
+            .map_err(|number| Corruption::new(format!("index of unknown type {number}"), 0u64))?;
+        Ok(Layout {
+            index: properties.index_layout(),
+            filter_index: properties.filter_index_layout(),
+            index_is_partitioned: index_type == IndexType::TwoLevelIndexSearch,
+            global_seqno: global_seqno(properties, largest_seq)?,
+        })
+    }
+
+    /// Parses a block's contents as what `kind` calls for.
+    pub(super) fn parse(&self, kind: BlockKind, contents: Box<[u8]>) -> Result<CachedBlock, Corruption> {
+        Ok(match kind {
+            BlockKind::Data => CachedBlock::Data(Block::parse(contents)?),
+            BlockKind::Index | BlockKind::IndexPartition => {
+                CachedBlock::Index(IndexBlock::parse(contents, self.index)?)
+            }
+            BlockKind::FilterIndex => CachedBlock::Index(IndexBlock::parse(contents, self.filter_index)?),
+            BlockKind::Filter | BlockKind::FilterPartition => {
+                CachedBlock::Filter(FilterReader::parse(contents)?)
+            }
+        })
+    }
+}
+
+/// The sequence number that all entries of an ingested file have.
+///
+/// Compat: version 2 files are written with sequence numbers of 0; the number given at ingestion is in the MANIFEST, and in the
+/// property only if the file was rewritten then.
+fn global_seqno(properties: &TableProperties, largest_seq: SeqNo) -> Result<Option<SeqNo>, Corruption> {
+    let stored = properties.external_global_seqno().map(|seq| seq.0);
+    match (properties.external_file_version(), stored) {
+        (None, None) | (Some(1), None) => return Ok(None),
+        (None, Some(_)) => {
+            return Err(Corruption::new("a global sequence number in a table that was not ingested", 0u64));
+        }
+        (Some(2), _) => {}
+        (Some(version), _) => {
+            return Err(Corruption::new(format!("ingested file of unknown version {version}"), 0u64));
+        }
+    }
+    let stored = stored.unwrap_or(0);
+    if stored != 0 && stored != largest_seq.0 {
+        return Err(Corruption::new(
+            format!("ingested with sequence number {stored}, the MANIFEST says {largest_seq}"),
+            0u64,
+        ));
+    }
+    Ok(Some(largest_seq))
+}
+
+impl Table {
+    /// Decodes the block at `handle` from `bytes` (block and trailer) and puts it into the cache, if the read may fill it.
+    pub(crate) fn decode(
+        &self,
+        ctx: &ReadCtx<'_>,
+        handle: BlockHandle,
+        kind: BlockKind,
+        bytes: &[u8],
+    ) -> Result<BlockRef> {
+        count_read(ctx, kind, bytes.len());
+        let contents = self
+            .storage
+            .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums)
+            .map_err(|corruption| {
+                ctx.stats().tick(Ticker::BlockChecksumMismatchCount);
+                self.corrupt(handle, corruption)
+            })?;
+        let block =
+            self.layout.parse(kind, contents).map_err(|corruption| self.corrupt(handle, corruption))?;
+        if !ctx.options.fill_cache {
+            return Ok(Handle::standalone(block));
+        }
+        let charge = block.charge_bytes();
+        ctx.count_cache_add(kind, charge);
+        Ok(ctx.cache().insert(self.cache_key(handle), block, charge, self.priority(kind)))
+    }
+
+    pub(super) fn priority(&self, kind: BlockKind) -> Priority {
+        if kind.is_metadata() && self.metadata_has_high_priority { Priority::High } else { Priority::Low }
+    }
+}
+
+fn count_read(ctx: &ReadCtx<'_>, kind: BlockKind, bytes: usize) {
+    let _ = ctx;
+    perf_context::count(PerfMetric::BlockReadCount, 1);
+    perf_context::count(PerfMetric::BlockReadByte, bytes as u64);
+    if kind.is_filter() {
+        perf_context::count(PerfMetric::FilterBlockReadCount, 1);
+    } else if kind.is_metadata() {
+        perf_context::count(PerfMetric::IndexBlockReadCount, 1);
+    }
+}

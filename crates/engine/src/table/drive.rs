@@ -1,0 +1,100 @@
+//! The one loop that waits.
+//!
+//! In: a step that has stopped. Out: its result. Every need of the step is fetched at the same time; as soon as
+//! something arrives the step is called again, with what has arrived in hand and the rest still coming.
+//!
+//! Invariant: the loop ends. A step that stops has recorded or still expects something (asserted), and a step never asks for
+//! what it holds, so every round brings it forward by at least one fetch.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::error::Result;
+use crate::table::context::ReadCtx;
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+
+/// A read as plain, repeatable code: called again from the start of its current phase after every fetch.
+pub(crate) trait Step {
+    /// What it comes to.
+    type Out;
+    /// Goes on as far as what is in hand and in the cache allows.
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<Self::Out, Stop>;
+    /// What it waits for.
+    fn pending(&mut self) -> &mut Pending;
+}
+
+/// Fetches what `step` has asked for and steps until it is done. `fetches` outlives the call where reads ahead should go on
+/// between calls (iterators); whatever else is still in flight is dropped with it.
+pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
+    loop {
+        fetches.collect(step.pending());
+        fetches.launch(&ctx);
+        poll_fn(|cx| fetches.poll(cx, &ctx, &mut |_, key, result| step.pending().supply(key, result))).await;
+        match step.step(&ctx) {
+            Ok(out) => {
+                // Reads ahead recorded by the last step start now and are picked up by the next call.
+                if step.pending().has_needs() {
+                    fetches.collect(step.pending());
+                    fetches.launch(&ctx);
+                }
+                return Ok(out);
+            }
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Need) => {}
+        }
+    }
+}
+
+/// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own ring.
+#[cold]
+pub(crate) fn wait<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
+    let mut fetches = Fetches::new(ctx.options);
+    karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, &mut fetches))
+}
+
+/// What the first step of an asynchronous operation comes to.
+pub(crate) enum Attempt<'a, T> {
+    /// Everything was in memory.
+    Done(T),
+    /// The rest, which waits.
+    Waiting(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+/// An asynchronous operation that starts at its first poll. A hit is plain code inside that poll and allocates
+/// nothing; only what has to wait is boxed.
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Lazy<'a, T, F> {
+    start: Option<F>,
+    waiting: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+}
+
+impl<'a, T, F: FnOnce() -> Attempt<'a, T>> Lazy<'a, T, F> {
+    /// An operation that begins with `start`.
+    #[inline]
+    pub(crate) fn new(start: F) -> Self {
+        Lazy { start: Some(start), waiting: None }
+    }
+}
+
+// Why it may: neither field is pinned in place; the future that is waited for has its own box.
+impl<T, F> Unpin for Lazy<'_, T, F> {}
+
+impl<'a, T, F: FnOnce() -> Attempt<'a, T>> Future for Lazy<'a, T, F> {
+    type Output = T;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        if let Some(start) = self.start.take() {
+            match start() {
+                Attempt::Done(value) => return Poll::Ready(value),
+                Attempt::Waiting(future) => self.waiting = Some(future),
+            }
+        }
+        match &mut self.waiting {
+            Some(future) => future.as_mut().poll(cx),
+            None => panic!("polled after completion"),
+        }
+    }
+}

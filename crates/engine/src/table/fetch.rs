@@ -1,0 +1,304 @@
+//! Fetching: every need at the same time.
+//!
+//! In: needs taken from one or several [`Pending`]s, each with the number of the step that waits for it. Out: tables and
+//! decoded blocks, handed to every waiting step as each arrives; nothing waits for its neighbours.
+//!
+//! A thing that several steps need is fetched once. Blocks that lie next to each other in a file are read together.
+//! Where the caller asked for it (`async_io=false`), one fetch runs at a time.
+//!
+//! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel and are not leaked.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_io::ReadFuture;
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{Error, Result};
+use crate::options::ReadOptions;
+use crate::stats::HistogramKind;
+use crate::table::Table;
+use crate::table::block::BlockKind;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Held, Need, NeedKey, Pending};
+
+/// Blocks further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
+const MAX_GAP_BYTES: u64 = 4096;
+
+/// Blocks are not read together beyond this. Why: the first block's waiters should not wait for much else.
+const MAX_TOGETHER_BYTES: u64 = 64 << 10;
+
+/// The number of a step among those that share a [`Fetches`].
+pub(crate) type Waiter = u32;
+
+/// Receives each result once for every waiting step.
+pub(crate) type Deliver<'a> = dyn FnMut(Waiter, NeedKey, Result<Held>) + 'a;
+
+type Task = Pin<Box<dyn Future<Output = Result<Held>> + Send>>;
+
+struct Part {
+    key: NeedKey,
+    handle: BlockHandle,
+    kind: BlockKind,
+    waiters: SmallVec<[Waiter; 2]>,
+}
+
+enum Fetch {
+    /// One read that brings one block, or several neighbours.
+    Blocks { table: Arc<Table>, start: u64, parts: SmallVec<[Part; 1]>, read: ReadFuture },
+    /// Anything with steps of its own: opening a table, reading a blob.
+    Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
+}
+
+struct Fresh {
+    key: NeedKey,
+    need: Need,
+    waiters: SmallVec<[Waiter; 2]>,
+}
+
+/// The fetches in flight on behalf of one operation (or of one iterator, between its operations).
+pub(crate) struct Fetches {
+    running: Vec<Fetch>,
+    fresh: VecDeque<Fresh>,
+    one_at_a_time: bool,
+    /// Blocks fetched by level: metadata, data.
+    fetched: [(u32, u32); LEVELS_COUNTED],
+}
+
+/// Levels whose reads are told apart; deeper ones count as the last.
+const LEVELS_COUNTED: usize = 8;
+
+impl Fetches {
+    /// An empty set that keeps to what the options say about reading in parallel.
+    pub(crate) fn new(options: &ReadOptions) -> Self {
+        Fetches {
+            running: Vec::new(),
+            fresh: VecDeque::new(),
+            one_at_a_time: !options.async_io,
+            fetched: [(0, 0); LEVELS_COUNTED],
+        }
+    }
+
+    /// Takes the needs of a step that has this set for itself.
+    pub(crate) fn collect(&mut self, pending: &mut Pending) {
+        self.collect_for(pending, 0);
+    }
+
+    /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains a waiter.
+    pub(crate) fn collect_for(&mut self, pending: &mut Pending, waiter: Waiter) {
+        pending.take_needs(|key, need| {
+            if let Some(waiters) = self.waiters_of(key) {
+                if !waiters.contains(&waiter) {
+                    waiters.push(waiter);
+                }
+            } else {
+                self.fresh.push_back(Fresh { key, need, waiters: smallvec![waiter] });
+            }
+        });
+    }
+
+    fn waiters_of(&mut self, key: NeedKey) -> Option<&mut SmallVec<[Waiter; 2]>> {
+        if let Some(fresh) = self.fresh.iter_mut().find(|fresh| fresh.key == key) {
+            return Some(&mut fresh.waiters);
+        }
+        self.running.iter_mut().find_map(|fetch| match fetch {
+            Fetch::Blocks { parts, .. } => {
+                parts.iter_mut().find(|part| part.key == key).map(|part| &mut part.waiters)
+            }
+            Fetch::Task { key: running, waiters, .. } => (*running == key).then_some(waiters),
+        })
+    }
+
+    /// True if nothing is queued or in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.fresh.is_empty()
+    }
+
+    /// How many reads and tasks are in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Starts what has been collected.
+    pub(crate) fn launch(&mut self, ctx: &ReadCtx<'_>) {
+        if self.one_at_a_time {
+            while self.running.is_empty()
+                && let Some(fresh) = self.fresh.pop_front()
+            {
+                self.start(ctx, fresh);
+            }
+            return;
+        }
+        if self.fresh.len() > 1 {
+            // Why: neighbours in a file meet, and the device sees ascending offsets.
+            self.fresh.make_contiguous().sort_unstable_by_key(|fresh| (fresh.key.0, fresh.key.1));
+        }
+        while let Some(fresh) = self.fresh.pop_front() {
+            self.start(ctx, fresh);
+        }
+        ctx.stats().measure(HistogramKind::MultigetIoBatchSize, self.running.len() as u64);
+    }
+
+    /// Starts one fetch; a block takes its neighbours behind it in the queue along.
+    fn start(&mut self, ctx: &ReadCtx<'_>, fresh: Fresh) {
+        let Fresh { key, need, waiters } = fresh;
+        let fetch = match need {
+            Need::Block { table, handle, kind } => {
+                let start = handle.offset;
+                let mut parts: SmallVec<[Part; 1]> = smallvec![Part { key, handle, kind, waiters }];
+                let mut end = end_of(handle);
+                while !self.one_at_a_time
+                    && let Some(next) = self.neighbour(&table, start, end)
+                {
+                    end = end_of(next.handle);
+                    parts.push(next);
+                }
+                // Invariant: `Pending` has checked every handle against the size of the file.
+                let read =
+                    karst_io::read(&ctx.tables.shared.env, table.file(), start, (end - start) as usize);
+                Fetch::Blocks { table, start, parts, read }
+            }
+            Need::Open { tables, file, level } => {
+                let task = Box::pin(async move { tables.open(&file, level).await.map(Held::Table) });
+                Fetch::Task { key, waiters, task }
+            }
+            Need::Blob(need) => {
+                let (verify, fill) = (ctx.options.verify_checksums, ctx.options.fill_cache);
+                let task = Box::pin(async move { need.fetch(verify, fill).await.map(Held::Block) });
+                Fetch::Task { key, waiters, task }
+            }
+        };
+        self.running.push(fetch);
+    }
+
+    /// Takes the next in the queue if it is a block of `table` close behind `end`, in a read that began at `start`.
+    fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64) -> Option<Part> {
+        let Need::Block { table: next, handle, .. } = &self.fresh.front()?.need else { return None };
+        let close = Arc::ptr_eq(table, next)
+            && handle.offset >= end
+            && handle.offset - end <= MAX_GAP_BYTES
+            && end_of(*handle) - start <= MAX_TOGETHER_BYTES;
+        if !close {
+            return None;
+        }
+        let Fresh { key, need, waiters } = self.fresh.pop_front()?;
+        match need {
+            Need::Block { handle, kind, .. } => Some(Part { key, handle, kind, waiters }),
+            Need::Open { .. } | Need::Blob(_) => unreachable!("the front was a block"),
+        }
+    }
+
+    /// Ready as soon as at least one thing has been delivered. Polls everything in flight.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        ctx: &ReadCtx<'_>,
+        deliver: &mut Deliver<'_>,
+    ) -> Poll<()> {
+        assert!(!self.is_empty(), "a step stopped without recording what it needs");
+        let mut delivered = false;
+        let mut index = 0;
+        while index < self.running.len() {
+            if !self.running[index].poll(cx, ctx, &mut self.fetched, deliver) {
+                index += 1;
+                continue;
+            }
+            self.running.swap_remove(index);
+            delivered = true;
+            if self.one_at_a_time {
+                self.launch(ctx);
+            }
+        }
+        if delivered { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Counts, for a batch that has ended, what it read on each level.
+    pub(crate) fn count_levels(&self, ctx: &ReadCtx<'_>) {
+        let stats = ctx.stats();
+        if !stats.enabled() {
+            return;
+        }
+        let mut levels = 0;
+        for &(metadata, data) in &self.fetched {
+            if metadata > 0 {
+                stats.measure(HistogramKind::NumIndexAndFilterBlocksReadPerLevel, u64::from(metadata));
+            }
+            if data > 0 {
+                stats.measure(HistogramKind::NumSstReadPerLevel, u64::from(data));
+                levels += 1;
+            }
+        }
+        if levels > 0 {
+            stats.measure(HistogramKind::NumLevelReadPerMultiget, levels);
+        }
+    }
+
+    /// Polls what is in flight once, without waiting.
+    pub(crate) fn poll_now(&mut self, cx: &mut Context<'_>, ctx: &ReadCtx<'_>, deliver: &mut Deliver<'_>) {
+        if !self.is_empty() {
+            let _ = self.poll(cx, ctx, deliver);
+        }
+    }
+}
+
+impl Fetch {
+    /// True once everything it brings has been delivered.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        ctx: &ReadCtx<'_>,
+        fetched: &mut [(u32, u32); LEVELS_COUNTED],
+        deliver: &mut Deliver<'_>,
+    ) -> bool {
+        match self {
+            Fetch::Task { key, waiters, task } => {
+                let Poll::Ready(result) = task.as_mut().poll(cx) else { return false };
+                hand_out(waiters, *key, result, deliver);
+            }
+            Fetch::Blocks { table, start, parts, read } => {
+                let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
+                match result {
+                    Ok(bytes) => {
+                        ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
+                        let level = (table.level() as usize).min(LEVELS_COUNTED - 1);
+                        for part in parts {
+                            let count = &mut fetched[level];
+                            *(if part.kind.is_metadata() { &mut count.0 } else { &mut count.1 }) += 1;
+                            let from = (part.handle.offset - *start) as usize;
+                            let to = from + part.handle.size as usize + BLOCK_TRAILER_BYTES;
+                            let result = match bytes.get(from..to) {
+                                Some(bytes) => table.decode(ctx, part.handle, part.kind, bytes),
+                                None => Err(table.truncated(part.handle, part.kind)),
+                            };
+                            hand_out(&part.waiters, part.key, result.map(Held::Block), deliver);
+                        }
+                    }
+                    Err(error) => {
+                        let error = Error::from(error);
+                        for part in parts {
+                            hand_out(&part.waiters, part.key, Err(error.clone()), deliver);
+                        }
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+fn end_of(handle: BlockHandle) -> u64 {
+    handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64
+}
+
+fn hand_out(waiters: &[Waiter], key: NeedKey, result: Result<Held>, deliver: &mut Deliver<'_>) {
+    if let Some((last, rest)) = waiters.split_last() {
+        for waiter in rest {
+            deliver(*waiter, key, result.clone());
+        }
+        deliver(*last, key, result);
+    }
+}

@@ -1,0 +1,156 @@
+//! A table's filter, and the question it answers: may this key be here?
+//!
+//! In: an internal key. Out: whether its user key, or its prefix, may be in the table. A filter can be one block or partitioned; a
+//! table without one says yes.
+//!
+//! Why the table's own prefix extractor is used: the filter was built with it. The column family may have another one by now, which
+//! changes nothing about what is in the filter; RocksDB gives up on the filter then.
+
+use std::sync::Arc;
+
+use karst_format::filter::FilterHash;
+use karst_format::index::IndexCursor;
+use karst_format::key;
+use karst_format::slice_transform::PrefixExtractor;
+
+use crate::perf_context::{self, LevelMetric};
+use crate::stats::Ticker;
+use crate::table::block::BlockKind;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, Stop};
+use crate::table::{MetaBlock, MetaRef, Table};
+
+/// The filter of an open table.
+#[derive(Debug)]
+pub(super) struct TableFilter {
+    pub(super) block: MetaBlock,
+    /// Whole keys are in it.
+    pub(super) whole_keys: bool,
+    /// Prefixes are in it, made by this.
+    pub(super) prefixes: Option<PrefixExtractor>,
+}
+
+/// The hash of a user key, made at the first filter that asks and used for all.
+pub(crate) type KeyHash = Option<FilterHash>;
+
+impl TableFilter {
+    fn is_partitioned(&self) -> bool {
+        self.block.kind == BlockKind::FilterIndex
+    }
+}
+
+impl Table {
+    /// Whether an entry of `key`'s user key may be in the table; `None` if no filter can tell.
+    #[inline]
+    pub(crate) fn key_may_match(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        key: &[u8],
+        hash: &mut KeyHash,
+    ) -> Result<Option<bool>, Stop> {
+        let Some(filter) = &self.filter else { return Ok(None) };
+        let user_key = key::user_key(key);
+        let hash = if filter.whole_keys {
+            *hash.get_or_insert_with(|| FilterHash::new(user_key))
+        } else {
+            match filter.prefixes.as_ref().and_then(|extractor| extractor.prefix(user_key)) {
+                Some(prefix) => FilterHash::new(prefix),
+                None => return Ok(None),
+            }
+        };
+        self.probe(ctx, pending, filter, key, hash).map(Some)
+    }
+
+    /// Whether a key that starts with the prefix of `key` may be in the table; yes if the filter does not hold prefixes.
+    ///
+    /// For iterators in prefix mode. `key` is the internal key they seek.
+    pub(crate) fn prefix_may_match(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        key: &[u8],
+        extractor: &PrefixExtractor,
+    ) -> Result<bool, Stop> {
+        let Some(filter) = &self.filter else { return Ok(true) };
+        let same = filter.prefixes.as_ref().is_some_and(|own| own.name() == extractor.name());
+        let prefix = if same { extractor.prefix(key::user_key(key)) } else { None };
+        let Some(prefix) = prefix else { return Ok(true) };
+        self.probe(ctx, pending, filter, key, FilterHash::new(prefix))
+    }
+
+    #[inline]
+    fn probe(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        filter: &TableFilter,
+        key: &[u8],
+        hash: FilterHash,
+    ) -> Result<bool, Stop> {
+        let block = self.meta(&filter.block, ctx, pending)?;
+        if !filter.is_partitioned() {
+            return Ok(block.as_filter().may_match(hash));
+        }
+        match self.filter_partition(&block, filter, key)? {
+            Some(handle) => {
+                let partition = pending.block(ctx, self, handle, BlockKind::FilterPartition)?;
+                Ok(partition.as_filter().may_match(hash))
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// The partition that tells about `key`. `None` if there are no partitions.
+    fn filter_partition(
+        &self,
+        top: &MetaRef<'_>,
+        filter: &TableFilter,
+        key: &[u8],
+    ) -> Result<Option<karst_format::handle::BlockHandle>, Stop> {
+        let corrupt = |corruption| Stop::Error(self.corrupt(filter.block.handle, corruption));
+        let mut cursor = IndexCursor::new();
+        let top = top.as_index();
+        // Why the last one: the prefix of a key behind all others may still be in it.
+        let found = cursor.seek(top, &self.comparator, key).map_err(corrupt)?
+            || cursor.seek_to_last(top).map_err(corrupt)?;
+        Ok(found.then(|| cursor.handle()))
+    }
+
+    /// Counts a key that was found in a table whose filter had let it pass.
+    #[inline]
+    pub(crate) fn count_true_positive(&self, ctx: &ReadCtx<'_>, level: u8) {
+        let Some(filter) = &self.filter else { return };
+        let ticker = if filter.whole_keys {
+            Ticker::BloomFilterFullTruePositive
+        } else {
+            Ticker::BloomFilterPrefixTruePositive
+        };
+        ctx.stats().tick(ticker);
+        perf_context::count_at_level(LevelMetric::BloomFilterFullTruePositive, u32::from(level), 1);
+    }
+
+    /// Counts what the filter said.
+    #[inline]
+    pub(crate) fn count_filter(&self, ctx: &ReadCtx<'_>, may_match: bool, level: u8) {
+        let stats = ctx.stats();
+        if stats.enabled() {
+            let whole_keys = self.filter.as_ref().is_some_and(|filter| filter.whole_keys);
+            let ticker = match (whole_keys, may_match) {
+                (true, true) => Some(Ticker::BloomFilterFullPositive),
+                (true, false) => Some(Ticker::BloomFilterUseful),
+                (false, false) => Some(Ticker::BloomFilterPrefixUseful),
+                (false, true) => None,
+            };
+            if !whole_keys {
+                stats.tick(Ticker::BloomFilterPrefixChecked);
+            }
+            if let Some(ticker) = ticker {
+                stats.tick(ticker);
+            }
+        }
+        let metric =
+            if may_match { LevelMetric::BloomFilterFullPositive } else { LevelMetric::BloomFilterUseful };
+        perf_context::count_at_level(metric, u32::from(level), 1);
+    }
+}

@@ -1,0 +1,365 @@
+//! Reading block-based tables.
+//!
+//! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and decodes the blocks
+//! it is given. All reads of storage go through [`Pending`](pending::Pending) and [`drive`](drive::drive): a table never
+//! waits itself, but for [`open`].
+//!
+//! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a whole index, a whole
+//! filter and the top level of partitioned ones belong to the open table; otherwise they are in the block cache with high
+//! priority, some of them pinned. Partitions are always in the block cache. Compression dictionaries and range tombstones
+//! always belong to the open table.
+//!
+//! Used by: lookups, iterators, tools.
+
+pub(crate) mod block;
+pub(crate) mod cache;
+pub(crate) mod context;
+mod decode;
+pub(crate) mod drive;
+pub(crate) mod fetch;
+mod filter;
+mod open;
+pub(crate) mod pending;
+pub(crate) mod tail;
+mod value;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use karst_format::block::{Block, BlockCursor};
+use karst_format::comparator::Comparator;
+use karst_format::compression::Dictionary;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_format::ids::FileNumber;
+use karst_format::index::IndexCursor;
+use karst_format::key::{InternalKey, SeqNo};
+use karst_format::properties::TableProperties;
+use karst_io::RandomAccessFile;
+use karst_mem::CacheKey;
+
+use crate::error::{Error, Result};
+use crate::range_del::Fragments;
+use crate::table::context::ReadCtx;
+use crate::table::decode::{Layout, Storage};
+use crate::table::pending::{Pending, Stop};
+
+pub(crate) use block::{BlockKind, BlockRef, CachedBlock};
+pub(crate) use filter::KeyHash;
+pub use value::Value;
+
+/// Metadata of a table: a block that the table may hold itself.
+#[derive(Debug)]
+struct MetaBlock {
+    handle: BlockHandle,
+    kind: BlockKind,
+    /// Held by the table: either its own or pinned in the cache.
+    held: Option<BlockRef>,
+}
+
+/// A metadata block in hand.
+pub(crate) enum MetaRef<'a> {
+    Held(&'a CachedBlock),
+    Pinned(BlockRef),
+}
+
+impl std::ops::Deref for MetaRef<'_> {
+    type Target = CachedBlock;
+    #[inline]
+    fn deref(&self) -> &CachedBlock {
+        match self {
+            MetaRef::Held(block) => block,
+            MetaRef::Pinned(block) => block,
+        }
+    }
+}
+
+/// An open table file. Immutable and shared; all methods may be called from any thread.
+#[derive(Debug)]
+pub(crate) struct Table {
+    file: Arc<dyn RandomAccessFile>,
+    number: FileNumber,
+    file_id: u64,
+    comparator: Comparator,
+    storage: Storage,
+    layout: Layout,
+    properties: Arc<TableProperties>,
+    index: MetaBlock,
+    filter: Option<filter::TableFilter>,
+    range_tombstones: Option<Arc<Fragments>>,
+    dictionary: Option<Arc<Dictionary>>,
+    /// Partitions that stay in the cache for as long as the table is open.
+    pinned_partitions: Vec<BlockRef>,
+    metadata_has_high_priority: bool,
+    /// The level it was opened for, to count reads by.
+    level: u32,
+}
+
+impl Table {
+    /// The open file.
+    pub(crate) fn file(&self) -> &Arc<dyn RandomAccessFile> {
+        &self.file
+    }
+
+    /// The file's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(crate) fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    pub(crate) fn properties(&self) -> &Arc<TableProperties> {
+        &self.properties
+    }
+
+    #[inline]
+    pub(crate) fn comparator(&self) -> &Comparator {
+        &self.comparator
+    }
+
+    /// The table's range tombstones, cut into fragments.
+    #[inline]
+    pub(crate) fn range_tombstones(&self) -> Option<&Arc<Fragments>> {
+        self.range_tombstones.as_ref()
+    }
+
+    /// The sequence number of every entry, where keys do not tell it (an ingested file).
+    #[inline]
+    pub(crate) fn global_seqno(&self) -> Option<SeqNo> {
+        self.layout.global_seqno
+    }
+
+    /// Whether the index has a second level.
+    #[inline]
+    pub(crate) fn index_is_partitioned(&self) -> bool {
+        self.layout.index_is_partitioned
+    }
+
+    /// Names a block within the process.
+    #[inline]
+    pub(crate) fn cache_key(&self, handle: BlockHandle) -> CacheKey {
+        CacheKey(self.file_id, handle.offset)
+    }
+
+    /// The index block, or the top level of a partitioned index: its entries are then handles of partitions.
+    #[inline]
+    pub(crate) fn index<'a>(
+        self: &'a Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+    ) -> Result<MetaRef<'a>, Stop> {
+        self.meta(&self.index, ctx, pending)
+    }
+
+    #[inline]
+    fn meta<'a>(
+        self: &'a Arc<Self>,
+        meta: &'a MetaBlock,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+    ) -> Result<MetaRef<'a>, Stop> {
+        match &meta.held {
+            Some(block) => Ok(MetaRef::Held(block)),
+            None => pending.block(ctx, self, meta.handle, meta.kind).map(MetaRef::Pinned),
+        }
+    }
+
+    /// A partition of the index.
+    #[inline]
+    pub(crate) fn index_partition(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        handle: BlockHandle,
+    ) -> Result<BlockRef, Stop> {
+        pending.block(ctx, self, handle, BlockKind::IndexPartition)
+    }
+
+    /// A data block.
+    #[inline]
+    pub(crate) fn data_block(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        handle: BlockHandle,
+    ) -> Result<BlockRef, Stop> {
+        pending.block(ctx, self, handle, BlockKind::Data)
+    }
+
+    /// The data block that holds the first entry at or behind the internal key `key`, by the index; `None` if no entry of the key
+    /// can be in the table.
+    #[inline]
+    pub(crate) fn locate(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        key: &[u8],
+    ) -> Result<Option<BlockHandle>, Stop> {
+        let index = self.index(ctx, pending)?;
+        let mut cursor = IndexCursor::new();
+        if !self.seek_index(&mut cursor, &index, self.index.handle, key)? {
+            return Ok(None);
+        }
+        if !self.layout.index_is_partitioned {
+            return Ok(self.data_handle(&cursor, &index, key));
+        }
+        loop {
+            let handle = cursor.handle();
+            let partition = self.index_partition(ctx, pending, handle)?;
+            let mut inner = IndexCursor::new();
+            if self.seek_index(&mut inner, &partition, handle, key)? {
+                return Ok(self.data_handle(&inner, &partition, key));
+            }
+            // The top level's key may be larger than any in its partition.
+            let more = cursor.next(index.as_index()).map_err(|c| self.corrupt(self.index.handle, c))?;
+            if !more {
+                return Ok(None);
+            }
+        }
+    }
+
+    #[inline]
+    fn seek_index(
+        &self,
+        cursor: &mut IndexCursor,
+        block: &CachedBlock,
+        handle: BlockHandle,
+        key: &[u8],
+    ) -> Result<bool> {
+        cursor.seek(block.as_index(), &self.comparator, key).map_err(|c| self.corrupt(handle, c))
+    }
+
+    /// The handle under the cursor, unless the index tells that the block begins behind the key.
+    #[inline]
+    fn data_handle(&self, cursor: &IndexCursor, block: &CachedBlock, key: &[u8]) -> Option<BlockHandle> {
+        if let Some(first) = cursor.first_internal_key(block.as_index()) {
+            let (user_key, first) = (karst_format::key::user_key(key), karst_format::key::user_key(first));
+            if self.comparator.compare_user(user_key, first).is_lt() {
+                return None;
+            }
+        }
+        Some(cursor.handle())
+    }
+
+    /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the key is in the table.
+    #[inline]
+    pub(crate) fn seek_point(
+        &self,
+        cursor: &mut BlockCursor,
+        block: &Block,
+        key: &[u8],
+        handle: BlockHandle,
+    ) -> Result<bool> {
+        // Why `PastEnd` ends the search: the index key of this block is at or behind the key and before every key of the next block.
+        cursor
+            .seek_for_get(block, &self.comparator, key)
+            .map(|found| found == karst_format::block::PointSeek::At)
+            .map_err(|c| self.corrupt(handle, c))
+    }
+
+    /// The entry under the cursor, with the sequence number that counts.
+    #[inline]
+    pub(crate) fn entry<'a>(
+        &self,
+        cursor: &'a BlockCursor,
+        block: &'a Block,
+        handle: BlockHandle,
+    ) -> Result<InternalKey<'a>> {
+        let mut entry = InternalKey::parse(cursor.key(block)).map_err(|c| self.corrupt(handle, c))?;
+        if let Some(seq) = self.layout.global_seqno {
+            entry.seq = seq;
+        }
+        Ok(entry)
+    }
+
+    /// Moves `cursor` on by one entry of the same block.
+    #[inline]
+    pub(crate) fn next_entry(
+        &self,
+        cursor: &mut BlockCursor,
+        block: &Block,
+        handle: BlockHandle,
+    ) -> Result<bool> {
+        cursor.next(block).map_err(|c| self.corrupt(handle, c))
+    }
+
+    /// The handles of all entries of an index block.
+    fn all_handles(&self, block: &CachedBlock, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
+        let corrupt = |c| self.corrupt(handle, c);
+        let (index, mut cursor, mut handles) = (block.as_index(), IndexCursor::new(), Vec::new());
+        let mut found = cursor.seek_to_first(index).map_err(corrupt)?;
+        while found {
+            handles.push(cursor.handle());
+            found = cursor.next(index).map_err(corrupt)?;
+        }
+        Ok(handles)
+    }
+
+    /// The level that the table was opened for.
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// Refuses handles that do not lie inside the file.
+    pub(crate) fn check_bounds(&self, handle: BlockHandle) -> Result<()> {
+        check_bounds(self.path(), self.file.size(), handle)
+    }
+
+    /// An error for damage that `format` found in the contents of the block at `handle`.
+    ///
+    /// The offset is that of the block: contents may have been compressed.
+    #[cold]
+    pub(crate) fn corrupt(&self, handle: BlockHandle, corruption: karst_format::Corruption) -> Error {
+        Error::in_block(self.path(), handle.offset, corruption)
+    }
+
+    /// The file ended inside a block.
+    #[cold]
+    pub(crate) fn truncated(&self, handle: BlockHandle, kind: BlockKind) -> Error {
+        Error::corruption_at(
+            self.path(),
+            handle.offset,
+            format_args!("file ends inside a {} of {} bytes", kind.name(), handle.size),
+        )
+    }
+
+    /// The block, if it was decoded as what `kind` asks for.
+    #[inline]
+    pub(crate) fn checked(&self, block: BlockRef, handle: BlockHandle, kind: BlockKind) -> Result<BlockRef> {
+        if block.is(kind) { Ok(block) } else { Err(self.wrong_kind(handle, kind)) }
+    }
+
+    #[cold]
+    fn wrong_kind(&self, handle: BlockHandle, kind: BlockKind) -> Error {
+        Error::corruption_at(
+            self.path(),
+            handle.offset,
+            format_args!("the index leads to a {} where another kind of block is", kind.name()),
+        )
+    }
+
+    /// What the open table takes in memory besides the block cache, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let held = |meta: &MetaBlock| meta.held.as_ref().map_or(0, |block| block.charge_bytes());
+        size_of::<Table>()
+            + held(&self.index)
+            + self.filter.as_ref().map_or(0, |filter| held(&filter.block))
+            + self.range_tombstones.as_ref().map_or(0, |fragments| fragments.memory_bytes())
+    }
+}
+
+/// Refuses handles that do not lie inside a file of `size_bytes`.
+fn check_bounds(path: &Path, size_bytes: u64, handle: BlockHandle) -> Result<()> {
+    if handle.range(size_bytes).is_some() {
+        return Ok(());
+    }
+    Err(Error::corruption_at(
+        path,
+        handle.offset,
+        format_args!(
+            "a block of {} bytes and its trailer of {BLOCK_TRAILER_BYTES} do not fit a file of {size_bytes} bytes",
+            handle.size
+        ),
+    ))
+}

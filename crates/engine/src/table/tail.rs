@@ -1,0 +1,93 @@
+//! The end of a table file: metadata is written last, so one read of the tail brings most of what opening needs.
+//!
+//! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read; what is missing is read
+//! all at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_io::{Env, RandomAccessFile, ReadBuf, ReadFuture};
+
+use crate::error::{Error, Result};
+
+/// Parts of a file in memory.
+pub(super) struct Tail {
+    file: Arc<dyn RandomAccessFile>,
+    parts: Vec<(u64, ReadBuf)>,
+}
+
+impl Tail {
+    /// Reads the last `tail_bytes` of the file, or all of it if it is shorter.
+    pub(super) async fn read(env: &Env, file: Arc<dyn RandomAccessFile>, tail_bytes: u64) -> Result<Tail> {
+        let length = tail_bytes.min(file.size());
+        let start = file.size() - length;
+        let bytes = karst_io::read(env, &file, start, length as usize).await?;
+        if bytes.len() as u64 != length {
+            return Err(short(&file, start, length, bytes.len()));
+        }
+        Ok(Tail { file, parts: vec![(start, bytes)] })
+    }
+
+    /// The last `length` bytes of the file, or all that was read of its end.
+    pub(super) fn end(&self, length: usize) -> (u64, &[u8]) {
+        let (start, bytes) = &self.parts[0];
+        let skipped = bytes.len().saturating_sub(length);
+        (start + skipped as u64, &bytes[skipped..])
+    }
+
+    /// Block and trailer at `handle`, if they were read.
+    pub(super) fn block(&self, handle: BlockHandle) -> Option<&[u8]> {
+        let length = usize::try_from(handle.size).ok()?.checked_add(BLOCK_TRAILER_BYTES)?;
+        self.parts.iter().find_map(|(start, bytes)| {
+            let from = usize::try_from(handle.offset.checked_sub(*start)?).ok()?;
+            bytes.get(from..from.checked_add(length)?)
+        })
+    }
+
+    /// Reads the blocks of `handles` that are not in memory yet, all at the same time. The handles must lie inside the file.
+    pub(super) async fn bring(&mut self, env: &Env, handles: &[BlockHandle]) -> Result<()> {
+        let missing: Vec<BlockHandle> =
+            handles.iter().copied().filter(|handle| self.block(*handle).is_none()).collect();
+        let mut reads: Vec<ReadFuture> = missing
+            .iter()
+            .map(|handle| {
+                karst_io::read(env, &self.file, handle.offset, handle.size as usize + BLOCK_TRAILER_BYTES)
+            })
+            .collect();
+        let results = join_all(&mut reads).await;
+        for (handle, result) in missing.into_iter().zip(results) {
+            let (bytes, length) = (result?, handle.size + BLOCK_TRAILER_BYTES as u64);
+            if bytes.len() as u64 != length {
+                return Err(short(&self.file, handle.offset, length, bytes.len()));
+            }
+            self.parts.push((handle.offset, bytes));
+        }
+        Ok(())
+    }
+}
+
+fn short(file: &Arc<dyn RandomAccessFile>, start: u64, wanted: u64, got: usize) -> Error {
+    Error::corruption_at(file.path(), start, format_args!("file ends {got} bytes on, {wanted} were expected"))
+}
+
+/// The results of all futures, which are polled together.
+pub(crate) async fn join_all<F: Future + Unpin>(futures: &mut [F]) -> Vec<F::Output> {
+    let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none() {
+                match Pin::new(future).poll(cx) {
+                    Poll::Ready(value) => *result = Some(value),
+                    Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    results.into_iter().map(|result| result.expect("all are ready")).collect()
+}
