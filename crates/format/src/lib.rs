@@ -8,6 +8,7 @@ pub mod block;
 pub mod checksum;
 pub mod coding;
 pub mod comparator;
+pub mod compression;
 mod corruption;
 pub mod file_name;
 pub mod footer;

@@ -1,0 +1,421 @@
+//! Compressing and decompressing blocks.
+//!
+//! | type | number | bytes in front of the compressed data | dictionary |
+//! |---|---|---|---|
+//! | none | 0 | | |
+//! | Snappy | 1 | none: Snappy has the size itself | ignored |
+//! | zlib, raw deflate | 2 | size, varint32 | yes |
+//! | bzip2 | 3 | size, varint32 | ignored |
+//! | LZ4 | 4 | size, varint32 | yes |
+//! | LZ4HC | 5 | size, varint32 | yes |
+//! | ZSTD | 7 | size, varint32 | yes |
+//! | ZSTDNotFinal | 0x40 | size, varint32 | yes |
+//!
+//! In format_versions 0 and 1 zlib and bzip2 have no size in front, and LZ4 has it in eight bytes of which four count.
+//! Numbers from 0x80 on belong to compressions that a program brings along; they are refused by name, as is Xpress (6), which
+//! exists on Windows only. Specified by RocksDB's util/compression.cc and include/rocksdb/compression_type.h.
+//!
+//! In: bytes behind a verified checksum. Out: exactly as many bytes as they claim to hold, or [`Corruption`].
+//! Invariant: no more is allocated than the caller's limit, nor than the compressed bytes can possibly hold where the
+//! algorithm has such a bound. Contexts are kept per thread, so that a block costs no set-up.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+
+use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
+use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
+
+use crate::coding::{Reader, put_varint32};
+use crate::corruption::Corruption;
+
+#[cfg(test)]
+mod tests;
+
+/// The largest block that decompressing accepts when the caller has no better limit: 1 GiB.
+pub const MAX_BLOCK_BYTES: usize = 1 << 30;
+
+/// How a block is compressed, by the number in its trailer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are RocksDB's and say it")]
+pub enum CompressionType {
+    #[default]
+    None = 0,
+    Snappy = 1,
+    Zlib = 2,
+    Bzip2 = 3,
+    Lz4 = 4,
+    /// The format of LZ4, made with more effort.
+    Lz4hc = 5,
+    Zstd = 7,
+    /// ZSTD from before its format was final, as RocksDB 4 wrote it; the format has not changed since.
+    ZstdNotFinal = 0x40,
+}
+
+impl CompressionType {
+    /// All types.
+    pub const ALL: [CompressionType; 8] = [
+        CompressionType::None,
+        CompressionType::Snappy,
+        CompressionType::Zlib,
+        CompressionType::Bzip2,
+        CompressionType::Lz4,
+        CompressionType::Lz4hc,
+        CompressionType::Zstd,
+        CompressionType::ZstdNotFinal,
+    ];
+
+    /// The type with the number `n`; the error names what cannot be read.
+    pub fn from_u8(n: u8) -> Result<CompressionType, Corruption> {
+        Ok(match n {
+            0 => CompressionType::None,
+            1 => CompressionType::Snappy,
+            2 => CompressionType::Zlib,
+            3 => CompressionType::Bzip2,
+            4 => CompressionType::Lz4,
+            5 => CompressionType::Lz4hc,
+            7 => CompressionType::Zstd,
+            0x40 => CompressionType::ZstdNotFinal,
+            6 => return Err(Corruption::new("compression type Xpress is not supported", 0u64)),
+            0x80..=0xfe => {
+                return Err(Corruption::new(
+                    format!("custom compression type {n:#04x} is not supported"),
+                    0u64,
+                ));
+            }
+            _ => return Err(Corruption::new(format!("unknown compression type {n:#04x}"), 0u64)),
+        })
+    }
+
+    /// The name in table properties, such as `Snappy`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            CompressionType::None => "NoCompression",
+            CompressionType::Snappy => "Snappy",
+            CompressionType::Zlib => "Zlib",
+            CompressionType::Bzip2 => "BZip2",
+            CompressionType::Lz4 => "LZ4",
+            CompressionType::Lz4hc => "LZ4HC",
+            CompressionType::Zstd => "ZSTD",
+            CompressionType::ZstdNotFinal => "ZSTDNotFinal",
+        }
+    }
+
+    /// The name in option strings, such as `kSnappyCompression`.
+    #[must_use]
+    pub const fn option_name(self) -> &'static str {
+        match self {
+            CompressionType::None => "kNoCompression",
+            CompressionType::Snappy => "kSnappyCompression",
+            CompressionType::Zlib => "kZlibCompression",
+            CompressionType::Bzip2 => "kBZip2Compression",
+            CompressionType::Lz4 => "kLZ4Compression",
+            CompressionType::Lz4hc => "kLZ4HCCompression",
+            CompressionType::Zstd => "kZSTD",
+            CompressionType::ZstdNotFinal => "kZSTDNotFinalCompression",
+        }
+    }
+
+    /// The type with this name in table properties or option strings.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<CompressionType> {
+        CompressionType::ALL.into_iter().find(|t| t.name() == name || t.option_name() == name)
+    }
+
+    /// Whether dictionaries make a difference.
+    #[must_use]
+    pub const fn uses_dictionary(self) -> bool {
+        use CompressionType::*;
+        matches!(self, Zlib | Lz4 | Lz4hc | Zstd | ZstdNotFinal)
+    }
+}
+
+/// A table's compression dictionary: bytes that its blocks may refer back to. Digested once for ZSTD, then shared.
+pub struct Dictionary {
+    raw: Box<[u8]>,
+    for_decompression: OnceLock<DDict<'static>>,
+    /// For the first level asked for; a table is written with one level.
+    for_compression: OnceLock<(i32, CDict<'static>)>,
+}
+
+impl Dictionary {
+    /// Takes the contents of the dictionary block.
+    #[must_use]
+    pub fn new(raw: Box<[u8]>) -> Dictionary {
+        Dictionary { raw, for_decompression: OnceLock::new(), for_compression: OnceLock::new() }
+    }
+
+    /// The contents of the dictionary block.
+    #[must_use]
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// How much memory the dictionary holds, in bytes, for charging a cache; digests are counted from the start.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        // Why: a digest copies the content and adds tables of some 27 KiB.
+        2 * self.raw.len() + (27 << 10) + size_of::<Dictionary>()
+    }
+
+    fn decompression_digest(&self) -> &DDict<'static> {
+        self.for_decompression.get_or_init(|| DDict::create(&self.raw))
+    }
+}
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dictionary").field("bytes", &self.raw.len()).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static SNAPPY: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
+    static ZSTD_DECOMPRESS: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+    static ZSTD_COMPRESS: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
+    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+}
+
+/// Decompresses a block.
+///
+/// `data` is the block without its trailer, `dictionary` the table's if it has one, `max_bytes` the most that the block may
+/// hold. [`CompressionType::None`] copies.
+pub fn decompress(
+    compression: CompressionType,
+    data: &[u8],
+    dictionary: Option<&Dictionary>,
+    format_version: u32,
+    max_bytes: usize,
+) -> Result<Box<[u8]>, Corruption> {
+    use CompressionType as C;
+    let dictionary = dictionary.filter(|d| !d.raw.is_empty());
+    let raw = dictionary.map_or(&[][..], |d| &d.raw);
+    let (size, payload_at) = match compression {
+        C::None => {
+            return if data.len() <= max_bytes {
+                Ok(data.into())
+            } else {
+                Err(too_large(data.len(), max_bytes))
+            };
+        }
+        C::Snappy => (snap::raw::decompress_len(data).map_err(|e| bad(compression, &e))?, 0),
+        C::Zlib | C::Bzip2 if format_version < 2 => {
+            return decompress_unsized(compression, data, raw, max_bytes);
+        }
+        C::Lz4 | C::Lz4hc if format_version < 2 => {
+            let mut reader = Reader::new(data);
+            let size = reader.fixed32()? as usize;
+            reader.bytes(4)?;
+            (size, reader.position())
+        }
+        _ => {
+            let mut reader = Reader::new(data);
+            (reader.varint32()? as usize, reader.position())
+        }
+    };
+    let payload = &data[payload_at..];
+    if size > max_bytes {
+        return Err(too_large(size, max_bytes));
+    }
+    // Why: a claim beyond what the algorithm can reach is refused before anything is allocated for it.
+    let reach = match compression {
+        C::Snappy => 32,
+        C::Lz4 | C::Lz4hc => 256,
+        C::Zlib => 1040,
+        _ => usize::MAX,
+    };
+    if size > payload.len().saturating_mul(reach).saturating_add(64) {
+        return Err(bad(compression, &format!("{} bytes cannot hold {size}", payload.len())));
+    }
+    let (out, written) = match compression {
+        C::None => unreachable!("handled above"),
+        C::Snappy => {
+            let mut out = vec![0; size];
+            let n =
+                snap::raw::Decoder::new().decompress(payload, &mut out).map_err(|e| bad(compression, &e))?;
+            (out, n)
+        }
+        C::Zlib => {
+            let mut out = vec![0; size];
+            let n = inflate(payload, raw, &mut out)?;
+            (out, n)
+        }
+        C::Bzip2 => {
+            let mut out = vec![0; size];
+            let n = bunzip(payload, &mut out)?;
+            (out, n)
+        }
+        C::Lz4 | C::Lz4hc => {
+            let mut out = vec![0; size];
+            let n = if raw.is_empty() {
+                lz4_flex::block::decompress_into(payload, &mut out)
+            } else {
+                lz4_flex::block::decompress_into_with_dict(payload, &mut out, raw)
+            };
+            (out, n.map_err(|e| bad(compression, &e))?)
+        }
+        C::Zstd | C::ZstdNotFinal => {
+            if let Ok(Some(claimed)) = zstd_safe::get_frame_content_size(payload)
+                && claimed != size as u64
+            {
+                return Err(bad(compression, &format!("frame of {claimed} bytes in a block of {size}")));
+            }
+            let mut out = Vec::with_capacity(size);
+            let n = ZSTD_DECOMPRESS.with_borrow_mut(|context| match dictionary {
+                Some(d) => context.decompress_using_ddict(&mut out, payload, d.decompression_digest()),
+                None => context.decompress(&mut out, payload),
+            });
+            let n = n.map_err(|code| bad(compression, &zstd_safe::get_error_name(code)))?;
+            (out, n)
+        }
+    };
+    if written == size {
+        Ok(out.into_boxed_slice())
+    } else {
+        Err(bad(compression, &format!("{written} bytes in a block of {size}")))
+    }
+}
+
+/// Decompresses data that does not say how much it holds (format_versions 0 and 1).
+fn decompress_unsized(
+    compression: CompressionType,
+    data: &[u8],
+    dictionary: &[u8],
+    max_bytes: usize,
+) -> Result<Box<[u8]>, Corruption> {
+    let mut size = data.len().saturating_mul(5).max(4096).min(max_bytes);
+    loop {
+        let mut out = vec![0; size];
+        let result = match compression {
+            CompressionType::Zlib => inflate(data, dictionary, &mut out),
+            _ => bunzip(data, &mut out),
+        };
+        match result {
+            Ok(n) => {
+                out.truncate(n);
+                return Ok(out.into_boxed_slice());
+            }
+            // Why: too small an output looks like corruption; the limit tells them apart in the end.
+            Err(e) if size >= max_bytes => return Err(e),
+            Err(_) => size = size.saturating_mul(4).min(max_bytes),
+        }
+    }
+}
+
+/// Inflates all of `data`, which must end with the stream; how many bytes came out.
+fn inflate(data: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
+    let zlib = CompressionType::Zlib;
+    INFLATE.with_borrow_mut(|context| {
+        context.reset(false);
+        if !dictionary.is_empty() {
+            context.set_dictionary(dictionary).map_err(|e| bad(zlib, &e))?;
+        }
+        match context.decompress(data, out, FlushDecompress::Finish) {
+            Ok(Status::StreamEnd) => Ok(context.total_out() as usize),
+            Ok(_) => Err(bad(zlib, &"the stream does not end where it should")),
+            Err(e) => Err(bad(zlib, &e)),
+        }
+    })
+}
+
+/// Decompresses all of `data`, which must end with the stream; how many bytes came out.
+fn bunzip(data: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
+    let bzip2 = CompressionType::Bzip2;
+    let mut context = bzip2::Decompress::new(false);
+    match context.decompress(data, out) {
+        Ok(bzip2::Status::StreamEnd) => Ok(context.total_out() as usize),
+        Ok(_) => Err(bad(bzip2, &"the stream does not end where it should")),
+        Err(e) => Err(bad(bzip2, &e)),
+    }
+}
+
+#[cold]
+fn bad(compression: CompressionType, why: &dyn std::fmt::Display) -> Corruption {
+    Corruption::new(format!("bad {} data: {why}", compression.name()), 0u64)
+}
+
+#[cold]
+fn too_large(size: usize, max_bytes: usize) -> Corruption {
+    Corruption::new(format!("block of {size} bytes is larger than the limit of {max_bytes}"), 0u64)
+}
+
+/// Appends `data`, compressed as format_versions 2 and later store it.
+///
+/// `level` is the algorithm's own, `None` its default; Snappy and LZ4 have none. The caller decides whether the result is
+/// small enough to keep.
+///
+/// Compat: LZ4HC is written with LZ4's one effort; every reader takes both numbers for the same format.
+pub fn compress_into(
+    compression: CompressionType,
+    level: Option<i32>,
+    data: &[u8],
+    dictionary: Option<&Dictionary>,
+    out: &mut Vec<u8>,
+) {
+    use CompressionType as C;
+    let dictionary = dictionary.filter(|d| !d.raw.is_empty());
+    let raw = dictionary.map_or(&[][..], |d| &d.raw);
+    if !matches!(compression, C::None | C::Snappy) {
+        put_varint32(out, u32::try_from(data.len()).expect("a block is smaller than 4 GiB"));
+    }
+    let start = out.len();
+    match compression {
+        C::None => out.extend_from_slice(data),
+        C::Snappy => {
+            out.resize(start + snap::raw::max_compress_len(data.len()), 0);
+            let n = SNAPPY.with_borrow_mut(|encoder| encoder.compress(data, &mut out[start..]));
+            out.truncate(start + n.expect("the output is as large as Snappy asks for"));
+        }
+        C::Zlib => {
+            // Why: zlib's own default level is 6. The fastest level spends nine bits on a byte at worst.
+            let level = flate2::Compression::new(level.map_or(6, |l| l.clamp(0, 9) as u32));
+            // Compat: RocksDB inflates with a window of 14 bits.
+            let mut context = Compress::new_with_window_bits(level, false, 14);
+            if !raw.is_empty() {
+                context.set_dictionary(raw).expect("a raw deflate stream takes a dictionary at its start");
+            }
+            out.resize(start + data.len() + data.len() / 4 + 256, 0);
+            let status = context.compress(data, &mut out[start..], FlushCompress::Finish);
+            assert!(matches!(status, Ok(Status::StreamEnd)), "the output is large enough for any input");
+            out.truncate(start + context.total_out() as usize);
+        }
+        C::Bzip2 => {
+            let mut context = bzip2::Compress::new(bzip2::Compression::new(1), 30);
+            out.resize(start + data.len() + data.len() / 100 + 600, 0);
+            let status = context.compress(data, &mut out[start..], bzip2::Action::Finish);
+            assert!(
+                matches!(status, Ok(bzip2::Status::StreamEnd)),
+                "the output is large enough for any input"
+            );
+            out.truncate(start + context.total_out() as usize);
+        }
+        C::Lz4 | C::Lz4hc => {
+            out.resize(start + lz4_flex::block::get_maximum_output_size(data.len()), 0);
+            let n = if raw.is_empty() {
+                lz4_flex::block::compress_into(data, &mut out[start..])
+            } else {
+                lz4_flex::block::compress_into_with_dict(data, &mut out[start..], raw)
+            };
+            out.truncate(start + n.expect("the output is as large as LZ4 asks for"));
+        }
+        C::Zstd | C::ZstdNotFinal => {
+            let level = level.unwrap_or(3);
+            let mut compressed = Vec::with_capacity(zstd_safe::compress_bound(data.len()));
+            let n = ZSTD_COMPRESS.with_borrow_mut(|context| match dictionary {
+                None => context.compress(&mut compressed, data, level),
+                Some(d) => {
+                    let (digest_level, digest) =
+                        d.for_compression.get_or_init(|| (level, CDict::create(&d.raw, level)));
+                    if *digest_level == level {
+                        context.compress_using_cdict(&mut compressed, data, digest)
+                    } else {
+                        context.compress_using_dict(&mut compressed, data, &d.raw, level)
+                    }
+                }
+            });
+            n.map_err(zstd_safe::get_error_name).expect("the output is as large as ZSTD asks for");
+            out.extend_from_slice(&compressed);
+        }
+    }
+}
