@@ -12,6 +12,8 @@
 //! Callers: `karst_lsm` (replay), `karst_engine` (open), the tools (`manifest_dump`).
 mod decode;
 mod encode;
+#[cfg(test)]
+mod tests;
 
 use crate::ids::{ColumnFamilyId, FileNumber, Level};
 use crate::key::{self, SeqNo, TRAILER_BYTES};

@@ -9,6 +9,9 @@
 //!
 //! Why two steps: a tree can only be ordered once its comparator is known, and the caller chooses comparators by name
 //! when it has seen which column families there are. Adding and deleting files needs no order.
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

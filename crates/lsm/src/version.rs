@@ -7,6 +7,9 @@
 //! - L0's files are ordered from newest to oldest: by epoch number, then by sequence numbers, then by file number.
 //! - On every other level files are ordered by key and do not overlap (they may share a user key at their boundary).
 //! - A version never changes; it is shared by readers in an `Arc`, and a level untouched by an edit by versions.
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,6 +9,9 @@
 //!   below L0, no overlap among L0 files of one epoch, no linked blob file of nothing but garbage.
 //! - Levels that no edit touched are shared with the base; so is a file that only moved to another level, with what
 //!   the engine attached to it.
+#[cfg(test)]
+mod tests;
+
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
