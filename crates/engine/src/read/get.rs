@@ -10,11 +10,12 @@ use karst_format::key::SeqNo;
 use crate::error::Result;
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
+use crate::read::View;
 use crate::read::lookup::Lookup;
-use crate::read::{ColumnReader, View};
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
+use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Attempt, Step};
 use crate::table::fetch::Fetches;
@@ -42,13 +43,13 @@ impl Step for PointRead<'_> {
 /// The value of `key` as of `snapshot`. Waits on the calling thread if it has to.
 #[inline]
 pub(crate) fn get(
-    column: &ColumnReader,
+    tables: &Arc<TableCache>,
     superversion: &SuperVersion,
     options: &ReadOptions,
     snapshot: SeqNo,
     key: &[u8],
 ) -> Result<Option<Value>> {
-    let view = View::new(column, superversion, options);
+    let view = View::new(tables, superversion, options);
     let mut lookup = Lookup::new(key, snapshot);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
@@ -68,19 +69,19 @@ fn wait(lookup: Lookup, view: View<'_>) -> Result<Option<Value>> {
 /// The first step of the asynchronous form: done from memory, or a future that waits for the rest.
 #[inline]
 pub(crate) fn attempt<'a>(
-    column: &Arc<ColumnReader>,
+    tables: &Arc<TableCache>,
     superversion: &Arc<SuperVersion>,
     options: &'a ReadOptions,
     snapshot: SeqNo,
     key: &[u8],
 ) -> Attempt<'a, Result<Option<Value>>> {
-    let view = View::new(column, superversion, options);
+    let view = View::new(tables, superversion, options);
     let mut lookup = Lookup::new(key, snapshot);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Need) => {
-            return Attempt::Waiting(Box::pin(finish(lookup, column.clone(), superversion.clone(), options)));
+            return Attempt::Waiting(Box::pin(finish(lookup, tables.clone(), superversion.clone(), options)));
         }
     };
     count(view.ctx.stats(), &result);
@@ -89,11 +90,11 @@ pub(crate) fn attempt<'a>(
 
 async fn finish(
     lookup: Lookup,
-    column: Arc<ColumnReader>,
+    tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
     options: &ReadOptions,
 ) -> Result<Option<Value>> {
-    let view = View::new(&column, &superversion, options);
+    let view = View::new(&tables, &superversion, options);
     let mut read = PointRead { lookup, view };
     let mut fetches = Fetches::new(options);
     let result = drive::drive(view.ctx, &mut read, &mut fetches).await;

@@ -57,11 +57,34 @@ enum Phase {
 }
 
 /// What an entry means for the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Older entries count too.
-    Older,
-    /// The search is over.
-    Found(Base),
+    /// Not visible; older entries count.
+    Skip,
+    /// A merge operand; older entries count too.
+    Operand,
+    /// A deletion, of this entry or of the key; the search is over.
+    Nothing,
+    /// The search is over, with the entry's value or what it stands for.
+    Value,
+    Timed,
+    Blob,
+    Entity,
+}
+
+impl Verdict {
+    /// What the search ends with, given the entry's value.
+    #[inline]
+    fn base(self, value: Value) -> Result<Base> {
+        Ok(match self {
+            Verdict::Value => Base::Value(value),
+            Verdict::Blob => Base::Blob(value),
+            Verdict::Entity => Base::Entity(value),
+            Verdict::Timed => Base::Value(without_packed_seqno(&value)?),
+            Verdict::Nothing => Base::Nothing,
+            Verdict::Skip | Verdict::Operand => unreachable!("the search goes on"),
+        })
+    }
 }
 
 /// The state of one point lookup. Lives on the caller's stack until the first miss.
@@ -144,10 +167,17 @@ impl Lookup {
             let key = self.key.clone();
             for entry in memtable.entries_of(&key) {
                 let value = || Value::in_memtable(memtable.clone(), entry.at);
-                if let Verdict::Found(base) = self.judge(view, entry.seq, entry.kind, value)? {
-                    view.ctx.stats().tick(Ticker::MemtableHit);
-                    return Ok(Some(base));
+                let verdict = self.judge(entry.seq, entry.kind)?;
+                match verdict {
+                    Verdict::Skip => continue,
+                    Verdict::Operand if !self.take_operand(view, entry.seq, value())? => continue,
+                    _ => {}
                 }
+                view.ctx.stats().tick(Ticker::MemtableHit);
+                return Ok(Some(match verdict {
+                    Verdict::Nothing | Verdict::Operand => Base::Nothing,
+                    found => found.base(value())?,
+                }));
             }
         }
         view.ctx.stats().tick(Ticker::MemtableMiss);
@@ -156,7 +186,7 @@ impl Lookup {
 
     #[inline]
     fn in_tables(&mut self, view: &View<'_>) -> Result<Option<Base>, Stop> {
-        let version = &*view.superversion.version;
+        let version = view.version();
         loop {
             let (level, index) = match self.file {
                 Some(file) => file,
@@ -183,7 +213,7 @@ impl Lookup {
 
     #[inline]
     fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
-        let file = &view.superversion.version.levels()[usize::from(level)].files()[index];
+        let file = &view.version().levels()[usize::from(level)].files()[index];
         let table = self.pending.table(&view.ctx, file, u32::from(level))?;
         if self.stage == Stage::Tombstones {
             if let Some(tombstones) = table.range_tombstones()
@@ -195,7 +225,7 @@ impl Lookup {
             self.stage = Stage::Filter;
         }
         if self.stage == Stage::Filter {
-            if !view.skips_filter(level) {
+            if !view.superversion.skips_filter(level) {
                 let may_match =
                     table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)?;
                 if let Some(may_match) = may_match {
@@ -230,10 +260,21 @@ impl Lookup {
                     table.count_true_positive(&view.ctx, level);
                 }
                 let (seq, kind) = (entry.seq, entry.kind);
-                let value = || Value::in_block(block.clone(), cursor.value_range());
-                if let Verdict::Found(base) = self.judge(view, seq, kind, value)? {
-                    count_hit(&view.ctx, level, &base);
-                    return Ok(Some(base));
+                let verdict = self.judge(seq, kind)?;
+                match verdict {
+                    Verdict::Skip => {}
+                    Verdict::Nothing => return Ok(Some(Base::Nothing)),
+                    Verdict::Operand => {
+                        let operand = Value::in_block(block.clone(), cursor.value_range());
+                        if self.take_operand(view, seq, operand)? {
+                            return Ok(Some(Base::Nothing));
+                        }
+                    }
+                    found => {
+                        count_hit(&view.ctx, level);
+                        let range = cursor.value_range();
+                        return found.base(Value::in_block(block, range)).map(Some).map_err(Stop::Error);
+                    }
                 }
                 if table.global_seqno().is_some() || seq == SeqNo::ZERO {
                     // Why: such a file has one entry a key, and a sequence number of 0 has nothing older.
@@ -251,48 +292,39 @@ impl Lookup {
 
     /// Decides what an entry of the key means, as RocksDB does.
     #[inline]
-    fn judge(
-        &mut self,
-        view: &View<'_>,
-        seq: SeqNo,
-        kind: ValueType,
-        value: impl FnOnce() -> Value,
-    ) -> Result<Verdict> {
+    fn judge(&self, seq: SeqNo, kind: ValueType) -> Result<Verdict> {
         if seq > self.snapshot {
-            return Ok(Verdict::Older);
+            return Ok(Verdict::Skip);
         }
         if self.covered_below > seq {
-            return Ok(Verdict::Found(Base::Nothing));
+            return Ok(Verdict::Nothing);
         }
         Ok(match kind {
-            ValueType::Value => Verdict::Found(Base::Value(value())),
-            ValueType::Deletion | ValueType::SingleDeletion => Verdict::Found(Base::Nothing),
-            ValueType::Merge => return self.take_operand(view, seq, value()),
-            ValueType::BlobIndex => Verdict::Found(Base::Blob(value())),
-            ValueType::WideColumnEntity => Verdict::Found(Base::Entity(value())),
-            ValueType::ValuePreferredSeqno => Verdict::Found(Base::Value(without_packed_seqno(&value())?)),
-            other => {
-                return Err(Error::not_supported(format!(
-                    "key {} has an entry of type {other:?}",
-                    self.user_key().escape_ascii()
-                )));
-            }
+            ValueType::Value => Verdict::Value,
+            ValueType::Deletion | ValueType::SingleDeletion => Verdict::Nothing,
+            ValueType::Merge => Verdict::Operand,
+            ValueType::BlobIndex => Verdict::Blob,
+            ValueType::WideColumnEntity => Verdict::Entity,
+            ValueType::ValuePreferredSeqno => Verdict::Timed,
+            other => return Err(self.unknown_kind(other)),
         })
     }
 
     #[cold]
-    fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<Verdict> {
-        let operator = merge::operator(view.column)?;
+    fn unknown_kind(&self, kind: ValueType) -> Error {
+        Error::not_supported(format!("key {} has an entry of type {kind:?}", self.user_key().escape_ascii()))
+    }
+
+    /// Takes a merge operand and moves the key behind it. True if the operator is content with what it has.
+    #[cold]
+    fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<bool> {
+        let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
         self.operands.push(value);
         let behind = SeqNo(seq.0.saturating_sub(1));
         let end = self.key.len() - TRAILER_BYTES;
         self.key[end..].copy_from_slice(&pack_trailer(behind, ValueType::FOR_SEEK).to_le_bytes());
-        Ok(if merge::suffices(operator, &self.operands) {
-            Verdict::Found(Base::Nothing)
-        } else {
-            Verdict::Older
-        })
+        Ok(merge::suffices(&**operator, &self.operands))
     }
 
     /// Turns what was found into the answer.
@@ -310,7 +342,7 @@ impl Lookup {
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
-        let (blobs, version) = (view.ctx.blobs(), &view.superversion.version);
+        let (blobs, version) = (view.ctx.blobs(), view.version());
         let existing = match base {
             Base::Nothing => None,
             Base::Value(value) => Some(value.clone()),
@@ -329,7 +361,7 @@ impl Lookup {
         if self.operands.is_empty() {
             return Ok(existing);
         }
-        Ok(Some(merge::full(view.column, user_key, existing, &self.operands)?))
+        Ok(Some(merge::full(view, user_key, existing, &self.operands)?))
     }
 
     /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
@@ -341,7 +373,7 @@ impl Lookup {
             return;
         }
         self.pending.hold_hits(true);
-        let version = &*view.superversion.version;
+        let version = view.version();
         let mut position = self.position;
         let mut next = self.file;
         let mut newest_unknown = true;
@@ -361,7 +393,7 @@ impl Lookup {
                 newest_unknown = false;
                 continue;
             };
-            let may_match = if view.skips_filter(level) {
+            let may_match = if view.superversion.skips_filter(level) {
                 Ok(None)
             } else {
                 table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)
@@ -423,10 +455,7 @@ fn without_packed_seqno(value: &Value) -> Result<Value> {
 }
 
 #[inline]
-fn count_hit(ctx: &ReadCtx<'_>, level: u8, base: &Base) {
-    if matches!(base, Base::Nothing) {
-        return;
-    }
+fn count_hit(ctx: &ReadCtx<'_>, level: u8) {
     ctx.stats().tick(match level {
         0 => Ticker::GetHitL0,
         1 => Ticker::GetHitL1,

@@ -4,18 +4,9 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge_operator::{MergeOperator, Merged};
-use crate::read::ColumnReader;
+use crate::read::View;
 use crate::stats::{HistogramKind, Ticker};
 use crate::table::Value;
-
-/// The column family's merge operator. Operands without one cannot be read.
-pub(crate) fn operator(column: &ColumnReader) -> Result<&dyn MergeOperator> {
-    column.merge_operator.as_deref().ok_or_else(|| {
-        Error::invalid_argument(
-            "the column family has merge operands but is opened without a merge operator: set merge_operator",
-        )
-    })
-}
 
 /// Whether the operator is content with the operands found so far, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {
@@ -25,14 +16,14 @@ pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool
 
 /// The value of `user_key`: `existing` with `operands`, which are newest first, applied.
 pub(crate) fn full(
-    column: &ColumnReader,
+    view: &View<'_>,
     user_key: &[u8],
     existing: Option<Value>,
     operands: &[Value],
 ) -> Result<Value> {
-    let operator = operator(column)?;
+    let operator = view.superversion.config().merge_operator()?;
     let oldest_first: SmallVec<[&[u8]; 8]> = operands.iter().rev().map(|operand| &**operand).collect();
-    let stats = &column.tables.shared.stats;
+    let stats = view.ctx.stats();
     stats.measure(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
     let broken = |what: &str| {
         Error::new(

@@ -10,27 +10,16 @@ pub(crate) mod multi_get;
 
 use std::sync::Arc;
 
-use crate::merge_operator::MergeOperator;
+use karst_lsm::Version;
+
 use crate::options::ReadOptions;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 
-/// How a column family is read: what does not change while it is open.
-#[derive(Debug)]
-pub(crate) struct ColumnReader {
-    /// Its tables, and through them cache, environment and statistics.
-    pub(crate) tables: Arc<TableCache>,
-    /// Makes values of merge operands.
-    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// Filters of the last level are not asked: nearly every key that gets there is found.
-    pub(crate) optimize_filters_for_hits: bool,
-}
-
 /// A column family as one read sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    pub(crate) column: &'a ColumnReader,
     pub(crate) superversion: &'a SuperVersion,
     pub(crate) ctx: ReadCtx<'a>,
 }
@@ -38,22 +27,16 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn new(
-        column: &'a ColumnReader,
+        tables: &'a Arc<TableCache>,
         superversion: &'a SuperVersion,
         options: &'a ReadOptions,
     ) -> Self {
-        View { column, superversion, ctx: ReadCtx::new(&column.tables, options) }
+        View { superversion, ctx: ReadCtx::new(tables, options) }
     }
 
-    /// Whether filters of `level` are not asked.
+    /// The tree.
     #[inline]
-    pub(crate) fn skips_filter(&self, level: u8) -> bool {
-        self.column.optimize_filters_for_hits && self.is_last_level(level)
-    }
-
-    #[cold]
-    fn is_last_level(&self, level: u8) -> bool {
-        let levels = self.superversion.version.levels();
-        levels.iter().rposition(|files| !files.is_empty()) == Some(usize::from(level))
+    pub(crate) fn version(&self) -> &'a Arc<Version> {
+        self.superversion.version()
     }
 }

@@ -18,11 +18,12 @@ use karst_format::key::SeqNo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
+use crate::read::View;
 use crate::read::lookup::Lookup;
-use crate::read::{ColumnReader, View};
 use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
+use crate::table::cache::TableCache;
 use crate::table::drive::Attempt;
 use crate::table::fetch::Fetches;
 use crate::table::pending::Stop;
@@ -33,7 +34,7 @@ pub(crate) type Results = Vec<Result<Option<Value>>>;
 /// A column family as a batch sees it, with the sequence number that the batch reads at.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    pub(crate) column: Arc<ColumnReader>,
+    pub(crate) tables: Arc<TableCache>,
     pub(crate) superversion: Arc<SuperVersion>,
 }
 
@@ -42,13 +43,13 @@ pub(crate) trait Sources {
     /// The source of the key at `index`, as a number smaller than `len`.
     fn of_key(&self, index: usize) -> usize;
     /// The source with this number.
-    fn get(&self, number: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>);
+    fn get(&self, number: usize) -> (&Arc<TableCache>, &Arc<SuperVersion>);
     /// How many sources there are.
     fn len(&self) -> usize;
 }
 
 /// All keys are of one column family.
-pub(crate) struct One<'a>(pub(crate) &'a Arc<ColumnReader>, pub(crate) &'a Arc<SuperVersion>);
+pub(crate) struct One<'a>(pub(crate) &'a Arc<TableCache>, pub(crate) &'a Arc<SuperVersion>);
 
 impl Sources for One<'_> {
     #[inline]
@@ -56,7 +57,7 @@ impl Sources for One<'_> {
         0
     }
     #[inline]
-    fn get(&self, _: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>) {
+    fn get(&self, _: usize) -> (&Arc<TableCache>, &Arc<SuperVersion>) {
         (self.0, self.1)
     }
     fn len(&self) -> usize {
@@ -75,9 +76,9 @@ impl Sources for Many<'_> {
     fn of_key(&self, index: usize) -> usize {
         self.of_keys[index] as usize
     }
-    fn get(&self, number: usize) -> (&Arc<ColumnReader>, &Arc<SuperVersion>) {
+    fn get(&self, number: usize) -> (&Arc<TableCache>, &Arc<SuperVersion>) {
         let source = &self.sources[number];
-        (&source.column, &source.superversion)
+        (&source.tables, &source.superversion)
     }
     fn len(&self) -> usize {
         self.sources.len()
@@ -112,8 +113,8 @@ fn first_pass<K: AsRef<[u8]>>(
     let mut batch = Batch { results: Vec::with_capacity(keys.len()), waiting: Vec::new(), value_bytes: 0 };
     for (index, key) in keys.iter().enumerate() {
         let source = sources.of_key(index);
-        let (column, superversion) = sources.get(source);
-        let view = View::new(column, superversion, options);
+        let (tables, superversion) = sources.get(source);
+        let view = View::new(tables, superversion, options);
         let mut lookup = Lookup::new(key.as_ref(), snapshot);
         let result = match lookup.step(&view) {
             Ok(value) => batch.accept(options, Ok(value)),
@@ -147,8 +148,8 @@ impl Batch {
     /// Fetches what the waiting keys need and steps them until none is left.
     async fn finish(&mut self, sources: &impl Sources, options: &ReadOptions) {
         let view_of = |source: usize| {
-            let (column, superversion) = sources.get(source);
-            View::new(column, superversion, options)
+            let (tables, superversion) = sources.get(source);
+            View::new(tables, superversion, options)
         };
         let mut fetches = Fetches::new(options);
         let mut unfinished = self.waiting.len();
@@ -197,7 +198,7 @@ impl Batch {
         if self.results.is_empty() || sources.len() == 0 {
             return;
         }
-        let stats = &sources.get(0).0.tables.shared.stats;
+        let stats = &sources.get(0).0.shared.stats;
         if stats.enabled() || perf_context::level() != perf_context::PerfLevel::Disable {
             let found = self.results.iter().filter(|result| matches!(result, Ok(Some(_)))).count();
             let recorder = stats.recorder();
@@ -229,7 +230,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
 ) -> Results {
     let mut batch = first_pass(sources, options, snapshot, keys);
     if !batch.waiting.is_empty() {
-        let env = &sources.get(0).0.tables.shared.env;
+        let env = &sources.get(0).0.shared.env;
         karst_io::block_on(env, batch.finish(sources, options));
     }
     batch.count(sources);
@@ -250,8 +251,8 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
     }
     let owned: Vec<Source> = (0..sources.len())
         .map(|number| {
-            let (column, superversion) = sources.get(number);
-            Source { column: column.clone(), superversion: superversion.clone() }
+            let (tables, superversion) = sources.get(number);
+            Source { tables: tables.clone(), superversion: superversion.clone() }
         })
         .collect();
     Attempt::Waiting(Box::pin(async move {

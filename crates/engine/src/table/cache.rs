@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
-use crate::options::BlockBasedTableOptions;
+use crate::options::{BlockBasedTableOptions, FamilyConfig};
 use crate::stats::{Statistics, Ticker};
 use crate::table::Table;
 use crate::table::block::CachedBlock;
@@ -126,6 +126,24 @@ pub(crate) struct TableCache {
 }
 
 impl TableCache {
+    /// No table open yet. `blob_cache` is the cache of blob values, if one is configured.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        config: &FamilyConfig,
+        blob_cache: Option<Arc<BlockCache<CachedBlock>>>,
+    ) -> Self {
+        let options = &config.options;
+        TableCache {
+            blobs: Arc::new(BlobFiles::new(shared.clone(), config.id, blob_cache)),
+            shared,
+            comparator: config.comparator.clone(),
+            table_options: options.table_factory.block_based.clone(),
+            prefix_extractor: config.prefix_extractor.clone(),
+            typical_tail_bytes: AtomicU64::new(0),
+            max_flushed_bytes: options.write_buffer_size as u64 / 2 * 3,
+        }
+    }
+
     /// Names a file within the process.
     pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
         self.shared.file_id(number)

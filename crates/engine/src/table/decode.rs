@@ -48,9 +48,7 @@ impl Storage {
         if kind == CompressionType::None as u8 {
             return Ok(contents.into());
         }
-        let kind = CompressionType::from_u8(kind).ok_or_else(|| {
-            Corruption::new(format!("unknown compression type {kind:#04x}"), contents.len())
-        })?;
+        let kind = CompressionType::from_u8(kind)?;
         compression::decompress(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES)
     }
 }
@@ -88,7 +86,7 @@ impl Layout {
             }
             BlockKind::FilterIndex => CachedBlock::Index(IndexBlock::parse(contents, self.filter_index)?),
             BlockKind::Filter | BlockKind::FilterPartition => {
-                CachedBlock::Filter(FilterReader::parse(contents)?)
+                CachedBlock::Filter(FilterReader::parse(&contents))
             }
         })
     }

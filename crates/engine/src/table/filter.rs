@@ -51,15 +51,15 @@ impl Table {
     ) -> Result<Option<bool>, Stop> {
         let Some(filter) = &self.filter else { return Ok(None) };
         let user_key = key::user_key(key);
-        let hash = if filter.whole_keys {
-            *hash.get_or_insert_with(|| FilterHash::new(user_key))
+        let (hashed, hash) = if filter.whole_keys {
+            (user_key, *hash.get_or_insert_with(|| FilterHash::new(user_key)))
         } else {
             match filter.prefixes.as_ref().and_then(|extractor| extractor.prefix(user_key)) {
-                Some(prefix) => FilterHash::new(prefix),
+                Some(prefix) => (prefix, FilterHash::new(prefix)),
                 None => return Ok(None),
             }
         };
-        self.probe(ctx, pending, filter, key, hash).map(Some)
+        self.probe(ctx, pending, filter, key, hashed, hash).map(Some)
     }
 
     /// Whether a key that starts with the prefix of `key` may be in the table; yes if the filter does not hold prefixes.
@@ -76,7 +76,7 @@ impl Table {
         let same = filter.prefixes.as_ref().is_some_and(|own| own.name() == extractor.name());
         let prefix = if same { extractor.prefix(key::user_key(key)) } else { None };
         let Some(prefix) = prefix else { return Ok(true) };
-        self.probe(ctx, pending, filter, key, FilterHash::new(prefix))
+        self.probe(ctx, pending, filter, key, prefix, FilterHash::new(prefix))
     }
 
     #[inline]
@@ -86,16 +86,17 @@ impl Table {
         pending: &mut Pending,
         filter: &TableFilter,
         key: &[u8],
+        hashed: &[u8],
         hash: FilterHash,
     ) -> Result<bool, Stop> {
         let block = self.meta(&filter.block, ctx, pending)?;
         if !filter.is_partitioned() {
-            return Ok(block.as_filter().may_match(hash));
+            return Ok(block.as_filter().may_match(hashed, hash));
         }
         match self.filter_partition(&block, filter, key)? {
             Some(handle) => {
                 let partition = pending.block(ctx, self, handle, BlockKind::FilterPartition)?;
-                Ok(partition.as_filter().may_match(hash))
+                Ok(partition.as_filter().may_match(hashed, hash))
             }
             None => Ok(true),
         }

@@ -346,6 +346,7 @@ impl Table {
             + held(&self.index)
             + self.filter.as_ref().map_or(0, |filter| held(&filter.block))
             + self.range_tombstones.as_ref().map_or(0, |fragments| fragments.memory_bytes())
+            + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
     }
 }
 

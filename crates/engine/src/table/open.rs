@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering;
 
 use karst_format::block::{Block, BlockCursor};
 use karst_format::compression::Dictionary;
+use karst_format::filter::COMPATIBILITY_NAME;
 use karst_format::footer::{Footer, FooterError, MAX_FOOTER_BYTES};
 use karst_format::handle::BlockHandle;
-use karst_format::index::IndexType;
 use karst_format::key::InternalKey;
 use karst_format::metaindex::{self, FilterKind, Metaindex};
+use karst_format::options::choice::{IndexType, PinningTier};
 use karst_format::properties::TableProperties;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_format::unique_id::table_unique_id;
@@ -25,7 +26,6 @@ use karst_lsm::FileMetadata;
 use karst_mem::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::PinningTier;
 use crate::range_del::{Fragments, RangeTombstone};
 use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
@@ -71,9 +71,6 @@ async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dyn RandomAcc
         result => Ok(result?),
     }
 }
-
-/// The one name under which all filter policies of RocksDB write.
-const BUILTIN_FILTER_POLICY: &str = "rocksdb.BuiltinBloomFilter";
 
 struct Opening<'a> {
     tables: &'a Arc<TableCache>,
@@ -216,7 +213,7 @@ impl Opening<'_> {
 
     /// Filters of policies that the user wrote cannot be asked. Ignoring them costs reads, not results.
     fn known(&self, policy: &str, handle: BlockHandle, kind: BlockKind) -> Option<(BlockHandle, BlockKind)> {
-        if policy == BUILTIN_FILTER_POLICY {
+        if policy == COMPATIBILITY_NAME {
             return Some((handle, kind));
         }
         tracing::warn!(file = %self.path().display(), policy, "filter policy is not known; its filter is not used");
@@ -261,7 +258,7 @@ impl Opening<'_> {
         let dictionary = match parts.dictionary {
             Some(handle) => {
                 let bytes = self.unpack(tail, &storage, handle)?;
-                Some(Arc::new(Dictionary::new(&bytes)))
+                Some(Arc::new(Dictionary::new(bytes)))
             }
             None => None,
         };
