@@ -33,7 +33,9 @@ mod reactor;
 mod remote;
 #[allow(unsafe_code)] // io_uring
 mod ring;
+mod soft;
 mod stats;
+pub mod testing;
 mod thread_pool;
 mod transport;
 
@@ -51,5 +53,9 @@ pub use posix::PosixFileSystem;
 pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
     spawn_local, yield_now,
+};
+pub use soft::{
+    Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency,
+    LatencyFileSystem, MemoryFileSystem,
 };
 pub use stats::IoStats;

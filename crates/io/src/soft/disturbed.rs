@@ -1,0 +1,173 @@
+//! A file system that is another with something between: a delay, a fault, a record of what was read.
+
+use crate::error::{Context, Result};
+use crate::file::{
+    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, WritableFile,
+};
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is between a file system and its user.
+pub trait Disturb: Send + Sync + Debug + 'static {
+    /// Called before each read that is handed to the file below; see [`RandomAccessFile::disturb`]. Must not block.
+    fn read(&self, path: &Path, offset: u64, len: usize) -> Option<Disturbance>;
+
+    /// Called before a file is opened for reading. May block, as opening may.
+    ///
+    /// # Errors
+    /// Then it is not opened, and this is why.
+    fn open(&self, path: &Path) -> io::Result<()> {
+        let _ = path;
+        Ok(())
+    }
+
+    /// Called before anything is created, changed or synced.
+    ///
+    /// # Errors
+    /// Then it is not, and this is why.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let _ = path;
+        Ok(())
+    }
+}
+
+/// `inner`, disturbed by `D`.
+#[derive(Debug)]
+pub struct DisturbedFileSystem<D> {
+    inner: Arc<dyn FileSystem>,
+    between: Arc<D>,
+}
+
+impl<D: Disturb> DisturbedFileSystem<D> {
+    /// Put `between` over `inner`.
+    pub fn new(inner: Arc<dyn FileSystem>, between: D) -> Self {
+        Self { inner, between: Arc::new(between) }
+    }
+
+    /// What is between.
+    pub fn between(&self) -> &Arc<D> {
+        &self.between
+    }
+}
+
+impl<D> Clone for DisturbedFileSystem<D> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), between: self.between.clone() }
+    }
+}
+
+#[derive(Debug)]
+struct DisturbedFile<D> {
+    inner: Arc<dyn RandomAccessFile>,
+    between: Arc<D>,
+    id: FileId,
+}
+
+impl<D: Disturb> RandomAccessFile for DisturbedFile<D> {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn id(&self) -> FileId {
+        self.id
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn backend(&self) -> Backend<'_> {
+        self.inner.backend()
+    }
+    fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
+        let below = self.inner.disturb(offset, len);
+        match self.between.read(self.inner.path(), offset, len) {
+            Some(ours) => Some(ours.and(below)),
+            None => below,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct DisturbedAppender<D> {
+    inner: Box<dyn WritableFile>,
+    between: Arc<D>,
+}
+
+impl<D: Disturb> WritableFile for DisturbedAppender<D> {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.between.write(self.inner.path()).context("append to", self.inner.path())?;
+        self.inner.append(data)
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.between.write(self.inner.path()).context("sync", self.inner.path())?;
+        self.inner.sync()
+    }
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.between.write(self.inner.path()).context("truncate", self.inner.path())?;
+        self.inner.truncate(size)
+    }
+}
+
+impl<D: Disturb> DisturbedFileSystem<D> {
+    fn appender(&self, inner: Box<dyn WritableFile>) -> Box<dyn WritableFile> {
+        Box::new(DisturbedAppender { inner, between: self.between.clone() })
+    }
+}
+
+impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
+    fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
+        self.between.open(path).context("open", path)?;
+        let inner = self.inner.open_random(path, options)?;
+        Ok(Arc::new(DisturbedFile { inner, between: self.between.clone(), id: FileId::next() }))
+    }
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
+        self.between.open(path).context("read", path)?;
+        self.inner.read_file(path)
+    }
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
+        self.inner.list_dir(path)
+    }
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        self.inner.metadata(path)
+    }
+    fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        self.between.write(path).context("create", path)?;
+        Ok(self.appender(self.inner.create(path)?))
+    }
+    fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        self.between.write(path).context("append to", path)?;
+        Ok(self.appender(self.inner.append(path)?))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.between.write(from).context("rename", from)?;
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.between.write(path).context("remove", path)?;
+        self.inner.remove(path)
+    }
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.between.write(path).context("create directory", path)?;
+        self.inner.create_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.between.write(path).context("remove directory", path)?;
+        self.inner.remove_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.between.write(path).context("sync directory", path)?;
+        self.inner.sync_dir(path)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+}

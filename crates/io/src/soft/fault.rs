@@ -1,0 +1,141 @@
+//! A file system that fails: errors, short reads, flipped bits, reads that are stuck and complete late.
+//!
+//! What goes wrong is a function of the seed and of how many operations came before.
+
+use super::disturbed::{Disturb, DisturbedFileSystem};
+use crate::env::mix;
+use crate::file::Disturbance;
+use parking_lot::RwLock;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often what goes wrong; probabilities from 0 to 1.
+#[derive(Clone, Debug)]
+pub struct FaultPlan {
+    /// The read fails with `read_errno`.
+    pub read_error: f64,
+    /// The errno of failing reads; `EINTR` and `EAGAIN` are tried again by the channel.
+    pub read_errno: i32,
+    /// The read returns fewer bytes than asked, before the end of the file.
+    pub short_read: f64,
+    /// One bit of what is read is wrong.
+    pub bit_flip: f64,
+    /// The read completes `stuck_for` late.
+    pub stuck: f64,
+    /// How late.
+    pub stuck_for: Duration,
+    /// Opening a file fails with `EIO`.
+    pub open_error: f64,
+    /// Creating, appending, syncing, renaming or removing fails with `EIO`.
+    pub write_error: f64,
+}
+
+impl Default for FaultPlan {
+    /// Nothing goes wrong.
+    fn default() -> Self {
+        Self {
+            read_error: 0.0,
+            read_errno: libc::EIO,
+            short_read: 0.0,
+            bit_flip: 0.0,
+            stuck: 0.0,
+            stuck_for: Duration::ZERO,
+            open_error: 0.0,
+            write_error: 0.0,
+        }
+    }
+}
+
+/// How often something went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Reads that were cut short.
+    pub short_reads: u64,
+    /// Reads with a wrong bit.
+    pub bit_flips: u64,
+    /// Reads that were stuck.
+    pub stuck: u64,
+    /// Files that did not open.
+    pub open_errors: u64,
+    /// Changes that failed.
+    pub write_errors: u64,
+}
+
+/// A source of faults.
+#[derive(Debug)]
+pub struct Faults {
+    plan: RwLock<FaultPlan>,
+    seed: u64,
+    drawn: AtomicU64,
+    counts: [AtomicU64; 6],
+}
+
+/// A file system with faults.
+pub type FaultFileSystem = DisturbedFileSystem<Faults>;
+
+impl Faults {
+    /// Faults by `plan`, drawn from `seed`.
+    pub fn new(seed: u64, plan: FaultPlan) -> Self {
+        Self { plan: RwLock::new(plan), seed, drawn: AtomicU64::new(0), counts: Default::default() }
+    }
+
+    /// From now on by another plan.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        *self.plan.write() = plan;
+    }
+
+    /// What has gone wrong so far.
+    pub fn counts(&self) -> FaultCounts {
+        let [read_errors, short_reads, bit_flips, stuck, open_errors, write_errors] =
+            self.counts.each_ref().map(|c| c.load(Ordering::Relaxed));
+        FaultCounts { read_errors, short_reads, bit_flips, stuck, open_errors, write_errors }
+    }
+
+    fn draw(&self) -> u64 {
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        mix(self.seed ^ mix(number.wrapping_add(0x9E37_79B9_7F4A_7C15)))
+    }
+
+    /// Whether something of this probability happens now; counts it under `which` if so.
+    fn happens(&self, probability: f64, which: usize) -> bool {
+        let happens = probability > 0.0 && (self.draw() >> 11) as f64 / ((1u64 << 53) as f64) < probability;
+        if happens {
+            self.counts[which].fetch_add(1, Ordering::Relaxed);
+        }
+        happens
+    }
+}
+
+impl Disturb for Faults {
+    fn read(&self, _: &Path, _: u64, len: usize) -> Option<Disturbance> {
+        let plan = self.plan.read();
+        let mut disturbance = Disturbance::default();
+        if self.happens(plan.read_error, 0) {
+            disturbance.fail = Some(plan.read_errno);
+        }
+        if len > 1 && self.happens(plan.short_read, 1) {
+            disturbance.shorten_to = Some(1 + (self.draw() % (len as u64 - 1)) as usize);
+        }
+        if self.happens(plan.bit_flip, 2) {
+            disturbance.flip_bit = Some(self.draw());
+        }
+        if self.happens(plan.stuck, 3) {
+            disturbance.delay = Some(plan.stuck_for);
+        }
+        (disturbance != Disturbance::default()).then_some(disturbance)
+    }
+
+    fn open(&self, _: &Path) -> io::Result<()> {
+        let probability = self.plan.read().open_error;
+        if self.happens(probability, 4) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    fn write(&self, _: &Path) -> io::Result<()> {
+        let probability = self.plan.read().write_error;
+        if self.happens(probability, 5) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,345 @@
+//! A file system in memory.
+//!
+//! Names and errors are as POSIX has them (a missing parent is `NotFound`, a directory does not open, a rename
+//! replaces). A file opened for reading keeps the content it had, whatever happens to its name. Files opened for
+//! direct I/O want reads aligned to 512 bytes and refuse others, as a device would.
+
+use crate::error::{Context, Error, Result};
+use crate::file::{
+    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile, WritableFile,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const DIRECT_ALIGNMENT: u32 = 512;
+
+/// Files in memory. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFileSystem {
+    tree: Arc<Mutex<Tree>>,
+}
+
+/// Lock: the tree, then a file's content.
+#[derive(Debug, Default)]
+struct Tree {
+    /// By normalized absolute path; the root is always there and not listed.
+    nodes: BTreeMap<PathBuf, Node>,
+    locked: BTreeSet<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    Directory,
+    File(Arc<Content>),
+}
+
+#[derive(Debug)]
+struct Content {
+    bytes: RwLock<Vec<u8>>,
+    modified: Mutex<SystemTime>,
+}
+
+impl Content {
+    fn new(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes: RwLock::new(bytes), modified: Mutex::new(SystemTime::now()) })
+    }
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+/// One spelling of each path: from the root, without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            Component::Normal(name) => out.push(name),
+            _ => {}
+        }
+    }
+    out
+}
+
+impl Tree {
+    fn node(&self, path: &Path) -> io::Result<Node> {
+        if path == Path::new("/") {
+            return Ok(Node::Directory);
+        }
+        self.nodes.get(path).cloned().ok_or_else(|| errno(libc::ENOENT))
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Arc<Content>> {
+        match self.node(path)? {
+            Node::File(content) => Ok(content),
+            Node::Directory => Err(errno(libc::EISDIR)),
+        }
+    }
+
+    fn directory(&self, path: &Path) -> io::Result<()> {
+        match self.node(path)? {
+            Node::Directory => Ok(()),
+            Node::File(_) => Err(errno(libc::ENOTDIR)),
+        }
+    }
+
+    fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Path> {
+        let below = self.nodes.keys().map(PathBuf::as_path);
+        below.filter(move |p| p.parent() == Some(path))
+    }
+
+    /// The file at `path`, created if it is missing.
+    fn file_or_new(&mut self, path: &Path) -> io::Result<Arc<Content>> {
+        self.directory(path.parent().ok_or_else(|| errno(libc::EISDIR))?)?;
+        match self.file(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let content = Content::new(Vec::new());
+                self.nodes.insert(path.into(), Node::File(content.clone()));
+                Ok(content)
+            }
+            other => other,
+        }
+    }
+}
+
+impl MemoryFileSystem {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Give the file at `path` this content, creating it and its directories.
+    ///
+    /// # Errors
+    /// The path, or a part of it, is taken by something of the other kind.
+    pub fn write_file(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        if let Some(parent) = path.parent() {
+            self.create_dir(parent)?;
+        }
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.file_or_new(&at).context("write", path)?;
+        tree.nodes.insert(at, Node::File(Content::new(bytes)));
+        Ok(())
+    }
+}
+
+impl FileSystem for MemoryFileSystem {
+    fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
+        let content = self.tree.lock().file(&normal(path)).context("open", path)?;
+        let size = content.bytes.read().len() as u64;
+        let alignment = if options.direct { DIRECT_ALIGNMENT } else { 1 };
+        Ok(Arc::new(MemoryFile { content, path: path.into(), size, alignment, id: FileId::next() }))
+    }
+
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
+        let content = self.tree.lock().file(&normal(path)).context("read", path)?;
+        let bytes = content.bytes.read().clone();
+        Ok(bytes)
+    }
+
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
+        let at = normal(path);
+        let tree = self.tree.lock();
+        tree.directory(&at).context("list", path)?;
+        let names = tree.children(&at).filter_map(Path::file_name);
+        Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        Ok(match self.tree.lock().node(&normal(path)).context("stat", path)? {
+            Node::Directory => Metadata { len: 0, is_dir: true, modified: None },
+            Node::File(content) => Metadata {
+                len: content.bytes.read().len() as u64,
+                is_dir: false,
+                modified: Some(*content.modified.lock()),
+            },
+        })
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.file_or_new(&at).context("create", path)?;
+        // Why a new content: readers of the old keep it.
+        let content = Content::new(Vec::new());
+        tree.nodes.insert(at, Node::File(content.clone()));
+        Ok(Box::new(MemoryAppender { content, path: path.into() }))
+    }
+
+    fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        let content = self.tree.lock().file_or_new(&normal(path)).context("append to", path)?;
+        Ok(Box::new(MemoryAppender { content, path: path.into() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let (old, new) = (normal(from), normal(to));
+        let mut tree = self.tree.lock();
+        let node = tree.node(&old).context("rename", from)?;
+        let parent = new.parent().unwrap_or(Path::new("/")).to_path_buf();
+        tree.directory(&parent).context("rename", to)?;
+        match (&node, tree.node(&new)) {
+            (Node::File(_), Ok(Node::Directory)) => {
+                return Err(Error::new("rename", to, errno(libc::EISDIR)));
+            }
+            (Node::Directory, Ok(Node::File(_))) => {
+                return Err(Error::new("rename", to, errno(libc::ENOTDIR)));
+            }
+            (Node::Directory, Ok(Node::Directory)) if tree.children(&new).next().is_some() => {
+                return Err(Error::new("rename", to, errno(libc::ENOTEMPTY)));
+            }
+            _ => {}
+        }
+        let moved: Vec<_> = tree.nodes.keys().filter(|p| p.starts_with(&old)).cloned().collect();
+        for path in moved {
+            if let (Some(node), Ok(rest)) = (tree.nodes.remove(&path), path.strip_prefix(&old)) {
+                let target = if rest.as_os_str().is_empty() { new.clone() } else { new.join(rest) };
+                tree.nodes.insert(target, node);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.file(&at).context("remove", path)?;
+        tree.nodes.remove(&at);
+        Ok(())
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        let mut parts: Vec<_> = at.ancestors().collect();
+        parts.pop(); // the root
+        for part in parts.into_iter().rev() {
+            match tree.nodes.get(part) {
+                None => drop(tree.nodes.insert(part.into(), Node::Directory)),
+                Some(Node::Directory) => {}
+                Some(Node::File(_)) => {
+                    return Err(Error::new("create directory", path, errno(libc::ENOTDIR)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.directory(&at).context("remove directory", path)?;
+        if tree.children(&at).next().is_some() {
+            return Err(Error::new("remove directory", path, errno(libc::ENOTEMPTY)));
+        }
+        tree.nodes.remove(&at);
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.tree.lock().directory(&normal(path)).context("sync directory", path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.file_or_new(&at).context("lock", path)?;
+        if !tree.locked.insert(at.clone()) {
+            return Err(Error::new("lock", path, errno(libc::EAGAIN)));
+        }
+        Ok(Box::new(MemoryLock { tree: self.tree.clone(), at, path: path.into() }))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    content: Arc<Content>,
+    path: PathBuf,
+    size: u64,
+    alignment: u32,
+    id: FileId,
+}
+
+impl RandomAccessFile for MemoryFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn id(&self) -> FileId {
+        self.id
+    }
+    fn alignment(&self) -> u32 {
+        self.alignment
+    }
+    fn backend(&self) -> Backend<'_> {
+        Backend::Soft(self)
+    }
+}
+
+impl SoftFile for MemoryFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let unit = u64::from(self.alignment);
+        if !offset.is_multiple_of(unit) || !(into.len() as u64).is_multiple_of(unit) {
+            return Err(errno(libc::EINVAL));
+        }
+        let bytes = self.content.bytes.read();
+        let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+#[derive(Debug)]
+struct MemoryAppender {
+    content: Arc<Content>,
+    path: PathBuf,
+}
+
+impl WritableFile for MemoryAppender {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn size(&self) -> u64 {
+        self.content.bytes.read().len() as u64
+    }
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.content.bytes.write().extend_from_slice(data);
+        *self.content.modified.lock() = SystemTime::now();
+        Ok(())
+    }
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG)).context("truncate", &self.path)?;
+        self.content.bytes.write().resize(size, 0);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryLock {
+    tree: Arc<Mutex<Tree>>,
+    at: PathBuf,
+    path: PathBuf,
+}
+
+impl FileLock for MemoryLock {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        self.tree.lock().locked.remove(&self.at);
+    }
+}

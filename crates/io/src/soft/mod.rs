@@ -1,0 +1,14 @@
+//! File systems for tests and simulations: in memory, slower than the one below, or faulty.
+//!
+//! They work through the same channel as the operating system's: their reads are in flight like any other, complete
+//! later on the channel's timer, can be abandoned, and many are in flight at a time.
+
+mod disturbed;
+mod fault;
+mod latency;
+mod memory;
+
+pub use disturbed::{Disturb, DisturbedFileSystem};
+pub use fault::{FaultCounts, FaultFileSystem, FaultPlan, Faults};
+pub use latency::{Latency, LatencyFileSystem};
+pub use memory::MemoryFileSystem;

@@ -1,0 +1,78 @@
+//! What every file system must do, as one suite; and an executor that knows nothing of channels.
+//!
+//! For tests only; nothing else in this crate uses it. Each function panics where the contract is broken.
+
+mod names;
+mod reads;
+
+use crate::env::{Env, EnvBuilder};
+use crate::file::FileSystem;
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+pub use reads::{cancellations, pattern};
+
+/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder` chooses the rest of
+/// the environment (its file system is replaced). `direct`: whether the directory supports direct I/O.
+pub fn file_system_contract(
+    file_system: &Arc<dyn FileSystem>,
+    dir: &Path,
+    builder: EnvBuilder,
+    direct: bool,
+) {
+    let env = builder.file_system(file_system.clone()).build();
+    names::files_and_directories(&env, dir);
+    names::errors_name_the_operation_and_the_path(&env, dir);
+    names::locks_exclude(&env, dir);
+    let modes: &[bool] = if direct { &[false, true] } else { &[false] };
+    for direct in modes {
+        reads::every_offset_by_every_entry_form(&env, dir, *direct);
+        reads::many_in_flight(&env, dir, *direct);
+        reads::identical_reads_are_joined(&env, dir, *direct);
+        reads::futures_may_move_and_go(&env, dir, *direct);
+        reads::buffers_outlive_their_channel(&env, dir, *direct);
+    }
+    quiesce(&env);
+}
+
+/// Wait until nothing of `env` is in flight or held; panic if that takes longer than it can.
+pub fn quiesce(env: &Env) {
+    let start = env.clock().now();
+    loop {
+        crate::block_on(env, async {}); // the thread's own abandoned reads
+        crate::reap(env);
+        let stats = env.io_stats();
+        if stats.is_quiescent() {
+            return;
+        }
+        assert!(env.clock().now().saturating_sub(start).as_secs() < 30, "leaked: {stats:?}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Run a future on this thread as an executor would that knows nothing of channels: its reads go to the driver.
+pub fn foreign_block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

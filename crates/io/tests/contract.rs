@@ -1,0 +1,107 @@
+//! Every file system passes the one contract, on io_uring and on threads, and nothing leaks when reads are dropped.
+
+use karst_io::testing::{cancellations, file_system_contract};
+use karst_io::{
+    Env, EnvBuilder, FaultFileSystem, FaultPlan, Faults, FileSystem, Latency, LatencyFileSystem,
+    MemoryFileSystem, PosixFileSystem, TransportKind,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn on_disk() -> tempfile::TempDir {
+    // Why not the temporary directory: it may be memory, which some kernels do not read directly.
+    tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn builders() -> [EnvBuilder; 3] {
+    [
+        Env::builder(),
+        Env::builder().transport(TransportKind::Threads).threads(8),
+        // Three at a time, so that nearly every read waits for its turn.
+        Env::builder().depth(3).submit_batch(2).register_buffers(false),
+    ]
+}
+
+fn check(file_system: impl FileSystem + 'static, dir: &Path) {
+    let file_system: Arc<dyn FileSystem> = Arc::new(file_system);
+    for builder in builders() {
+        file_system_contract(&file_system, dir, builder, true);
+    }
+}
+
+fn in_memory(dir: &Path) -> MemoryFileSystem {
+    let memory = MemoryFileSystem::new();
+    memory.create_dir(dir).unwrap();
+    memory
+}
+
+fn slow() -> Latency {
+    Latency::of_reads(Duration::from_micros(100)).with_jitter(Duration::from_micros(400), 7)
+}
+
+/// All that a reader must not notice.
+fn benign() -> Faults {
+    let plan = FaultPlan {
+        read_error: 0.1,
+        read_errno: 4, // EINTR
+        short_read: 0.3,
+        stuck: 0.02,
+        stuck_for: Duration::from_millis(5),
+        ..FaultPlan::default()
+    };
+    Faults::new(42, plan)
+}
+
+#[test]
+fn posix() {
+    let dir = on_disk();
+    check(PosixFileSystem, dir.path());
+}
+
+#[test]
+fn memory() {
+    let dir = Path::new("/db");
+    check(in_memory(dir), dir);
+}
+
+#[test]
+fn added_latency_over_posix_and_over_memory() {
+    let dir = on_disk();
+    check(LatencyFileSystem::new(Arc::new(PosixFileSystem), slow()), dir.path());
+    let dir = Path::new("/db");
+    check(LatencyFileSystem::new(Arc::new(in_memory(dir)), slow()), dir);
+}
+
+#[test]
+fn benign_faults_over_posix_and_over_memory() {
+    let dir = on_disk();
+    let faulty = FaultFileSystem::new(Arc::new(PosixFileSystem), benign());
+    check(faulty.clone(), dir.path());
+    let counts = faulty.between().counts();
+    assert!(counts.read_errors > 10 && counts.short_reads > 10 && counts.stuck > 10, "{counts:?}");
+    let dir = Path::new("/db");
+    check(FaultFileSystem::new(Arc::new(in_memory(dir)), benign()), dir);
+}
+
+fn drop_at_random(file_system: Arc<dyn FileSystem>, dir: &Path) {
+    for (i, builder) in builders().into_iter().enumerate() {
+        let env = builder.file_system(file_system.clone()).build();
+        for direct in [false, true] {
+            let dropped = cancellations(&env, dir, direct, Duration::from_millis(300), i as u64);
+            let stats = env.io_stats();
+            assert!(dropped > 200 && stats.abandoned > 0 && stats.joined > 0, "{dropped} dropped, {stats:?}");
+            assert!(stats.errors == 0, "{stats:?}");
+        }
+    }
+}
+
+#[test]
+fn dropping_reads_leaks_nothing() {
+    let dir = on_disk();
+    drop_at_random(Arc::new(PosixFileSystem), dir.path());
+    let faulty = FaultFileSystem::new(Arc::new(PosixFileSystem), benign());
+    drop_at_random(Arc::new(LatencyFileSystem::new(Arc::new(faulty), slow())), dir.path());
+    let dir = Path::new("/db");
+    drop_at_random(Arc::new(LatencyFileSystem::new(Arc::new(in_memory(dir)), slow())), dir);
+}
