@@ -87,7 +87,8 @@ pub struct NewFile {
     pub smallest_seq: SeqNo,
     /// The largest sequence number in the file.
     pub largest_seq: SeqNo,
-    /// The order in which files reached L0: the larger, the newer. 0 is unknown (written before RocksDB 7.10).
+    /// The order in which files reached L0: the larger, the newer. 0 is unknown: written by a release
+    /// before RocksDB 7.9, Debian's 7.8 among them.
     pub epoch_number: u64,
     /// The user asked for this file to be compacted.
     pub marked_for_compaction: bool,
@@ -99,7 +100,7 @@ pub struct NewFile {
     pub oldest_ancestor_time_s: u64,
     /// Unix time in seconds of the file's creation; 0 is unknown.
     pub creation_time_s: u64,
-    /// The whole file's checksum, if one was recorded.
+    /// The whole file's checksum, if one was written; see [`FileChecksum::is_known`].
     pub checksum: Option<FileChecksum>,
     /// The file's unique id (internal form, two words), if known.
     pub unique_id: Option<[u64; 2]>,
@@ -187,8 +188,15 @@ impl NewFile {
 pub struct FileChecksum {
     /// The checksum's bytes.
     pub value: Box<[u8]>,
-    /// The function's name, such as `FileChecksumCrc32c`.
+    /// The function's name, such as `FileChecksumCrc32c`. Never empty.
     pub function: Box<[u8]>,
+}
+
+impl FileChecksum {
+    /// Whether there is a checksum. RocksDB 7.8 writes one by a function named `Unknown` where it made none.
+    pub fn is_known(&self) -> bool {
+        *self.function != *b"Unknown"
+    }
 }
 
 /// How soon a file's data is expected to be read, for file systems that place files by it.

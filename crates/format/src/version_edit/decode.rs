@@ -270,8 +270,7 @@ impl<'a> Entries<'a> {
                 }
             }
         }
-        // Compat: without a checksum RocksDB says so by a function named "Unknown", which it does not write.
-        if !checksum_function.is_empty() && checksum_function != b"Unknown" {
+        if !checksum_function.is_empty() {
             file.checksum = Some(FileChecksum { value: checksum.into(), function: checksum_function.into() });
         }
         Ok(())

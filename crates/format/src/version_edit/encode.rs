@@ -9,8 +9,8 @@ use crate::ids::{ColumnFamilyId, Level};
 impl VersionEdit {
     /// Appends the encoded edit to `out`.
     ///
-    /// Compat: RocksDB refuses to write a file whose epoch number is 0; the caller numbers files before it writes
-    /// an edit for RocksDB to read. (It does read such files, and numbers them itself.)
+    /// Compat: a file without an epoch number is written as RocksDB 7.8 writes all files. Every release reads that, but
+    /// then numbers all files anew from their sequence numbers; a caller that knows epochs gives every file one.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         if let Some(id) = &self.db_id {
             put_bytes(out, tag::DB_ID, id);
@@ -150,7 +150,9 @@ fn put_new_file(out: &mut Vec<u8>, level: Level, file: &NewFile, min_log: Option
     put_varint64(out, file.largest_seq.0);
     put_varint_field(out, field::OLDEST_ANCESTOR_TIME, file.oldest_ancestor_time_s);
     put_varint_field(out, field::FILE_CREATION_TIME, file.creation_time_s);
-    put_varint_field(out, field::EPOCH_NUMBER, file.epoch_number);
+    if file.epoch_number != 0 {
+        put_varint_field(out, field::EPOCH_NUMBER, file.epoch_number);
+    }
     if let Some(checksum) = &file.checksum {
         put_bytes(out, field::FILE_CHECKSUM, &checksum.value);
         put_bytes(out, field::FILE_CHECKSUM_FUNCTION, &checksum.function);

@@ -34,7 +34,7 @@ prop_compose! {
         (marked_for_compaction, temperature) in (any::<bool>(), temperature()),
         oldest_blob_file in of(number().prop_filter("0 is none", |number| number.0 != 0)),
         (oldest_ancestor_time_s, creation_time_s) in any::<(u64, u64)>(),
-        checksum in of((bytes(20), bytes(20).prop_filter("named", |name| !name.is_empty() && name != b"Unknown"))),
+        checksum in of((bytes(20), bytes(20).prop_filter("named", |name| !name.is_empty()))),
         unique_id in of(any::<[u64; 2]>().prop_filter("0 is none", |id| *id != [0, 0])),
         (compensated, tail, persisted) in any::<(u64, u64, bool)>(),
         (min_timestamp, max_timestamp, open_metadata) in (bytes(9), bytes(9), bytes(9)),
