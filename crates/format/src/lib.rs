@@ -11,6 +11,7 @@ pub mod comparator;
 pub mod compression;
 mod corruption;
 pub mod file_name;
+pub mod filter;
 pub mod footer;
 pub mod handle;
 pub mod hash;

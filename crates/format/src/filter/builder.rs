@@ -1,0 +1,166 @@
+//! Building a filter: collecting the hashes of a table's keys and prefixes, then the bits.
+//!
+//! In: user keys without timestamps, in the table's order. Out: the contents of a filter block.
+//! Invariant: adjacent equal hashes are taken once, as prefixes repeat; the count that sizes the filter is of what is left.
+//! [`FilterBitsBuilder`] makes one block of bits after the other; [`FilterBuilder`] knows what of a key goes in; partitions are
+//! cut by [`super::PartitionedFilterBuilder`].
+//!
+//! Compat: RocksDB by default rounds a filter's size to what its allocator hands out anyway (optimize_filters_for_memory); here it is the size that
+//! the policy says. Readers take any size.
+
+use super::policy::BitsPerKey;
+use super::{METADATA_BYTES, fast_bloom, hash64, legacy_bloom, legacy_filter_hash, ribbon_solver};
+use crate::slice_transform::PrefixExtractor;
+
+/// Which bits are made of the hashes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Construction {
+    FastBloom(BitsPerKey),
+    LegacyBloom(BitsPerKey),
+    Ribbon(BitsPerKey),
+}
+
+/// Collects hashes and makes filter blocks of them. Made by [`super::FilterPolicy::builder`].
+#[derive(Debug, Clone)]
+pub struct FilterBitsBuilder {
+    construction: Construction,
+    hashes: Vec<u64>,
+    last_prefix: Option<u64>,
+}
+
+impl FilterBitsBuilder {
+    pub(super) fn new(construction: Construction) -> FilterBitsBuilder {
+        FilterBitsBuilder { construction, hashes: Vec::new(), last_prefix: None }
+    }
+
+    /// Adds a key, or a prefix on its own.
+    pub fn add_key(&mut self, key: &[u8]) {
+        let hash = self.hash(key);
+        if self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// Adds a key and its prefix.
+    pub fn add_key_and_prefix(&mut self, key: &[u8], prefix: &[u8]) {
+        let (key, prefix) = (self.hash(key), self.hash(prefix));
+        let last_key = self.hashes.last().copied();
+        let last_prefix = self.last_prefix.replace(prefix);
+        // Why the prefix first: so the last hash is always that of the last key.
+        if last_prefix != Some(prefix) && prefix != key && last_key != Some(prefix) {
+            self.hashes.push(prefix);
+        }
+        // Why the last prefix too: in reverse order a key that is its own prefix comes last of its group.
+        if last_key != Some(key) && last_prefix != Some(key) {
+            self.hashes.push(key);
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        match self.construction {
+            Construction::LegacyBloom(_) => u64::from(legacy_filter_hash(key)),
+            Construction::FastBloom(_) | Construction::Ribbon(_) => hash64(key),
+        }
+    }
+
+    /// How many different keys and prefixes it holds, but for those equal and not adjacent.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Whether nothing was added since the last block.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// How long a block for so many keys gets, in bytes.
+    #[must_use]
+    pub fn block_bytes_for(&self, keys: usize) -> usize {
+        if keys == 0 {
+            return 0;
+        }
+        let first = self.hashes.first().copied().unwrap_or(0);
+        METADATA_BYTES
+            + match self.construction {
+                Construction::FastBloom(bits) => fast_bloom::bytes_for(keys, bits.milli()),
+                Construction::LegacyBloom(bits) => legacy_bloom::bytes_for(keys, bits.whole()),
+                Construction::Ribbon(bits) => {
+                    ribbon_solver::bytes_for(keys, first, bits.one_in_false_positives(), bits.milli())
+                }
+            }
+    }
+
+    /// About how many keys fit into a block of so many bytes.
+    #[must_use]
+    pub fn keys_for_block_bytes(&self, bytes: usize) -> usize {
+        match self.construction {
+            Construction::FastBloom(bits) => fast_bloom::keys_for(bytes, bits.milli()),
+            Construction::LegacyBloom(bits) => legacy_bloom::keys_for(bytes, bits.whole()),
+            Construction::Ribbon(bits) => {
+                ribbon_solver::keys_for(bytes, bits.one_in_false_positives(), bits.milli())
+            }
+        }
+    }
+
+    /// The block with all that was added since the last one; empty, like the filter, if that is nothing.
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<u8> {
+        let hashes = std::mem::take(&mut self.hashes);
+        self.last_prefix = None;
+        if hashes.is_empty() {
+            return Vec::new();
+        }
+        match self.construction {
+            Construction::FastBloom(bits) => fast_bloom::build(&hashes, bits.milli()),
+            Construction::LegacyBloom(bits) => legacy_bloom::build(&hashes, bits.whole()),
+            Construction::Ribbon(bits) => {
+                ribbon_solver::build(&hashes, bits.one_in_false_positives(), bits.milli())
+                    .unwrap_or_else(|| fast_bloom::build(&hashes, bits.milli()))
+            }
+        }
+    }
+}
+
+/// Builds the filter of a whole table.
+#[derive(Debug, Clone)]
+pub struct FilterBuilder {
+    pub(super) bits: FilterBitsBuilder,
+    pub(super) prefixes: Option<PrefixExtractor>,
+    pub(super) whole_keys: bool,
+}
+
+impl FilterBuilder {
+    /// A builder that takes prefixes if there is an extractor, and whole keys if asked to.
+    #[must_use]
+    pub fn new(
+        bits: FilterBitsBuilder,
+        prefixes: Option<PrefixExtractor>,
+        whole_keys: bool,
+    ) -> FilterBuilder {
+        FilterBuilder { bits, prefixes, whole_keys }
+    }
+
+    /// Adds a user key without its timestamp.
+    pub fn add(&mut self, user_key: &[u8]) {
+        match self.prefixes.as_ref().and_then(|e| e.prefix(user_key)) {
+            Some(prefix) if self.whole_keys => self.bits.add_key_and_prefix(user_key, prefix),
+            Some(prefix) => self.bits.add_key(prefix),
+            None if self.whole_keys => self.bits.add_key(user_key),
+            None => {}
+        }
+    }
+
+    /// What was added, for the table property `rocksdb.num.filter_entries`.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.bits.len()
+    }
+
+    /// The contents of the filter block; `None` if nothing was added, and no block is written.
+    #[must_use]
+    pub fn finish(&mut self) -> Option<Vec<u8>> {
+        if self.bits.is_empty() { None } else { Some(self.bits.finish()) }
+    }
+}

@@ -1,0 +1,319 @@
+//! Filter policies: which filter a new table gets, and how that is written in options.
+//!
+//! | option string | older name | meaning |
+//! |---|---|---|
+//! | `bloomfilter:BITS:false` | `rocksdb.BloomFilter:BITS` | Bloom with so many bits a key; `:true` asked for a filter that is no longer built, and means the same |
+//! | `ribbonfilter:BITS:LEVEL` | `rocksdb.RibbonFilter:BITS` | Ribbon as accurate as that Bloom filter, on levels from LEVEL on; Bloom above |
+//! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (as OPTIONS files of old releases say) |
+//! | `nullptr` or nothing | | no policy: filters are not read either |
+//!
+//! OPTIONS files may wrap it: `{id=ribbonfilter:10:-1;bloom_before_level=-1;}`.
+//! Specified by RocksDB's table/block_based/filter_policy.cc. All policies read all built-in filters.
+
+use super::builder::{Construction, FilterBitsBuilder};
+use super::fast_bloom;
+use crate::corruption::Corruption;
+
+/// Bits a key, rounded to thousandths as RocksDB does: under half a bit is none, else 1 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BitsPerKey {
+    milli: u32,
+}
+
+impl BitsPerKey {
+    /// The nearest setting that filters are built with.
+    #[must_use]
+    pub fn new(bits: f64) -> BitsPerKey {
+        let sane = if bits < 0.5 {
+            0.0
+        } else if bits < 1.0 {
+            1.0
+        } else if bits < 100.0 {
+            bits
+        } else {
+            // Not a number, too: so does RocksDB.
+            100.0
+        };
+        BitsPerKey { milli: (sane * 1000.0 + 0.500_001) as u32 }
+    }
+
+    /// Thousandths of a bit a key.
+    #[must_use]
+    pub fn milli(self) -> u32 {
+        self.milli
+    }
+
+    /// Whole bits a key, as legacy filters are built with.
+    #[must_use]
+    pub fn whole(self) -> u32 {
+        (self.milli + 500) / 1000
+    }
+
+    /// One false positive in how many keys a Bloom filter of this size gives; Ribbon filters aim at the same.
+    pub(super) fn one_in_false_positives(self) -> f64 {
+        1.0 / cache_local_rate(f64::from(self.milli) / 1000.0, fast_bloom::probes_for(self.milli))
+    }
+}
+
+impl std::fmt::Display for BitsPerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (whole, milli) = (self.milli / 1000, self.milli % 1000);
+        if milli == 0 {
+            return write!(f, "{whole}");
+        }
+        let digits = format!("{milli:03}");
+        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+    }
+}
+
+/// The false positive rate of a Bloom filter with all probes in one line of 512 bits: the mean over lines that are
+/// fuller and emptier than average by a standard deviation.
+fn cache_local_rate(bits_per_key: f64, probes: u8) -> f64 {
+    const LINE_BITS: f64 = 512.0;
+    if bits_per_key <= 0.0 {
+        return 1.0;
+    }
+    let rate = |keys: f64| (1.0 - (-f64::from(probes) / (LINE_BITS / keys)).exp()).powi(i32::from(probes));
+    let keys = LINE_BITS / bits_per_key;
+    let deviation = keys.sqrt();
+    (rate(keys + deviation) + rate(keys - deviation)) / 2.0
+}
+
+/// What a filter is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterContext {
+    /// The table's format_version.
+    pub format_version: u32,
+    /// The level that the table is made for, -1 when a memtable is flushed; `None` if it is unknown or does not matter (FIFO).
+    pub level: Option<i32>,
+}
+
+/// How the filters of new tables are built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FilterPolicy {
+    /// Bloom filters: fast local from format_version 5 on, legacy before.
+    Bloom(BitsPerKey),
+    /// Ribbon filters as accurate as Bloom filters of this size, from a level on.
+    Ribbon {
+        /// Size of the equally accurate Bloom filter.
+        bits_per_key: BitsPerKey,
+        /// Bloom filters are built above this level (-1 stands for flushes, `i32::MAX` for all).
+        bloom_before_level: i32,
+    },
+    /// None are built, existing ones are read.
+    ReadOnly,
+}
+
+impl FilterPolicy {
+    /// A Bloom policy.
+    #[must_use]
+    pub fn bloom(bits_per_key: f64) -> FilterPolicy {
+        FilterPolicy::Bloom(BitsPerKey::new(bits_per_key))
+    }
+
+    /// A Ribbon policy; RocksDB's default for `bloom_before_level` is 0: Bloom when flushing, Ribbon when compacting.
+    #[must_use]
+    pub fn ribbon(bits_per_key: f64, bloom_before_level: i32) -> FilterPolicy {
+        FilterPolicy::Ribbon { bits_per_key: BitsPerKey::new(bits_per_key), bloom_before_level }
+    }
+
+    /// The policy that an option string or an OPTIONS file names; `None` where it says that there is none.
+    ///
+    /// # Errors
+    /// For policies that are not RocksDB's, or badly written.
+    pub fn from_option_string(text: &str) -> Result<Option<FilterPolicy>, Corruption> {
+        let text = text.trim();
+        let unknown = || Corruption::new(format!("unknown filter policy `{text}`"), 0u64);
+        if let Some(fields) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) {
+            return Self::from_fields(fields)?.map_or_else(|| Err(unknown()), Ok);
+        }
+        match text {
+            "" | "nullptr" => return Ok(None),
+            super::COMPATIBILITY_NAME => return Ok(Some(FilterPolicy::ReadOnly)),
+            _ => {}
+        }
+        if text.starts_with("id=") {
+            return Self::from_fields(text)?.map_or_else(|| Err(unknown()), Ok);
+        }
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default();
+        let bits = parts.next().and_then(parse_bits).ok_or_else(unknown)?;
+        let (last, more) = (parts.next(), parts.next());
+        let policy = match (name, last) {
+            ("bloomfilter" | "rocksdb.BloomFilter", None | Some("false" | "true")) => {
+                FilterPolicy::bloom(bits)
+            }
+            ("ribbonfilter" | "rocksdb.RibbonFilter", None) => FilterPolicy::ribbon(bits, 0),
+            ("ribbonfilter" | "rocksdb.RibbonFilter", Some(level)) => {
+                FilterPolicy::ribbon(bits, level.parse().map_err(|_| unknown())?)
+            }
+            _ => return Err(unknown()),
+        };
+        if more.is_some() { Err(unknown()) } else { Ok(Some(policy)) }
+    }
+
+    /// `id=...;bloom_before_level=...;`
+    fn from_fields(fields: &str) -> Result<Option<Option<FilterPolicy>>, Corruption> {
+        let mut policy = None;
+        let mut level = None;
+        for field in fields.split(';').map(str::trim).filter(|f| !f.is_empty()) {
+            match field.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+                Some(("id", id)) if !id.starts_with("id=") && !id.starts_with('{') => {
+                    policy = Some(Self::from_option_string(id)?);
+                }
+                Some(("bloom_before_level", number)) => level = number.parse::<i32>().ok(),
+                _ => return Ok(None),
+            }
+        }
+        if let (Some(Some(FilterPolicy::Ribbon { bloom_before_level, .. })), Some(level)) =
+            (&mut policy, level)
+        {
+            *bloom_before_level = level;
+        }
+        Ok(policy)
+    }
+
+    /// The option string that RocksDB writes for it.
+    #[must_use]
+    pub fn to_option_string(&self) -> String {
+        match self {
+            FilterPolicy::Bloom(bits) => format!("bloomfilter:{bits}:false"),
+            FilterPolicy::Ribbon { bits_per_key, bloom_before_level } => {
+                format!("ribbonfilter:{bits_per_key}:{bloom_before_level}")
+            }
+            FilterPolicy::ReadOnly => super::COMPATIBILITY_NAME.to_owned(),
+        }
+    }
+
+    /// The name that the table property `rocksdb.filter.policy` records. (The metaindex has [`super::COMPATIBILITY_NAME`].)
+    #[must_use]
+    pub fn property_name(&self) -> &'static str {
+        match self {
+            FilterPolicy::Bloom(_) => "bloomfilter",
+            FilterPolicy::Ribbon { .. } => "ribbonfilter",
+            FilterPolicy::ReadOnly => super::COMPATIBILITY_NAME,
+        }
+    }
+
+    /// A builder for one filter, or for one partition after the other; `None` if the policy builds none.
+    #[must_use]
+    pub fn builder(&self, context: FilterContext) -> Option<FilterBitsBuilder> {
+        let (bits, bloom_before_level) = match *self {
+            FilterPolicy::Bloom(bits) => (bits, None),
+            FilterPolicy::Ribbon { bits_per_key, bloom_before_level } => {
+                (bits_per_key, Some(bloom_before_level))
+            }
+            FilterPolicy::ReadOnly => return None,
+        };
+        if bits.milli == 0 {
+            return None;
+        }
+        // Compat: an unknown level counts as the last one, below which only "always Bloom" lies.
+        let level = context.level.unwrap_or(i32::MAX - 1);
+        let construction = match bloom_before_level {
+            None if context.format_version < 5 => Construction::LegacyBloom(bits),
+            Some(before) if level >= before => Construction::Ribbon(bits),
+            _ => Construction::FastBloom(bits),
+        };
+        Some(FilterBitsBuilder::new(construction))
+    }
+}
+
+/// A decimal number; RocksDB takes no exponent.
+fn parse_bits(text: &str) -> Option<f64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+        && digits.contains(|c: char| c.is_ascii_digit());
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn option_strings() {
+        for (text, policy, back) in [
+            ("bloomfilter:10:false", FilterPolicy::bloom(10.0), "bloomfilter:10:false"),
+            ("bloomfilter:10:true", FilterPolicy::bloom(10.0), "bloomfilter:10:false"),
+            ("bloomfilter:9.9", FilterPolicy::bloom(9.9), "bloomfilter:9.9:false"),
+            ("rocksdb.BloomFilter:4.567:false", FilterPolicy::bloom(4.567), "bloomfilter:4.567:false"),
+            ("bloomfilter:0.5", FilterPolicy::bloom(1.0), "bloomfilter:1:false"),
+            ("bloomfilter:0.4", FilterPolicy::bloom(0.0), "bloomfilter:0:false"),
+            ("bloomfilter:1000", FilterPolicy::bloom(100.0), "bloomfilter:100:false"),
+            ("ribbonfilter:10", FilterPolicy::ribbon(10.0, 0), "ribbonfilter:10:0"),
+            ("ribbonfilter:10.25:-1", FilterPolicy::ribbon(10.25, -1), "ribbonfilter:10.25:-1"),
+            ("rocksdb.RibbonFilter:3:8", FilterPolicy::ribbon(3.0, 8), "ribbonfilter:3:8"),
+            (
+                "{id=ribbonfilter:10:-1;bloom_before_level=5;}",
+                FilterPolicy::ribbon(10.0, 5),
+                "ribbonfilter:10:5",
+            ),
+            ("id=bloomfilter:12:false", FilterPolicy::bloom(12.0), "bloomfilter:12:false"),
+            ("rocksdb.BuiltinBloomFilter", FilterPolicy::ReadOnly, "rocksdb.BuiltinBloomFilter"),
+        ] {
+            let parsed = FilterPolicy::from_option_string(text).unwrap().unwrap();
+            assert_eq!(parsed, policy, "{text}");
+            assert_eq!(parsed.to_option_string(), back);
+            assert_eq!(FilterPolicy::from_option_string(back).unwrap(), Some(policy));
+        }
+        assert_eq!(FilterPolicy::from_option_string("nullptr").unwrap(), None);
+        assert_eq!(FilterPolicy::from_option_string("").unwrap(), None);
+        for bad in [
+            "bloomfilter",
+            "bloomfilter:",
+            "bloomfilter:x",
+            "bloomfilter:1e3",
+            "bloomfilter:10:maybe",
+            "bloomfilter:10:false:1",
+            "ribbonfilter:10:x",
+            "ribbonfilter:10:1:2",
+            "myfilter:10",
+            "{}",
+            "{id={id={}}}",
+            "{bloom_before_level=3}",
+            "{id=bloomfilter:10;color=red}",
+            "id=id=id=bloomfilter:10",
+        ] {
+            assert!(FilterPolicy::from_option_string(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rounding() {
+        assert_eq!(BitsPerKey::new(f64::NAN).milli(), 100_000);
+        assert_eq!(BitsPerKey::new(-1.0).milli(), 0);
+        assert_eq!(BitsPerKey::new(9.5).whole(), 10);
+        assert_eq!(BitsPerKey::new(7.499_999_999_999_9).whole(), 8);
+        assert_eq!(BitsPerKey::new(7.499).whole(), 7);
+    }
+
+    #[test]
+    fn which_filter_is_built() {
+        let built = |policy: FilterPolicy, format_version, level| {
+            let mut builder = policy.builder(FilterContext { format_version, level })?;
+            (0..3000u32).for_each(|i| builder.add_key(&i.to_le_bytes()));
+            let block = builder.finish();
+            Some(block[block.len() - 5])
+        };
+        assert_eq!(built(FilterPolicy::ReadOnly, 6, None), None);
+        assert_eq!(built(FilterPolicy::bloom(0.0), 6, None), None);
+        assert_eq!(built(FilterPolicy::bloom(10.0), 6, Some(3)), Some(0xff));
+        assert_eq!(built(FilterPolicy::bloom(10.0), 4, Some(3)), Some(6));
+        for (before, level, marker) in [
+            (0, Some(-1), 0xff),
+            (0, Some(0), 0xfe),
+            (-1, Some(-1), 0xfe),
+            (3, Some(2), 0xff),
+            (3, Some(3), 0xfe),
+            (3, None, 0xfe),
+            (i32::MAX, None, 0xff),
+        ] {
+            assert_eq!(
+                built(FilterPolicy::ribbon(10.0, before), 4, level),
+                Some(marker),
+                "{before} {level:?}"
+            );
+        }
+    }
+}
