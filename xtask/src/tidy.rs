@@ -29,7 +29,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["events", "health"],
     &["range_del", "memtable", "wal", "table", "blob", "version", "superversion"],
     &["read", "write", "flush", "compact"],
-    &["ingest", "checkpoint", "open", "properties", "db", "blocking"],
+    &["ingest", "checkpoint", "column_family", "open", "properties", "db", "blocking"],
 ];
 
 /// What the engine must take from `io::Env`, so that a simulation can own it.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// A column family at one moment. Immutable, but for entries that writers add to the newest memtable.
 #[derive(Debug)]
 pub(crate) struct SuperVersion {
-    number: u64,
-    config: Arc<FamilyConfig>,
-    mem: Arc<MemTable>,
-    immutable: Box<[Arc<MemTable>]>,
-    version: Arc<Version>,
+    pub(crate) number: u64,
+    pub(crate) config: Arc<FamilyConfig>,
+    pub(crate) mem: Arc<MemTable>,
+    pub(crate) immutable: Box<[Arc<MemTable>]>,
+    pub(crate) version: Arc<Version>,
     /// The level whose tables are read without asking their filters.
     unfiltered_level: Option<u8>,
 }

@@ -1,0 +1,404 @@
+//! The database: one handle that delegates.
+//!
+//! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which involves the calling thread only, and an asynchronous one, a `Send`
+//! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
+
+use crate::column_family::{ColumnFamily, Family};
+use crate::error::{Error, ErrorKind, Result};
+use crate::open::{self, Opened, Options};
+use crate::options::{DbOptions, ReadOptions};
+use crate::properties;
+use crate::read::{get, multi_get};
+use crate::snapshot::{Snapshot, Snapshots};
+use crate::stats::Statistics;
+use crate::table::Value;
+use crate::table::drive::{Attempt, Lazy};
+use karst_format::key::SeqNo;
+use karst_io::Env;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use crate::properties::LiveFile;
+
+/// An open database.
+///
+/// Opened with [`Db::open_read_only`], it is the database as its files were at that moment; nothing is written to its directory.
+#[derive(Clone, Debug)]
+pub struct Db(Arc<Inner>);
+
+/// What a database consists of. Each part owns its own state; there is no lock around all of it.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) opened: Opened,
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// Everything up to this sequence number is visible.
+    /// Ordering: Release by whoever publishes entries, Acquire by readers, after they pinned a superversion.
+    visible_seq: AtomicU64,
+    default_family: ColumnFamily,
+    default_read: ReadOptions,
+    database: u64,
+    pub(crate) opened_at: std::time::Duration,
+}
+
+impl Db {
+    /// Opens the database in directory `path` for reading, with all its column families.
+    ///
+    /// Entries that are only in the log are read into memory; the mode of recovery is the database's own (`wal_recovery_mode`) unless `options` changes it. Blocks
+    /// the calling thread.
+    ///
+    /// # Errors
+    /// The directory is no database, a file is missing, damaged or foreign, a comparator is not known, or an option is out of range. The error names
+    /// the file, the offset and what was expected.
+    pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
+        Self::new(open::read_only(path.as_ref(), options, None)?)
+    }
+
+    /// The same with some column families only; the default one is always open.
+    ///
+    /// # Errors
+    /// As [`Db::open_read_only`], and if there is no column family of one of the names.
+    pub fn open_cf_read_only(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
+        Self::new(open::read_only(path.as_ref(), options, Some(families))?)
+    }
+
+    fn new(opened: Opened) -> Result<Db> {
+        let first = opened.families.first().cloned();
+        let default_family = first.filter(|f| f.config.name == "default").ok_or_else(|| {
+            Error::new(
+                ErrorKind::Corruption,
+                format!("{}: the default column family is missing", opened.path.display()),
+            )
+        })?;
+        Ok(Db(Arc::new(Inner {
+            visible_seq: AtomicU64::new(opened.last_seq.0),
+            snapshots: Arc::default(),
+            default_read: ReadOptions::default(),
+            database: default_family.database,
+            default_family: ColumnFamily(default_family),
+            opened_at: opened.env.now(),
+            opened,
+        })))
+    }
+
+    /// The value of `key` in the default column family. Waits on the calling thread if it has to read.
+    ///
+    /// # Errors
+    /// What had to be read could not be, or is damaged.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_cf(&self.0.default_read, &self.0.default_family, key)
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`Db::get`], and as the options have it.
+    #[inline]
+    pub fn get_opt(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_cf(options, &self.0.default_family, key)
+    }
+
+    /// The value of `key` in a column family.
+    ///
+    /// # Errors
+    /// As [`Db::get_opt`], and if the column family or the snapshot is of another database.
+    #[inline]
+    pub fn get_cf(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        let family = self.family(family)?;
+        // Invariant: first the superversion, then the sequence number.
+        let superversion = family.pin();
+        let seq = self.read_seq(options)?;
+        get::get(&family.tables, &superversion, options, seq, key.as_ref())
+    }
+
+    /// The asynchronous form of [`Db::get`].
+    pub fn get_async<'a>(
+        &'a self,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        self.get_cf_async(&self.0.default_read, &self.0.default_family, key)
+    }
+
+    /// The asynchronous form of [`Db::get_opt`].
+    pub fn get_opt_async<'a>(
+        &'a self,
+        options: &'a ReadOptions,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        self.get_cf_async(options, &self.0.default_family, key)
+    }
+
+    /// The asynchronous form of [`Db::get_cf`]. What is cached is done in the first poll, without an allocation.
+    pub fn get_cf_async<'a>(
+        &'a self,
+        options: &'a ReadOptions,
+        family: &'a ColumnFamily,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        Lazy::new(move || {
+            let family = match self.family(family) {
+                Ok(family) => family,
+                Err(e) => return Attempt::Done(Err(e)),
+            };
+            let superversion = family.pin();
+            match self.read_seq(options) {
+                Ok(seq) => get::attempt(&family.tables, &superversion, options, seq, key),
+                Err(e) => Attempt::Done(Err(e)),
+            }
+        })
+    }
+
+    /// The values of `keys` in the default column family, in the order of the keys. All that has to be read is read at the same time.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
+        self.multi_get_cf(&self.0.default_read, &self.0.default_family, keys)
+    }
+
+    /// The same with options, in a column family.
+    pub fn multi_get_cf<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        match self.batch_of_one(options, family) {
+            Ok((family, superversion, seq)) => {
+                multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, seq, keys)
+            }
+            Err(e) => failed(&e, keys.len()),
+        }
+    }
+
+    /// The values of `keys`, each in its own column family, all as of the same moment.
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        match self.batch(options, families, keys.len()) {
+            Ok(batch) => multi_get::multi_get(&batch.many(), options, batch.seq, keys),
+            Err(e) => failed(&e, keys.len()),
+        }
+    }
+
+    /// The asynchronous form of [`Db::multi_get`].
+    pub fn multi_get_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        self.multi_get_cf_async(&self.0.default_read, &self.0.default_family, keys)
+    }
+
+    /// The asynchronous form of [`Db::multi_get_cf`].
+    pub fn multi_get_cf_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        options: &'a ReadOptions,
+        family: &'a ColumnFamily,
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        Lazy::new(move || match self.batch_of_one(options, family) {
+            Ok((family, superversion, seq)) => {
+                multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, seq, keys)
+            }
+            Err(e) => Attempt::Done(failed(&e, keys.len())),
+        })
+    }
+
+    /// The asynchronous form of [`Db::multi_get_cfs`].
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        options: &'a ReadOptions,
+        families: &'a [&'a ColumnFamily],
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        Lazy::new(move || match self.batch(options, families, keys.len()) {
+            Ok(batch) => multi_get::attempt(&batch.many(), options, batch.seq, keys),
+            Err(e) => Attempt::Done(failed(&e, keys.len())),
+        })
+    }
+
+    /// The database as it is now, to read at later through [`ReadOptions::snapshot`].
+    pub fn snapshot(&self) -> Snapshot {
+        let now_s = self.env().unix_time().as_secs();
+        self.0.snapshots.take(|| self.visible_seq(), now_s)
+    }
+
+    /// The sequence number of the newest entry.
+    pub fn latest_sequence_number(&self) -> u64 {
+        self.visible_seq().0
+    }
+
+    /// The default column family.
+    pub fn default_column_family(&self) -> &ColumnFamily {
+        &self.0.default_family
+    }
+
+    /// The open column family of this name.
+    pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
+        self.families().iter().find(|f| f.config.name == name).cloned().map(ColumnFamily)
+    }
+
+    /// All open column families, by id.
+    pub fn column_families(&self) -> Vec<ColumnFamily> {
+        self.families().iter().cloned().map(ColumnFamily).collect()
+    }
+
+    /// Names of column families that exist but were not opened.
+    pub fn unopened_column_families(&self) -> &[String] {
+        &self.0.opened.unopened
+    }
+
+    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None` if there is no such property. Some read table files and
+    /// block.
+    pub fn property(&self, name: &str) -> Option<String> {
+        self.property_cf(&self.0.default_family, name)
+    }
+
+    /// The same of a column family.
+    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
+        properties::text(&self.0, &family.0, name)
+    }
+
+    /// A property that is a number, of the default column family.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        self.int_property_cf(&self.0.default_family, name)
+    }
+
+    /// The same of a column family.
+    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        properties::number(&self.0, &family.0, name)
+    }
+
+    /// Every table and blob file the database consists of now, by column family and level.
+    pub fn live_files(&self) -> Vec<LiveFile> {
+        properties::live_files(&self.0)
+    }
+
+    /// Names of all files a copy of the database needs, relative to its directory, and the size of the MANIFEST in bytes.
+    pub fn live_file_names(&self) -> (Vec<String>, u64) {
+        properties::live_file_names(&self.0)
+    }
+
+    /// The statistics; they stay empty unless [`Options::statistics`] was given.
+    pub fn statistics(&self) -> &Arc<Statistics> {
+        &self.0.opened.statistics
+    }
+
+    /// The environment: files, clock, threads, I/O.
+    pub fn env(&self) -> &Env {
+        &self.0.opened.env
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &PathBuf {
+        &self.0.opened.path
+    }
+
+    /// The options of the database that are in effect.
+    pub fn options(&self) -> &DbOptions {
+        &self.0.opened.db_options
+    }
+
+    /// The database's identity, if it has one.
+    pub fn identity(&self) -> Option<&str> {
+        self.0.opened.db_id.as_deref()
+    }
+
+    fn families(&self) -> &[Arc<Family>] {
+        &self.0.opened.families
+    }
+
+    #[inline]
+    fn visible_seq(&self) -> SeqNo {
+        SeqNo(self.0.visible_seq.load(Ordering::Acquire))
+    }
+
+    /// The sequence number to read at. Called after the superversion was pinned.
+    #[inline]
+    fn read_seq(&self, options: &ReadOptions) -> Result<SeqNo> {
+        match &options.snapshot {
+            None => Ok(self.visible_seq()),
+            Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.seq()),
+            Some(_) => Err(Error::invalid_argument("the snapshot is of another database")),
+        }
+    }
+
+    #[inline]
+    fn family<'a>(&self, family: &'a ColumnFamily) -> Result<&'a Arc<Family>> {
+        if family.0.database == self.0.database { Ok(&family.0) } else { Err(foreign(family)) }
+    }
+
+    #[allow(clippy::type_complexity, reason = "three parts that go to one place")]
+    fn batch_of_one<'a>(
+        &self,
+        options: &ReadOptions,
+        family: &'a ColumnFamily,
+    ) -> Result<(&'a Arc<Family>, arc_swap::Guard<Arc<crate::superversion::SuperVersion>>, SeqNo)> {
+        let family = self.family(family)?;
+        let superversion = family.pin();
+        let seq = self.read_seq(options)?;
+        Ok((family, superversion, seq))
+    }
+
+    /// Pins every column family of a batch, each once.
+    fn batch(&self, options: &ReadOptions, families: &[&ColumnFamily], keys: usize) -> Result<Batch> {
+        assert_eq!(families.len(), keys, "each key has a column family");
+        let mut distinct: Vec<&Arc<Family>> = Vec::new();
+        let mut of_keys = Vec::with_capacity(keys);
+        for family in families {
+            let family = self.family(family)?;
+            let number = distinct.iter().position(|f| Arc::ptr_eq(f, family)).unwrap_or_else(|| {
+                distinct.push(family);
+                distinct.len() - 1
+            });
+            of_keys.push(number as u32);
+        }
+        loop {
+            let pinned: Vec<_> = distinct.iter().map(|f| f.superversion()).collect();
+            let seq = self.read_seq(options)?;
+            // Invariant: no family switched in between, so all are seen as of the same moment.
+            if distinct.iter().zip(&pinned).all(|(f, pinned)| f.pin().number == pinned.number) {
+                let sources = distinct.iter().zip(pinned);
+                let sources = sources
+                    .map(|(f, superversion)| multi_get::Source { tables: f.tables.clone(), superversion })
+                    .collect();
+                return Ok(Batch { sources, of_keys, seq });
+            }
+        }
+    }
+}
+
+/// A batch over several column families.
+struct Batch {
+    sources: Vec<multi_get::Source>,
+    of_keys: Vec<u32>,
+    seq: SeqNo,
+}
+
+impl Batch {
+    fn many(&self) -> multi_get::Many<'_> {
+        multi_get::Many { sources: &self.sources, of_keys: &self.of_keys }
+    }
+}
+
+#[cold]
+fn foreign(family: &ColumnFamily) -> Error {
+    Error::invalid_argument(format!("column family {:?} is of another database", family.name()))
+}
+
+fn failed(error: &Error, keys: usize) -> Vec<Result<Option<Value>>> {
+    (0..keys).map(|_| Err(error.clone())).collect()
+}

@@ -1,0 +1,59 @@
+//! The block cache as its owner sees it: a handle to share between databases.
+
+use crate::table::CachedBlock;
+use karst_mem::CacheOptions;
+use std::sync::Arc;
+
+/// A cache of uncompressed blocks. Cloning shares it; several databases may use one.
+#[derive(Clone)]
+pub struct BlockCache(Arc<karst_mem::BlockCache<CachedBlock>>);
+
+impl std::fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("capacity_bytes", &self.capacity_bytes())
+            .field("usage_bytes", &self.usage_bytes())
+            .finish()
+    }
+}
+
+impl BlockCache {
+    /// A cache of `capacity_bytes`; 0 caches nothing.
+    pub fn new(capacity_bytes: usize) -> Self {
+        Self::with_options(CacheOptions { capacity_bytes, ..CacheOptions::default() })
+    }
+
+    /// A cache with all its options: strictness, the part kept for metadata, the size of a typical block.
+    pub fn with_options(options: CacheOptions) -> Self {
+        Self(Arc::new(karst_mem::BlockCache::new(options)))
+    }
+
+    /// Its capacity in bytes.
+    pub fn capacity_bytes(&self) -> usize {
+        self.0.capacity_bytes()
+    }
+
+    /// Changes its capacity; entries are evicted as others come.
+    pub fn set_capacity(&self, bytes: usize) {
+        self.0.set_capacity(bytes);
+    }
+
+    /// Bytes of blocks in it.
+    pub fn usage_bytes(&self) -> usize {
+        self.0.usage_bytes()
+    }
+
+    /// Bytes of blocks in it that reads, values or open tables hold on to.
+    pub fn pinned_bytes(&self) -> usize {
+        self.0.pinned_bytes()
+    }
+
+    /// How many blocks are in it.
+    pub fn entry_count(&self) -> usize {
+        self.0.entry_count()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<karst_mem::BlockCache<CachedBlock>> {
+        &self.0
+    }
+}

@@ -1,0 +1,308 @@
+//! How a database is opened: what the user sets, over what its OPTIONS file says.
+//!
+//! In: changes to options by field or by name, and things that no file can hold: environment, statistics, caches, comparators and other instances.
+//! Out: the options of the database and of each column family, resolved against what was found on disk.
+//!
+//! Why changes rather than values: a plain struct could not tell "set to the default" from "not set", and the second must leave alone what
+//! the OPTIONS file says.
+
+use super::cache::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::merge_operator::MergeOperator;
+use crate::options::{ColumnFamilyOptions, DbOptions, Instances, OptionError, OptionSet};
+use crate::stats::Statistics;
+use karst_format::comparator::Comparator;
+use karst_format::options::{OptionsFile, UnknownOptions};
+use karst_format::slice_transform::PrefixExtractor;
+use karst_io::Env;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+type Change<T> = Arc<dyn Fn(&mut T) -> std::result::Result<(), OptionError> + Send + Sync>;
+
+/// How a database is opened. Start from [`Options::new`] and change what shall differ from the database's own OPTIONS file.
+///
+/// ```
+/// use karst_engine::Options;
+/// let options = Options::new()
+///     .db(|db| db.max_open_files = 500)
+///     .column_families(|cf| cf.table_factory.block_based.cache_index_and_filter_blocks = true)
+///     .set("use_direct_reads", "true")?
+///     .block_cache_bytes(256 << 20);
+/// # Ok::<(), karst_engine::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Options {
+    env: Option<Env>,
+    statistics: Option<Arc<Statistics>>,
+    block_cache: Option<BlockCache>,
+    block_cache_bytes: Option<usize>,
+    ignore_unknown_options: bool,
+    ignore_options_file: bool,
+    paths: Vec<PathBuf>,
+    db: Vec<Change<DbOptions>>,
+    /// The column family's name; `None` for all of them.
+    families: Vec<(Option<String>, Change<ColumnFamilyOptions>)>,
+    instances: BTreeMap<Option<String>, Instances>,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("env", &self.env)
+            .field("statistics", &self.statistics)
+            .field("block_cache_bytes", &self.block_cache_bytes)
+            .field("changes", &(self.db.len() + self.families.len()))
+            .field("instances", &self.instances)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// What the database's OPTIONS file says, and RocksDB's defaults where it says nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The environment: files, clock, threads, I/O channels. Default: the operating system's, one for each database.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = Some(env);
+        self
+    }
+
+    /// Collect statistics. Default: none are collected.
+    #[must_use]
+    pub fn statistics(mut self, statistics: Arc<Statistics>) -> Self {
+        self.statistics = Some(statistics);
+        self
+    }
+
+    /// The block cache, which several databases may share. Default: one of [`Options::block_cache_bytes`] for this database.
+    #[must_use]
+    pub fn block_cache(mut self, cache: BlockCache) -> Self {
+        self.block_cache = Some(cache);
+        self
+    }
+
+    /// Capacity of the block cache in bytes; 0 caches nothing. Default: 32 MiB, as in RocksDB.
+    #[must_use]
+    pub fn block_cache_bytes(mut self, bytes: usize) -> Self {
+        self.block_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Accept an OPTIONS file with options that are not known, as another engine's or a fork's may have. Default: refuse it unless a newer
+    /// RocksDB than the newest one known wrote it.
+    #[must_use]
+    pub fn ignore_unknown_options(mut self, ignore: bool) -> Self {
+        self.ignore_unknown_options = ignore;
+        self
+    }
+
+    /// Do not read the OPTIONS file at all, for when it is damaged or not wanted. Default false.
+    #[must_use]
+    pub fn ignore_options_file(mut self, ignore: bool) -> Self {
+        self.ignore_options_file = ignore;
+        self
+    }
+
+    /// Where table files are besides the database directory, by path id (RocksDB's `db_paths`; no file records them). Default: only there.
+    #[must_use]
+    pub fn db_paths(mut self, paths: Vec<PathBuf>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Changes options of the database.
+    #[must_use]
+    pub fn db(mut self, change: impl Fn(&mut DbOptions) + Send + Sync + 'static) -> Self {
+        self.db.push(Arc::new(move |options| {
+            change(options);
+            Ok(())
+        }));
+        self
+    }
+
+    /// Changes options of every column family.
+    #[must_use]
+    pub fn column_families(
+        mut self,
+        change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,
+    ) -> Self {
+        self.families.push((None, infallible(change)));
+        self
+    }
+
+    /// Changes options of one column family.
+    #[must_use]
+    pub fn column_family(
+        mut self,
+        name: impl Into<String>,
+        change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,
+    ) -> Self {
+        self.families.push((Some(name.into()), infallible(change)));
+        self
+    }
+
+    /// Sets one option by RocksDB's name: of the database, or of every column family or its tables.
+    ///
+    /// # Errors
+    /// No option has this name, or the text is no value of it.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        if DbOptions::entry(&name).is_some() {
+            DbOptions::default().set(&name, &value).map_err(option_error)?;
+            self.db.push(Arc::new(move |options| options.set(&name, &value).map(|_| ())));
+            return Ok(self);
+        }
+        set_in_family(&mut ColumnFamilyOptions::default(), &name, &value).map_err(option_error)?;
+        self.families.push((None, Arc::new(move |options| set_in_family(options, &name, &value))));
+        Ok(self)
+    }
+
+    /// Sets options from an option string, `"name=value;name={nested=value}"`; see [`Options::set`].
+    ///
+    /// # Errors
+    /// As [`Options::set`], and for ill-formed text.
+    pub fn set_all(self, options: &str) -> Result<Self> {
+        let pairs = karst_format::options::text::split(options).map_err(option_error)?;
+        pairs.into_iter().try_fold(self, |options, (name, value)| options.set(name, value))
+    }
+
+    /// The comparator of a column family, for one that is not built in; `None` for all families.
+    #[must_use]
+    pub fn comparator(mut self, family: Option<&str>, comparator: Comparator) -> Self {
+        self.instances_of(family).comparator = Some(comparator);
+        self
+    }
+
+    /// The merge operator of a column family, in place of the one OPTIONS names; `None` for all families.
+    #[must_use]
+    pub fn merge_operator(mut self, family: Option<&str>, operator: Arc<dyn MergeOperator>) -> Self {
+        self.instances_of(family).merge_operator = Some(operator);
+        self
+    }
+
+    /// The prefix extractor of a column family, in place of the one OPTIONS names; `None` for all families.
+    #[must_use]
+    pub fn prefix_extractor(mut self, family: Option<&str>, extractor: PrefixExtractor) -> Self {
+        self.instances_of(family).prefix_extractor = Some(extractor);
+        self
+    }
+
+    fn instances_of(&mut self, family: Option<&str>) -> &mut Instances {
+        self.instances.entry(family.map(str::to_owned)).or_default()
+    }
+
+    /// The instances supplied for a column family.
+    pub(crate) fn instances_for(&self, family: &str) -> Instances {
+        let own = self.instances.get(&Some(family.to_owned())).cloned().unwrap_or_default();
+        own.or(self.instances.get(&None).unwrap_or(&Instances::default()))
+    }
+
+    /// Names of column families that something was set for.
+    pub(crate) fn named_families(&self) -> impl Iterator<Item = &str> {
+        let changed = self.families.iter().filter_map(|(name, _)| name.as_deref());
+        changed.chain(self.instances.keys().filter_map(|name| name.as_deref()))
+    }
+
+    pub(crate) fn environment(&self) -> Env {
+        self.env.clone().unwrap_or_else(Env::posix)
+    }
+
+    pub(crate) fn statistics_or_none(&self) -> Option<&Arc<Statistics>> {
+        self.statistics.as_ref()
+    }
+
+    /// The cache to use: the one given, or a new one; `from_options` is the size that the column family's options say.
+    pub(crate) fn cache(&self, from_options: Option<usize>) -> BlockCache {
+        let bytes = self.block_cache_bytes.or(from_options).unwrap_or(DEFAULT_CACHE_BYTES);
+        self.block_cache.clone().unwrap_or_else(|| BlockCache::new(bytes))
+    }
+
+    /// Directories of table files by path id, for a database in `path`.
+    pub(crate) fn directories(&self, path: &Path) -> Vec<PathBuf> {
+        if self.paths.is_empty() { vec![path.to_owned()] } else { self.paths.clone() }
+    }
+
+    pub(crate) fn reads_options_file(&self) -> bool {
+        !self.ignore_options_file
+    }
+
+    /// Parses an OPTIONS file as these options say.
+    pub(crate) fn parse_file(&self, path: &Path, bytes: &[u8]) -> Result<OptionsFile> {
+        let unknown = if self.ignore_unknown_options {
+            UnknownOptions::Keep
+        } else {
+            UnknownOptions::RefuseUnlessNewer
+        };
+        let file = OptionsFile::parse(bytes, unknown).map_err(|e| {
+            // Compat: the text is a corruption only if it cannot be read; unknown options may be another engine's.
+            let kind = match e.kind {
+                karst_format::options::OptionErrorKind::Unknown => ErrorKind::NotSupported,
+                _ => ErrorKind::Corruption,
+            };
+            Error::with_source(kind, format!("{}, {e}", path.display()), e)
+        })?;
+        for option in &file.unknown {
+            let (section, name) = (&option.section, &option.name);
+            tracing::warn!(file = %path.display(), line = option.line, "unknown option {name} in [{section}]");
+        }
+        Ok(file)
+    }
+
+    /// The database's options: the file's, changed.
+    pub(crate) fn db_options(&self, file: Option<&OptionsFile>) -> Result<DbOptions> {
+        let mut options = file.map(|f| f.db.clone()).unwrap_or_default();
+        for change in &self.db {
+            change(&mut options).map_err(option_error)?;
+        }
+        Ok(options)
+    }
+
+    /// A column family's options: the file's, changed.
+    pub(crate) fn family_options(
+        &self,
+        file: Option<&OptionsFile>,
+        family: &str,
+    ) -> Result<ColumnFamilyOptions> {
+        let mut options = file.and_then(|f| f.column_family(family).cloned()).unwrap_or_default();
+        for (name, change) in &self.families {
+            if name.as_deref().is_none_or(|name| name == family) {
+                change(&mut options).map_err(option_error)?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+const DEFAULT_CACHE_BYTES: usize = 32 << 20;
+
+fn infallible(
+    change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,
+) -> Change<ColumnFamilyOptions> {
+    Arc::new(move |options| {
+        change(options);
+        Ok(())
+    })
+}
+
+/// A column family's option, or one of its tables'.
+fn set_in_family(
+    options: &mut ColumnFamilyOptions,
+    name: &str,
+    value: &str,
+) -> std::result::Result<(), OptionError> {
+    match options.set(name, value) {
+        Err(e) if e.kind == karst_format::options::OptionErrorKind::Unknown => {
+            options.table_factory.block_based.set(name, value).map(|_| ())
+        }
+        outcome => outcome.map(|_| ()),
+    }
+}
+
+fn option_error(error: OptionError) -> Error {
+    Error::with_source(ErrorKind::InvalidArgument, format!("option {error}"), error)
+}

@@ -1,0 +1,115 @@
+//! RocksDB's properties: what the database says of itself under `rocksdb.` names.
+//!
+//! In: a column family's current superversion. Out: numbers and texts in RocksDB's format. Properties about tables read their properties blocks and block for it.
+//! A name that stands for something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or not at all if any answer would be a guess.
+
+mod live;
+mod table_text;
+mod tables;
+mod tree;
+
+pub use live::LiveFile;
+pub(crate) use live::{live_file_names, live_files};
+pub use table_text::table_properties_text;
+
+use crate::column_family::Family;
+use crate::db::Inner;
+use crate::superversion::SuperVersion;
+use karst_format::ids::Level;
+
+/// A property that is a number.
+pub(crate) fn number(db: &Inner, family: &Family, name: &str) -> Option<u64> {
+    let view = family.superversion();
+    let name = name.strip_prefix("rocksdb.")?;
+    in_memory(db, &view, name).or_else(|| in_tree(&view, name)).or_else(|| match name {
+        "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
+        "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
+        // Nothing is written, so nothing of this ever happens.
+        "num-immutable-mem-table-flushed"
+        | "mem-table-flush-pending"
+        | "compaction-pending"
+        | "background-errors"
+        | "num-running-flushes"
+        | "num-running-compactions"
+        | "num-running-compaction-sorted-runs"
+        | "actual-delayed-write-rate"
+        | "is-write-stopped"
+        | "obsolete-sst-files-size" => Some(0),
+        "is-file-deletions-enabled" | "num-live-versions" => Some(1),
+        "min-obsolete-sst-number-to-keep" => Some(u64::MAX),
+        "min-log-number-to-keep" => Some(db.opened.min_log_number.0),
+        _ => None,
+    })
+}
+
+fn in_memory(db: &Inner, view: &SuperVersion, name: &str) -> Option<u64> {
+    let sum = |of: fn(&crate::memtable::MemTable) -> u64| view.immutable().iter().map(|m| of(m)).sum::<u64>();
+    let cache = || &db.opened.shared.cache;
+    Some(match name {
+        "num-immutable-mem-table" => view.immutable().len() as u64,
+        "cur-size-active-mem-table" => view.mem().memory_bytes() as u64,
+        "cur-size-all-mem-tables" | "size-all-mem-tables" => {
+            view.memtables().map(|m| m.memory_bytes() as u64).sum()
+        }
+        "num-entries-active-mem-table" => view.mem().entry_count(),
+        "num-entries-imm-mem-tables" => sum(|m| m.entry_count()),
+        "num-deletes-active-mem-table" => view.mem().delete_count(),
+        "num-deletes-imm-mem-tables" => sum(|m| m.delete_count()),
+        "current-super-version-number" => view.number(),
+        "num-snapshots" => db.snapshots.count_and_oldest_s().0 as u64,
+        "oldest-snapshot-time" => db.snapshots.count_and_oldest_s().1.unwrap_or(0),
+        "oldest-snapshot-sequence" => db.snapshots.oldest().map_or(0, |seq| seq.0),
+        "block-cache-capacity" => cache().capacity_bytes() as u64,
+        "block-cache-usage" => cache().usage_bytes() as u64,
+        "block-cache-pinned-usage" => cache().pinned_bytes() as u64,
+        _ => return None,
+    })
+}
+
+fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
+    let blobs = || tree::blob_totals(view.version());
+    Some(match name {
+        "total-sst-files-size" | "live-sst-files-size" => view.version().size_bytes(),
+        "estimate-live-data-size" => tree::estimate_live_data_bytes(view.version()),
+        "num-blob-files" => view.version().blob_files().len() as u64,
+        "total-blob-file-size" | "live-blob-file-size" => blobs().file_bytes,
+        "live-blob-file-garbage-size" => blobs().garbage_bytes,
+        _ => return None,
+    })
+}
+
+/// A property as text; those that are numbers too.
+pub(crate) fn text(db: &Inner, family: &Family, name: &str) -> Option<String> {
+    let view = family.superversion();
+    let short = name.strip_prefix("rocksdb.")?;
+    let uptime = || db.opened.env.now().saturating_sub(db.opened_at);
+    match short {
+        "levelstats" => return Some(tree::level_stats(view.version())),
+        "sstables" => return Some(tree::tables(&view)),
+        "cfstats" | "cfstats-no-file-histogram" => return Some(tree::family_stats(&view, uptime())),
+        "dbstats" => return Some(tree::database_stats(uptime())),
+        "stats" => return Some(tree::family_stats(&view, uptime()) + &tree::database_stats(uptime())),
+        "blob-stats" => return Some(tree::blob_stats(view.version())),
+        "options-statistics" => {
+            let statistics = &db.opened.statistics;
+            return Some(if statistics.enabled() { statistics.to_string() } else { String::new() });
+        }
+        "aggregated-table-properties" => return tables::aggregated(family, &view, None).ok(),
+        _ => {}
+    }
+    // Compat: a number at the end of a name is its argument, a level.
+    let stem = short.trim_end_matches(|c: char| c.is_ascii_digit());
+    if stem.len() < short.len() {
+        let level: usize = short[stem.len()..].parse().ok()?;
+        let level = Level(u8::try_from(level).ok().filter(|_| level < view.version().levels().len())?);
+        match stem {
+            "num-files-at-level" => return Some(view.version().files(level).len().to_string()),
+            "compression-ratio-at-level" => return tables::compression_ratio(family, &view, level).ok(),
+            "aggregated-table-properties-at-level" => {
+                return tables::aggregated(family, &view, Some(level)).ok();
+            }
+            _ => {}
+        }
+    }
+    number(db, family, name).map(|n| n.to_string())
+}

@@ -1,0 +1,97 @@
+//! Properties that come from the tables' own properties blocks. Tables that are not open yet are opened, which blocks.
+
+use super::table_text::table_properties_text;
+use crate::column_family::Family;
+use crate::error::Result;
+use crate::superversion::SuperVersion;
+use crate::table::Table;
+use karst_format::ids::Level;
+use karst_format::properties::TableProperties;
+use karst_lsm::FileMetadata;
+use std::sync::Arc;
+
+/// Most tables that are opened for an estimate; beyond that it is extrapolated.
+const SAMPLE: usize = 1000;
+
+fn open(family: &Family, level: Level, file: &Arc<FileMetadata>) -> Result<Arc<Table>> {
+    let tables = &family.tables;
+    if let Some(table) = tables.opened(file).cloned().or_else(|| tables.lookup(file)) {
+        return Ok(table);
+    }
+    karst_io::block_on(&tables.shared.env, tables.clone().open(file, u32::from(level.0)))
+}
+
+/// Entries that a scan would return, about.
+pub(super) fn estimate_num_keys(family: &Family, view: &SuperVersion) -> Result<u64> {
+    let (mut entries, mut deletions, mut sampled) = (0u64, 0u64, 0usize);
+    for (level, file) in view.version().all_files().take(SAMPLE) {
+        let table = open(family, level, file)?;
+        let properties = table.properties();
+        entries += properties.num_entries;
+        deletions += properties.num_deletions;
+        sampled += 1;
+    }
+    // Why twice: a deletion is an entry itself, and takes another one away.
+    let mut keys = entries.saturating_sub(deletions.saturating_mul(2));
+    let files = view.version().file_count();
+    if sampled > 0 && files > sampled {
+        keys = (keys as f64 * files as f64 / sampled as f64) as u64;
+    }
+    let in_memory: u64 = view.memtables().map(|m| m.entry_count()).sum();
+    let deleted: u64 = view.memtables().map(|m| m.delete_count()).sum();
+    Ok((keys + in_memory).saturating_sub(deleted.saturating_mul(2)))
+}
+
+/// Memory that open tables take outside of the block cache, in bytes.
+pub(super) fn open_tables_bytes(family: &Family, view: &SuperVersion) -> u64 {
+    let tables = &family.tables;
+    let open = view.version().all_files().filter_map(|(_, file)| tables.opened(file));
+    open.map(|table| table.memory_bytes() as u64).sum()
+}
+
+/// The sums of the properties of all tables, or of those of one level.
+pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<String> {
+    let mut sum = TableProperties { user_defined_timestamps_persisted: 1, ..TableProperties::default() };
+    // Compat: RocksDB's sum starts from properties that nobody has filled in.
+    (sum.key_largest_seqno, sum.key_smallest_seqno) = (u64::MAX, u64::MAX);
+    for (at, file) in view.version().all_files().filter(|(at, _)| level.is_none_or(|level| level == *at)) {
+        let table = open(family, at, file)?;
+        let p = table.properties();
+        sum.data_size += p.data_size;
+        sum.index_size += p.index_size;
+        sum.index_partitions += p.index_partitions;
+        sum.top_level_index_size += p.top_level_index_size;
+        sum.index_key_is_user_key += p.index_key_is_user_key;
+        sum.index_value_is_delta_encoded += p.index_value_is_delta_encoded;
+        sum.filter_size += p.filter_size;
+        sum.raw_key_size += p.raw_key_size;
+        sum.raw_value_size += p.raw_value_size;
+        sum.num_data_blocks += p.num_data_blocks;
+        sum.num_data_blocks_compression_rejected += p.num_data_blocks_compression_rejected;
+        sum.num_data_blocks_compression_bypassed += p.num_data_blocks_compression_bypassed;
+        sum.num_uniform_blocks += p.num_uniform_blocks;
+        sum.num_entries += p.num_entries;
+        sum.num_filter_entries += p.num_filter_entries;
+        sum.num_deletions += p.num_deletions;
+        sum.num_merge_operands += p.num_merge_operands;
+        sum.num_range_deletions += p.num_range_deletions;
+        sum.slow_compression_estimated_data_size += p.slow_compression_estimated_data_size;
+        sum.fast_compression_estimated_data_size += p.fast_compression_estimated_data_size;
+    }
+    Ok(table_properties_text(&sum, "; ", "="))
+}
+
+/// Bytes of keys and values for a byte of file on one level; -1 if the level has none.
+pub(super) fn compression_ratio(family: &Family, view: &SuperVersion, level: Level) -> Result<String> {
+    let (mut file_bytes, mut data_bytes) = (0u64, 0u64);
+    for file in view.version().files(level) {
+        let table = open(family, level, file)?;
+        let raw = table.properties().raw_key_size + table.properties().raw_value_size;
+        if raw > 0 {
+            file_bytes += file.size_bytes;
+            data_bytes += raw;
+        }
+    }
+    let ratio = if file_bytes == 0 { -1.0 } else { data_bytes as f64 / file_bytes as f64 };
+    Ok(format!("{ratio:.6}"))
+}

@@ -1,0 +1,281 @@
+//! Properties that come from the tree's metadata: counts, sizes, key ranges. Nothing is read.
+
+use crate::superversion::SuperVersion;
+use karst_format::key::{InternalKey, user_key};
+use karst_lsm::{BlobFileMetadata, FileMetadata, Version};
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIB: f64 = 1048576.0;
+const GIB: f64 = MIB * 1024.0;
+
+/// `rocksdb.levelstats`.
+pub(super) fn level_stats(version: &Version) -> String {
+    let mut text = String::from("Level Files Size(MB)\n--------------------\n");
+    for level in version.levels() {
+        let (at, files) = (level.level().0, level.len());
+        let _ = writeln!(text, "{at:3} {files:8} {:8.0}", level.size_bytes() as f64 / MIB);
+    }
+    text
+}
+
+/// `rocksdb.sstables`.
+pub(super) fn tables(view: &SuperVersion) -> String {
+    let version = view.version();
+    let number = view.number();
+    let mut text = String::new();
+    for level in version.levels() {
+        let _ = write!(text, "--- level {} --- version# {number}", level.level().0);
+        if let Some(cursor) = version.compact_cursors().get(&level.level()) {
+            let _ = write!(text, " --- compact_cursor: {}", key_text(cursor));
+        }
+        text.push_str(" ---\n");
+        for file in level.files() {
+            let _ = write!(
+                text,
+                " {}:{}[{} .. {}][{} .. {}]",
+                file.number.0,
+                file.size_bytes,
+                file.smallest_seq,
+                file.largest_seq,
+                key_text(&file.smallest),
+                key_text(&file.largest)
+            );
+            if let Some(blob) = file.oldest_blob_file {
+                let _ = write!(text, " blob_file:{}", blob.0);
+            }
+            // Compat: how often RocksDB's sampling hit the file; nothing samples here.
+            text.push_str("(0)\n");
+        }
+    }
+    if !version.blob_files().is_empty() {
+        let _ = writeln!(text, "--- blob files --- version# {number} ---");
+        for blob in version.blob_files().values() {
+            let _ = writeln!(text, "{}", blob_text(blob));
+        }
+    }
+    text
+}
+
+/// An internal key as RocksDB's debug texts have it, the user key in hexadecimal.
+fn key_text(internal_key: &[u8]) -> String {
+    match InternalKey::parse(internal_key) {
+        Ok(key) => format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8),
+        Err(_) => format!("(bad){}", hex(internal_key)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+fn blob_text(blob: &BlobFileMetadata) -> String {
+    let file = &blob.file;
+    let linked: String = blob.linked_tables.iter().map(|number| format!(" {}", number.0)).collect();
+    format!(
+        "blob_file_number: {} total_blob_count: {} total_blob_bytes: {} checksum_method: {} checksum_value: {} linked_ssts: {{{linked} }} garbage_blob_count: {} garbage_blob_bytes: {}",
+        file.number.0,
+        file.total_count,
+        file.total_bytes,
+        String::from_utf8_lossy(&file.checksum_method),
+        hex(&file.checksum_value),
+        blob.garbage_count,
+        blob.garbage_bytes
+    )
+}
+
+/// Sums over the blob files.
+pub(super) struct BlobTotals {
+    pub(super) file_bytes: u64,
+    pub(super) garbage_bytes: u64,
+}
+
+impl BlobTotals {
+    fn space_amplification(&self) -> f64 {
+        if self.file_bytes <= self.garbage_bytes {
+            return 0.0;
+        }
+        self.file_bytes as f64 / (self.file_bytes - self.garbage_bytes) as f64
+    }
+}
+
+/// Bytes of a blob file: its header and footer, and its blobs with their headers and keys.
+pub(super) fn blob_file_bytes(blob: &BlobFileMetadata) -> u64 {
+    const HEADER_BYTES: u64 = 30;
+    const FOOTER_BYTES: u64 = 32;
+    blob.file.total_bytes.saturating_add(HEADER_BYTES + FOOTER_BYTES)
+}
+
+pub(super) fn blob_totals(version: &Version) -> BlobTotals {
+    let blobs = version.blob_files().values();
+    blobs.fold(BlobTotals { file_bytes: 0, garbage_bytes: 0 }, |sum, blob| BlobTotals {
+        file_bytes: sum.file_bytes.saturating_add(blob_file_bytes(blob)),
+        garbage_bytes: sum.garbage_bytes.saturating_add(blob.garbage_bytes),
+    })
+}
+
+/// `rocksdb.blob-stats`.
+pub(super) fn blob_stats(version: &Version) -> String {
+    let totals = blob_totals(version);
+    format!(
+        "Number of blob files: {}\nTotal size of blob files: {}\nTotal size of garbage in blob files: {}\nBlob file space amplification: {}\n",
+        version.blob_files().len(),
+        totals.file_bytes,
+        totals.garbage_bytes,
+        totals.space_amplification()
+    )
+}
+
+/// Bytes of the tables that would be left after a compaction of everything, about: from the last level upwards, files that overlap none taken before.
+pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
+    let comparator = version.comparator();
+    // Sorted by largest key, not overlapping.
+    let mut taken: Vec<&Arc<FileMetadata>> = Vec::new();
+    let mut bytes = 0;
+    for file in version.levels().iter().rev().flat_map(|level| level.files()) {
+        let (smallest, largest) = (user_key(&file.smallest), user_key(&file.largest));
+        let at = taken
+            .partition_point(|t| comparator.compare_user(user_key(&t.largest), smallest) == Ordering::Less);
+        let overlaps = taken.get(at).is_some_and(|next| {
+            comparator.compare_user(user_key(&next.smallest), largest) != Ordering::Greater
+        });
+        if !overlaps {
+            taken.insert(at, file);
+            bytes += file.size_bytes;
+        }
+    }
+    bytes
+}
+
+/// Columns behind the size in the table of levels: all about compactions.
+const COLUMNS: &[&str] = &[
+    "Score",
+    "Read(GB)",
+    "Rn(GB)",
+    "Rnp1(GB)",
+    "Write(GB)",
+    "WPreComp(GB)",
+    "Wnew(GB)",
+    "Moved(GB)",
+    "W-Amp",
+    "Rd(MB/s)",
+    "Wr(MB/s)",
+    "Comp(sec)",
+    "CompMergeCPU(sec)",
+    "Comp(cnt)",
+    "Avg(sec)",
+    "KeyIn",
+    "KeyDrop",
+    "Rblob(GB)",
+    "Wblob(GB)",
+];
+
+/// `rocksdb.cfstats`. Compat: RocksDB's table; nothing has been compacted or flushed since opening, so those columns are 0.
+pub(super) fn family_stats(view: &SuperVersion, uptime: Duration) -> String {
+    let version = view.version();
+    let mut text = format!("\n** Compaction Stats [{}] **\n", view.config().name);
+    let header = format!("Level    Files   Size     {}\n", COLUMNS.join(" "));
+    text.push_str(&header);
+    text.push_str(&"-".repeat(header.len()));
+    text.push('\n');
+    let mut row = |name: &str, files: usize, bytes: u64| {
+        let _ = writeln!(
+            text,
+            "{name:>4} {files:6}/{:<3} {:>10} {z:5.1} {z:8.1} {z:7.1} {z:8.1} {z:9.1} {z:9.1} {z:8.1} {z:9.1} {z:5.1} {z:8.1} {z:8.1} {z:9.2} {z:17.2} {:9} {z:8.3} {:>7} {:>6} {z:9.1} {z:9.1}",
+            0,
+            human_bytes(bytes),
+            0,
+            0,
+            0,
+            z = 0.0
+        );
+    };
+    for level in version.levels().iter().filter(|level| level.len() > 0) {
+        row(&format!("L{}", level.level().0), level.len(), level.size_bytes());
+    }
+    row("Sum", version.file_count(), version.size_bytes());
+    row("Int", 0, 0);
+    let blobs = blob_totals(version);
+    let _ = writeln!(
+        text,
+        "\nBlob file count: {}, total size: {:.1} GB, garbage size: {:.1} GB, space amp: {:.1}\n",
+        version.blob_files().len(),
+        blobs.file_bytes as f64 / GIB,
+        blobs.garbage_bytes as f64 / GIB,
+        blobs.space_amplification()
+    );
+    let seconds = uptime.as_secs_f64();
+    let _ = writeln!(text, "Uptime(secs): {seconds:.1} total, {seconds:.1} interval");
+    text.push_str(
+        "Flush(GB): cumulative 0.000, interval 0.000\nAddFile(GB): cumulative 0.000, interval 0.000\n",
+    );
+    text.push_str(
+        "AddFile(Total Files): cumulative 0, interval 0\nAddFile(L0 Files): cumulative 0, interval 0\n",
+    );
+    text.push_str("AddFile(Keys): cumulative 0, interval 0\n");
+    for which in ["Cumulative", "Interval"] {
+        let _ = writeln!(
+            text,
+            "{which} compaction: 0.00 GB write, 0.00 MB/s write, 0.00 GB read, 0.00 MB/s read, 0.0 seconds"
+        );
+    }
+    text
+}
+
+/// `rocksdb.dbstats`. Compat: as above, nothing has been written.
+pub(super) fn database_stats(uptime: Duration) -> String {
+    let seconds = uptime.as_secs_f64();
+    let mut text = format!("\n** DB Stats **\nUptime(secs): {seconds:.1} total, {seconds:.1} interval\n");
+    for (which, unit) in [("Cumulative", "GB"), ("Interval", "MB")] {
+        let _ = writeln!(
+            text,
+            "{which} writes: 0 writes, 0 keys, 0 commit groups, 0.0 writes per commit group, ingest: 0.00 {unit}, 0.00 MB/s\n\
+             {which} WAL: 0 writes, 0 syncs, 0.00 writes per sync, written: 0.00 GB, 0.00 MB/s\n\
+             {which} stall: 00:00:0.000 H:M:S, 0.0 percent"
+        );
+    }
+    text.push_str("Write Stall (count): write-buffer-manager-limit-stops: 0\n");
+    text
+}
+
+/// A size as RocksDB shows it to people.
+fn human_bytes(bytes: u64) -> String {
+    let mut size = bytes as f64 / 1024.0;
+    for unit in ["KB", "MB", "GB"] {
+        if size < 1024.0 {
+            return format!("{size:.2} {unit}");
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.2} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_rocksdb_prints_them() {
+        assert_eq!(human_bytes(0), "0.00 KB");
+        assert_eq!(human_bytes(1536), "1.50 KB");
+        assert_eq!(human_bytes(3 << 20), "3.00 MB");
+        assert_eq!(human_bytes(5 << 40), "5.00 TB");
+        assert_eq!(human_bytes(5 << 50), "5120.00 TB");
+    }
+
+    #[test]
+    fn keys_are_shown_in_hexadecimal() {
+        let key = InternalKey {
+            user_key: b"k\xff",
+            seq: karst_format::key::SeqNo(7),
+            kind: karst_format::key::ValueType::Value,
+        };
+        assert_eq!(key_text(&key.to_vec()), "'6BFF' seq:7, type:1");
+        assert_eq!(key_text(b"xy"), "(bad)7879");
+    }
+}
