@@ -25,6 +25,7 @@ use super::column_family::{BLOCK_BASED_TABLE, ColumnFamilyOptions};
 use super::db::DbOptions;
 use super::table::{Assigned, OptionError, OptionErrorKind, OptionSet};
 use super::text;
+use crate::file_name::FileName;
 
 /// The release whose options the tables describe; newer files may have options that are not known here.
 pub const KNOWN_VERSION: [u32; 3] = [11, 8, 1];
@@ -138,6 +139,15 @@ impl OptionsFile {
         }
         out
     }
+}
+
+/// The name of the OPTIONS file in force among the names in a database's directory: the one with the largest number.
+pub fn latest_options_file<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let numbered = names.into_iter().filter_map(|name| match FileName::parse(name) {
+        Some(FileName::Options(number)) => Some((number, name)),
+        _ => None,
+    });
+    numbered.max().map(|(_, name)| name)
 }
 
 fn print_section(out: &mut String, title: &str, lines: &[String]) {
