@@ -46,13 +46,8 @@ pub(crate) const RIBBON_MARKER: u8 = 0xfe;
 /// Seed of the 32-bit hash of legacy filters.
 const LEGACY_SEED: u32 = 0xbc9f_1d34;
 
-/// The name in the metaindex of a filter over the whole table.
-pub const FULL_FILTER_NAME: &str = "fullfilter.rocksdb.BuiltinBloomFilter";
-/// The name in the metaindex of the index over filter partitions.
-pub const PARTITIONED_FILTER_NAME: &str = "partitionedfilter.rocksdb.BuiltinBloomFilter";
-/// The name in the metaindex of the block-based filter of old releases. RocksDB ignores it since 7.0: the table has no filter.
-pub const OBSOLETE_FILTER_NAME: &str = "filter.rocksdb.BuiltinBloomFilter";
-/// The name that all built-in filters go by in a metaindex, behind `fullfilter.` or `partitionedfilter.`: each can read the others'.
+/// The policy's name in a metaindex, behind [`crate::metaindex::FULL_FILTER_PREFIX`] or its siblings. All built-in filters go by it, as each can
+/// read the others'; a filter under another name is a user's own, and is not read.
 pub const COMPATIBILITY_NAME: &str = "rocksdb.BuiltinBloomFilter";
 
 /// The hash of a key or prefix, computed once and asked of many filters.

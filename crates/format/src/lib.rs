@@ -4,6 +4,7 @@
 //! treats its input as hostile and answers bad bytes with [`Corruption`]. The byte tables are in docs/formats/.
 #![forbid(unsafe_code)]
 
+pub mod blob;
 pub mod block;
 pub mod checksum;
 pub mod coding;
@@ -25,6 +26,7 @@ pub mod properties;
 pub mod slice_transform;
 pub mod unique_id;
 pub mod version_edit;
+pub mod wide_column;
 pub mod write_batch;
 
 pub use corruption::Corruption;

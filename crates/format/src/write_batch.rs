@@ -46,9 +46,9 @@ pub enum Op<'a> {
     DeleteRange { cf: ColumnFamilyId, begin: &'a [u8], end: &'a [u8] },
     /// Adds a merge operand.
     Merge { cf: ColumnFamilyId, key: &'a [u8], operand: &'a [u8] },
-    /// Sets a key to a reference into a blob file; see the module `blob`.
+    /// Sets a key to a reference into a blob file; see [`crate::blob::BlobIndex`].
     PutBlobIndex { cf: ColumnFamilyId, key: &'a [u8], index: &'a [u8] },
-    /// Sets a key to a wide-column entity; see the module `wide_column`.
+    /// Sets a key to a wide-column entity; see [`crate::wide_column`].
     PutEntity { cf: ColumnFamilyId, key: &'a [u8], entity: &'a [u8] },
     /// Sets a key, as if at `write_unix_time` (seconds).
     TimedPut { cf: ColumnFamilyId, key: &'a [u8], value: &'a [u8], write_unix_time: u64 },
