@@ -55,6 +55,12 @@ impl BlobNeed {
                 user_key.escape_ascii()
             )));
         };
+        if number.0 == 0 {
+            return Err(Error::not_supported(format!(
+                "the value of key {} is embedded as a blob in its table, which is not supported",
+                user_key.escape_ascii()
+            )));
+        }
         let Some(file) = version.blob_files().get(&number) else {
             return Err(corrupt(format!(
                 "key {} refers to blob file {number}, which the database does not have",

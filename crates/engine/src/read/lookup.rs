@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use karst_format::block::BlockCursor;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
-use karst_format::wide_column;
+use karst_format::wide_column::{self, DefaultColumn};
 use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
@@ -351,9 +351,10 @@ impl Lookup {
                 Some(Value::whole_blob(self.pending.blob(&view.ctx, need)?))
             }
             Base::Entity(entity) => Some(match default_column(entity, user_key)? {
-                DefaultColumn::Inline(value) => value,
-                DefaultColumn::Blob(reference) => {
-                    let need = BlobNeed::new(blobs, version, user_key, &reference)?;
+                DefaultColumn::Absent => Value::empty(),
+                DefaultColumn::Inline(range) => entity.slice(range),
+                DefaultColumn::Blob(range) => {
+                    let need = BlobNeed::new(blobs, version, user_key, &entity[range])?;
                     Value::whole_blob(self.pending.blob(&view.ctx, need)?)
                 }
             }),
@@ -415,27 +416,14 @@ impl Lookup {
     }
 }
 
-/// Where the default column of an entity is.
-enum DefaultColumn {
-    Inline(Value),
-    Blob(Value),
-}
-
 #[cold]
-fn default_column(entity: &Value, user_key: &[u8]) -> Result<DefaultColumn> {
-    let corrupt = |c| {
+fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
+    wide_column::default_column(entity).map_err(|c| {
         Error::with_source(
             ErrorKind::Corruption,
             format!("wide-column entity of key {}: {c}", user_key.escape_ascii()),
             c,
         )
-    };
-    Ok(match wide_column::default_column(entity).map_err(corrupt)? {
-        None => DefaultColumn::Inline(Value::empty()),
-        Some(column) => {
-            let value = entity.slice(column.range);
-            if column.is_blob { DefaultColumn::Blob(value) } else { DefaultColumn::Inline(value) }
-        }
     })
 }
 

@@ -11,16 +11,18 @@
 //! that open the same file at the same moment both do it, and the first to finish is kept.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
-use karst_lsm::FileMetadata;
+use karst_lsm::{FileMetadata, Version};
 use karst_mem::BlockCache;
 use parking_lot::Mutex;
 
@@ -187,6 +189,47 @@ impl TableCache {
                 OpenFile::Blob(_) => Ok(table),
             },
         }
+    }
+}
+
+/// How many tables are opened at the same time when all are. Why: the work is done by the environment's blocking threads and by
+/// reads in flight; more would only hold more tails in memory.
+const OPENED_TOGETHER: usize = 32;
+
+impl TableCache {
+    /// Opens all tables of `version`, many at the same time. For databases whose files stay open: a damaged or missing file is then
+    /// found when the database is opened. Stops at the first error.
+    pub(crate) async fn open_all(self: &Arc<Self>, version: &Version) -> Result<()> {
+        let mut files = version.all_files().collect::<Vec<_>>().into_iter();
+        let mut running = Vec::new();
+        poll_fn(|cx| {
+            loop {
+                while running.len() < OPENED_TOGETHER
+                    && let Some((level, file)) = files.next()
+                {
+                    let (tables, file) = (self.clone(), file.clone());
+                    running.push(Box::pin(
+                        async move { tables.open(&file, u32::from(level.0)).await.map(drop) },
+                    ));
+                }
+                let before = running.len();
+                let mut index = 0;
+                while index < running.len() {
+                    match running[index].as_mut().poll(cx) {
+                        Poll::Ready(Ok(())) => drop(running.swap_remove(index)),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => index += 1,
+                    }
+                }
+                if running.is_empty() && files.len() == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                if running.len() == before {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
     }
 }
 
