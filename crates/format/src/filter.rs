@@ -28,7 +28,7 @@ mod ribbon_solver;
 pub use builder::{FilterBitsBuilder, FilterBuilder};
 pub use hash64::hash64;
 pub use partition::PartitionedFilterBuilder;
-pub use policy::FilterPolicy;
+pub use policy::{FilterContext, FilterPolicy};
 
 use fast_bloom::FastBloom;
 use legacy_bloom::LegacyBloom;

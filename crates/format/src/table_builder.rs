@@ -1,0 +1,498 @@
+//! Writing block-based tables.
+//!
+//! | part of the file | compressed |
+//! |---|---|
+//! | data blocks | yes, with the dictionary if there is one |
+//! | filter, or filter partitions and their index | no |
+//! | hash index blocks, index, or index partitions and their top | yes, without dictionary |
+//! | compression dictionary | no |
+//! | range tombstones | no |
+//! | properties | no |
+//! | metaindex | no |
+//! | footer | no |
+//!
+//! Every block is followed by its trailer ([`crate::checksum`]). Specified by RocksDB's
+//! table/block_based/block_based_table_builder.cc.
+//!
+//! In: internal keys in ascending order with their values, range tombstones in any order. Out: the bytes of the file, handed
+//! over piece by piece ([`TableBuilder::take_output`]), and what a MANIFEST needs to know ([`FinishedTable`]).
+//! Invariant: with equal input and options the bytes are equal; there is no clock and no randomness here.
+//! Used by bulk loading, flush and compaction, and by tests.
+
+mod index_writer;
+mod options;
+
+pub use options::{IndexShortening, TableBuildError, TableIdentity, TableOptions};
+
+use index_writer::{IndexEntry, IndexWriter};
+
+use crate::block::{BlockBuilder, BlockShape};
+use crate::checksum;
+use crate::compression::{self, CompressionType, Dictionary};
+use crate::filter::{COMPATIBILITY_NAME, FilterBuilder, FilterContext, PartitionedFilterBuilder};
+use crate::footer::Footer;
+use crate::handle::BlockHandle;
+use crate::index::{IndexLayout, IndexType};
+use crate::key::{self, InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType};
+use crate::metaindex::{self, Metaindex};
+use crate::properties::TableProperties;
+
+/// A table being written.
+#[derive(Debug)]
+pub struct TableBuilder {
+    options: TableOptions,
+    out: Vec<u8>,
+    /// Bytes of the file that have been taken already.
+    taken: u64,
+    data_block: BlockBuilder,
+    /// First key of the data block being filled.
+    first_key: Vec<u8>,
+    last_key: Vec<u8>,
+    /// Finished data blocks that wait for the dictionary to be made from them; `None` once there is one, or is to be none.
+    waiting: Option<Vec<WaitingBlock>>,
+    waiting_bytes: usize,
+    dictionary: Option<Dictionary>,
+    index: IndexWriter,
+    filter: Option<Filter>,
+    range_deletions: BlockBuilder,
+    properties: TableProperties,
+    bounds: Bounds,
+    compressed_any: bool,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Filter {
+    Full(FilterBuilder),
+    Partitioned(PartitionedFilterBuilder),
+}
+
+#[derive(Debug)]
+struct WaitingBlock {
+    contents: Vec<u8>,
+    entry: IndexEntry,
+}
+
+/// The smallest and largest internal keys so far, range tombstones included.
+#[derive(Debug, Default)]
+struct Bounds {
+    smallest: Option<Vec<u8>>,
+    largest: Option<Vec<u8>>,
+    smallest_seq: Option<SeqNo>,
+    largest_seq: SeqNo,
+}
+
+/// What is known of a table once it is written.
+#[derive(Debug, Clone)]
+pub struct FinishedTable {
+    /// Size of the file, in bytes.
+    pub file_bytes: u64,
+    /// Smallest internal key, range tombstones included; `None` if the table is empty.
+    pub smallest: Option<Vec<u8>>,
+    /// Largest internal key. If it is the end of a range tombstone it is exclusive and ends in [`RANGE_TOMBSTONE_SENTINEL`].
+    pub largest: Option<Vec<u8>>,
+    /// Smallest sequence number; 0 if the table is empty.
+    pub smallest_seq: SeqNo,
+    /// Largest sequence number.
+    pub largest_seq: SeqNo,
+    /// What the properties block says.
+    pub properties: TableProperties,
+}
+
+impl TableBuilder {
+    /// An empty table. Refuses options that no RocksDB accepts.
+    pub fn new(options: TableOptions) -> Result<TableBuilder, TableBuildError> {
+        options.check()?;
+        let context = FilterContext { format_version: options.format_version, level: options.level };
+        let bits = options.filter_policy.as_ref().and_then(|policy| policy.builder(context));
+        let filter = bits.map(|bits| {
+            let filter =
+                FilterBuilder::new(bits, options.prefix_extractor.clone(), options.whole_key_filtering);
+            if options.partition_filters {
+                let bytes = options.metadata_block_bytes * (100 - options.block_size_deviation_percent) / 100;
+                Filter::Partitioned(PartitionedFilterBuilder::new(filter, bytes, 0))
+            } else {
+                Filter::Full(filter)
+            }
+        });
+        let data_block = BlockBuilder::new(BlockShape {
+            restart_interval: options.restart_interval,
+            share_prefixes: true,
+            hash_index_ratio: options.data_block_hash_ratio,
+            separate_values: options.separate_values,
+        });
+        let buffers = options.max_dictionary_bytes > 0 && options.compression != CompressionType::None;
+        Ok(TableBuilder {
+            data_block,
+            index: IndexWriter::new(&options),
+            filter,
+            waiting: buffers.then(Vec::new),
+            options,
+            out: Vec::new(),
+            taken: 0,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+            waiting_bytes: 0,
+            dictionary: None,
+            range_deletions: BlockBuilder::new(BlockShape::plain(1)),
+            properties: TableProperties::default(),
+            bounds: Bounds::default(),
+            compressed_any: false,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Adds an entry. Keys must ascend; range tombstones go to [`TableBuilder::add_range_deletion`].
+    pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<(), TableBuildError> {
+        let parsed = InternalKey::parse(internal_key).map_err(TableBuildError::BadKey)?;
+        if parsed.kind == ValueType::RangeDeletion {
+            return Err(TableBuildError::Misplaced("a range tombstone among point entries"));
+        }
+        if u32::try_from(value.len()).is_err() || u32::try_from(internal_key.len()).is_err() {
+            return Err(TableBuildError::Misplaced("a key or value of 4 GiB or more"));
+        }
+        let is_first = self.properties.num_entries == self.properties.num_range_deletions;
+        if !is_first && self.options.comparator.compare_internal(&self.last_key, internal_key).is_ge() {
+            return Err(TableBuildError::OutOfOrder {
+                key: internal_key.into(),
+                after: self.last_key.clone(),
+            });
+        }
+        if self.data_block_is_full(internal_key, value) {
+            self.close_data_block(Some(internal_key));
+        }
+        match &mut self.filter {
+            Some(Filter::Full(filter)) => filter.add(parsed.user_key),
+            Some(Filter::Partitioned(filter)) => filter.add(parsed.user_key),
+            None => {}
+        }
+        if self.data_block.is_empty() {
+            self.first_key.clear();
+            self.first_key.extend_from_slice(internal_key);
+        }
+        self.index.note_key(parsed.user_key);
+        self.data_block.add(internal_key, value);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(internal_key);
+        if is_first && self.bounds.smallest.is_none() {
+            self.bounds.smallest = Some(internal_key.to_vec());
+        } else if is_first {
+            self.bounds.widen(&self.options, internal_key, None);
+        }
+        self.count(&parsed, internal_key.len(), value.len());
+        match parsed.kind {
+            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp => {
+                self.properties.num_deletions += 1;
+            }
+            ValueType::Merge => self.properties.num_merge_operands += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Adds a range tombstone: everything in `[start, end)` written before `seq` is deleted.
+    pub fn add_range_deletion(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        seq: SeqNo,
+    ) -> Result<(), TableBuildError> {
+        if self.options.comparator.compare_user(start, end).is_ge() {
+            return Err(TableBuildError::Misplaced("a range tombstone that ends where it starts, or before"));
+        }
+        let start_key = InternalKey { user_key: start, seq, kind: ValueType::RangeDeletion };
+        let encoded = start_key.to_vec();
+        self.range_deletions.add(&encoded, end);
+        let mut largest = Vec::with_capacity(end.len() + key::TRAILER_BYTES);
+        key::append(&mut largest, end, RANGE_TOMBSTONE_SENTINEL);
+        self.bounds.widen(&self.options, &encoded, Some(&largest));
+        self.count(&start_key, encoded.len(), end.len());
+        self.properties.num_deletions += 1;
+        self.properties.num_range_deletions += 1;
+        Ok(())
+    }
+
+    fn count(&mut self, key: &InternalKey<'_>, key_bytes: usize, value_bytes: usize) {
+        self.properties.num_entries += 1;
+        self.properties.raw_key_size += key_bytes as u64;
+        self.properties.raw_value_size += value_bytes as u64;
+        self.bounds.largest_seq = self.bounds.largest_seq.max(key.seq);
+        self.bounds.smallest_seq = Some(self.bounds.smallest_seq.map_or(key.seq, |s| s.min(key.seq)));
+    }
+
+    /// How many bytes the file has so far, the open block not counted.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.taken + self.out.len() as u64
+    }
+
+    /// About how many bytes the file would have if it were finished now.
+    #[must_use]
+    pub fn estimated_file_bytes(&self) -> u64 {
+        self.file_bytes()
+            + (self.waiting_bytes + self.data_block.size_estimate() + self.index.size_estimate()) as u64
+    }
+
+    /// How many entries have been added, range tombstones included.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.properties.num_entries
+    }
+
+    /// The bytes written since the last call, which come next in the file.
+    #[must_use]
+    pub fn take_output(&mut self) -> Vec<u8> {
+        self.taken += self.out.len() as u64;
+        std::mem::take(&mut self.out)
+    }
+
+    fn data_block_is_full(&self, key: &[u8], value: &[u8]) -> bool {
+        if self.data_block.is_empty() {
+            return false;
+        }
+        let (size, limit) = (self.data_block.size_estimate(), self.options.block_bytes);
+        let nearly = limit * (100 - self.options.block_size_deviation_percent) / 100;
+        size >= limit || (size > nearly && self.data_block.size_estimate_with(key, value) > limit)
+    }
+
+    /// Ends the data block in front of `next`, the next key or none.
+    fn close_data_block(&mut self, next: Option<&[u8]>) {
+        if self.data_block.is_empty() {
+            return;
+        }
+        let contents = self.data_block.finish();
+        let entry = self.index.prepare(&self.options, &self.first_key, &self.last_key, next);
+        let Some(waiting) = &mut self.waiting else {
+            self.write_data_block(&contents, entry);
+            return;
+        };
+        self.waiting_bytes += contents.len();
+        waiting.push(WaitingBlock { contents, entry });
+        let limit = self.options.max_dictionary_buffer_bytes;
+        if limit != 0 && self.waiting_bytes > limit {
+            self.make_dictionary();
+        }
+    }
+
+    /// Makes the dictionary from the blocks that wait for it, and writes them.
+    fn make_dictionary(&mut self) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let limit = self.options.max_dictionary_bytes;
+        let mut samples = Vec::new();
+        // Why: blocks from everywhere make a better dictionary than the first ones. Steps of a large prime, taken modulo the
+        // number of blocks, visit each of them once.
+        const STEP: usize = 1_000_003;
+        for i in 0..waiting.len() {
+            let block = &waiting[(waiting.len() / 2 + i * (STEP % waiting.len())) % waiting.len()];
+            let room = limit - samples.len();
+            samples.extend_from_slice(&block.contents[..block.contents.len().min(room)]);
+            if samples.len() == limit {
+                break;
+            }
+        }
+        if !samples.is_empty() {
+            self.dictionary = Some(Dictionary::new(samples.into_boxed_slice()));
+        }
+        self.waiting_bytes = 0;
+        for block in waiting {
+            self.write_data_block(&block.contents, block.entry);
+        }
+    }
+
+    fn write_data_block(&mut self, contents: &[u8], entry: IndexEntry) {
+        let dictionary = self.dictionary.take();
+        let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_ref());
+        self.dictionary = dictionary;
+        self.properties.num_data_blocks += 1;
+        if self.options.compression == CompressionType::None {
+            self.properties.num_data_blocks_compression_bypassed += 1;
+        } else if !kept {
+            self.properties.num_data_blocks_compression_rejected += 1;
+        }
+        self.properties.data_size = self.file_bytes();
+        self.index.add(entry, handle);
+    }
+
+    /// Writes a block with its trailer; where it lies, and whether it is compressed.
+    fn write_block(
+        &mut self,
+        contents: &[u8],
+        compression: CompressionType,
+        dictionary: Option<&Dictionary>,
+    ) -> (BlockHandle, bool) {
+        let offset = self.file_bytes();
+        let start = self.out.len();
+        let mut stored = CompressionType::None;
+        if compression != CompressionType::None {
+            self.scratch.clear();
+            let level = self.options.compression_level;
+            compression::compress_into(compression, level, contents, dictionary, &mut self.scratch);
+            // Compat: RocksDB keeps what saves at least an eighth.
+            if self.scratch.len() < contents.len() - contents.len() / 8 {
+                stored = compression;
+                self.compressed_any = true;
+            }
+        }
+        let bytes = if stored == CompressionType::None { contents } else { &self.scratch };
+        self.out.extend_from_slice(bytes);
+        let handle = BlockHandle { offset, size: bytes.len() as u64 };
+        let context = checksum::context_modifier(self.options.context_base(), offset);
+        checksum::append_block_trailer(&mut self.out, start, stored as u8, self.options.checksum, context);
+        (handle, stored != CompressionType::None)
+    }
+
+    /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].
+    pub fn finish(&mut self) -> FinishedTable {
+        self.close_data_block(None);
+        self.make_dictionary();
+        self.properties.tail_start_offset = self.file_bytes();
+        let mut metaindex = Metaindex::default();
+        self.write_filter(&mut metaindex);
+        let index_handle = self.write_index(&mut metaindex);
+        if let Some(dictionary) = self.dictionary.take() {
+            let (handle, _) = self.write_block(dictionary.raw(), CompressionType::None, None);
+            metaindex.insert(metaindex::COMPRESSION_DICT, handle);
+        }
+        if !self.range_deletions.is_empty() {
+            let contents = self.range_deletions.finish();
+            let (handle, _) = self.write_block(&contents, CompressionType::None, None);
+            metaindex.insert(metaindex::RANGE_DEL, handle);
+        }
+        self.fill_in_properties();
+        let contents = self.properties.encode();
+        let (handle, _) = self.write_block(&contents, CompressionType::None, None);
+        metaindex.insert(metaindex::PROPERTIES, handle);
+        let (metaindex_handle, _) = self.write_block(&metaindex.encode(), CompressionType::None, None);
+        let footer = Footer {
+            format_version: self.options.format_version,
+            checksum: self.options.checksum,
+            metaindex_handle,
+            index_handle: (self.options.format_version < 6).then_some(index_handle),
+            base_context_checksum: self.options.context_base(),
+        };
+        let offset = self.file_bytes();
+        footer.encode_into(&mut self.out, offset);
+        if self.properties.num_entries > self.properties.num_range_deletions {
+            let largest = std::mem::take(&mut self.last_key);
+            self.bounds.widen_largest(&self.options, &largest);
+        }
+        FinishedTable {
+            file_bytes: self.file_bytes(),
+            smallest: self.bounds.smallest.take(),
+            largest: self.bounds.largest.take(),
+            smallest_seq: self.bounds.smallest_seq.unwrap_or_default(),
+            largest_seq: self.bounds.largest_seq,
+            properties: self.properties.clone(),
+        }
+    }
+
+    fn write_filter(&mut self, metaindex: &mut Metaindex) {
+        let before = self.file_bytes();
+        let (prefix, handle) = match self.filter.take() {
+            None => return,
+            Some(Filter::Full(mut filter)) => {
+                self.properties.num_filter_entries = filter.entries() as u64;
+                let Some(contents) = filter.finish() else { return };
+                (metaindex::FULL_FILTER_PREFIX, self.write_block(&contents, CompressionType::None, None).0)
+            }
+            Some(Filter::Partitioned(filter)) => {
+                self.properties.num_filter_entries = filter.entries() as u64;
+                let partitions = filter.finish();
+                if partitions.is_empty() {
+                    return;
+                }
+                let mut entries = Vec::with_capacity(partitions.len());
+                for partition in partitions {
+                    let (handle, _) = self.write_block(&partition.block, CompressionType::None, None);
+                    entries.push((partition.last_key, handle));
+                }
+                let layout = IndexLayout { first_keys: false, ..self.index.layout() };
+                let top = index_writer::encode_block(
+                    layout,
+                    self.options.index_restart_interval,
+                    entries.iter().map(|(key, handle)| (&key[..], *handle, None)),
+                );
+                (metaindex::PARTITIONED_FILTER_PREFIX, self.write_block(&top, CompressionType::None, None).0)
+            }
+        };
+        self.properties.filter_size = self.file_bytes() - before;
+        metaindex.insert(format!("{prefix}{COMPATIBILITY_NAME}"), handle);
+    }
+
+    fn write_index(&mut self, metaindex: &mut Metaindex) -> BlockHandle {
+        let compression =
+            if self.options.compress_index { self.options.compression } else { CompressionType::None };
+        let mut index = std::mem::replace(&mut self.index, IndexWriter::new(&self.options));
+        let layout = index.layout();
+        self.properties.index_key_is_user_key = layout.user_keys.into();
+        self.properties.index_value_is_delta_encoded = layout.delta_handles.into();
+        if let Some((prefixes, metadata)) = index.hash_index() {
+            let (handle, _) = self.write_block(&prefixes, compression, None);
+            metaindex.insert(metaindex::HASH_INDEX_PREFIXES, handle);
+            let (handle, _) = self.write_block(&metadata, compression, None);
+            metaindex.insert(metaindex::HASH_INDEX_METADATA, handle);
+        }
+        let mut index_bytes = 0;
+        let top = if self.options.index_type == IndexType::TwoLevelIndexSearch {
+            let partitions = index.partitions(&self.options);
+            self.properties.index_partitions = partitions.len() as u64;
+            let mut entries = Vec::with_capacity(partitions.len());
+            for (last_key, contents) in partitions {
+                index_bytes += contents.len();
+                let (handle, _) = self.write_block(&contents, compression, None);
+                entries.push((last_key, handle));
+            }
+            let entries = entries.iter().map(|(key, handle)| (&key[..], *handle, None));
+            let top = index_writer::encode_block(layout, self.options.index_restart_interval, entries);
+            self.properties.top_level_index_size = top.len() as u64;
+            top
+        } else {
+            index.whole(&self.options)
+        };
+        index_bytes += top.len();
+        let (handle, _) = self.write_block(&top, compression, None);
+        self.properties.index_size = index_bytes as u64 + crate::handle::BLOCK_TRAILER_BYTES as u64;
+        if self.options.format_version >= 6 {
+            metaindex.insert(metaindex::INDEX, handle);
+        }
+        handle
+    }
+
+    fn fill_in_properties(&mut self) {
+        let (options, properties) = (&self.options, &mut self.properties);
+        options.describe(properties);
+        if options.format_version >= 7 {
+            let manager = if options.compression == CompressionType::None { "" } else { "BuiltinV2" };
+            let used = if self.compressed_any {
+                format!("{:02X}", options.compression as u8)
+            } else {
+                String::new()
+            };
+            properties.compression_name = format!("{manager};{used};");
+        }
+        if properties.num_entries > 0 {
+            properties.key_largest_seqno = self.bounds.largest_seq.0;
+            properties.key_smallest_seqno = self.bounds.smallest_seq.unwrap_or_default().0;
+        }
+    }
+}
+
+impl Bounds {
+    /// Takes in a key that may be the smallest and, if given, one that may be the largest.
+    fn widen(&mut self, options: &TableOptions, smallest: &[u8], largest: Option<&[u8]>) {
+        let is_smaller = |old: &Vec<u8>| options.comparator.compare_internal(smallest, old).is_lt();
+        if self.smallest.as_ref().is_none_or(is_smaller) {
+            self.smallest = Some(smallest.to_vec());
+        }
+        if let Some(largest) = largest {
+            self.widen_largest(options, largest);
+        }
+    }
+
+    fn widen_largest(&mut self, options: &TableOptions, largest: &[u8]) {
+        let is_larger = |old: &Vec<u8>| options.comparator.compare_internal(largest, old).is_gt();
+        if self.largest.as_ref().is_none_or(is_larger) {
+            self.largest = Some(largest.to_vec());
+        }
+    }
+}

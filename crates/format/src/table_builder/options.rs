@@ -1,0 +1,295 @@
+//! What kind of table to write.
+//!
+//! In: the caller's wishes, named after RocksDB's options. Out: [`TableOptions`], checked by the builder; errors that name
+//! the option. Invariant: an option that is here has an effect on the file.
+
+use std::fmt;
+
+use crate::checksum::ChecksumType;
+use crate::comparator::Comparator;
+use crate::compression::CompressionType;
+use crate::corruption::Corruption;
+use crate::filter::FilterPolicy;
+use crate::footer::LATEST_FORMAT_VERSION;
+use crate::index::IndexType;
+use crate::properties::TableProperties;
+use crate::slice_transform::PrefixExtractor;
+
+/// How index keys are chosen between the last key of a block and the first key of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum IndexShortening {
+    /// The last key of the block, whole.
+    NoShortening,
+    /// Something short in between.
+    #[default]
+    ShortenSeparators,
+    /// As well, something short behind the last key of the table.
+    ShortenSeparatorsAndSuccessor,
+}
+
+/// Who makes the table, and when; everything here ends up in its properties.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableIdentity {
+    /// Identity of the database.
+    pub db_id: String,
+    /// Identity of the session; with the file number it makes the table unique.
+    pub db_session_id: String,
+    /// Name of the host.
+    pub db_host_id: String,
+    /// Number of the file; 0 unknown.
+    pub file_number: u64,
+    /// Id of the column family; `None` unknown.
+    pub column_family_id: Option<u32>,
+    /// Name of the column family.
+    pub column_family_name: String,
+    /// When the oldest data was written, in seconds since 1970; 0 unknown.
+    pub creation_time: u64,
+    /// When the oldest key was written, in seconds since 1970; 0 unknown.
+    pub oldest_key_time: u64,
+    /// When the file is made, in seconds since 1970; 0 unknown.
+    pub file_creation_time: u64,
+    /// A random number for this file, from which the checksums of format_version 6 and later are made different from those of
+    /// every other file. 0 derives one from the fields above.
+    pub context_seed: u32,
+}
+
+impl Default for TableIdentity {
+    fn default() -> Self {
+        TableIdentity {
+            db_id: String::new(),
+            db_session_id: String::new(),
+            db_host_id: String::new(),
+            file_number: 0,
+            column_family_id: Some(0),
+            column_family_name: "default".to_owned(),
+            creation_time: 0,
+            oldest_key_time: 0,
+            file_creation_time: 0,
+            context_seed: 0,
+        }
+    }
+}
+
+/// How a table is written. Defaults are RocksDB's, but for the format_version (6, which more RocksDB releases read than 7).
+#[derive(Debug, Clone)]
+pub struct TableOptions {
+    /// Order of the keys.
+    pub comparator: Comparator,
+    /// About how many bytes a data block holds before compression (`block_size`).
+    pub block_bytes: usize,
+    /// By how many percent a block may fall short of that rather than exceed it (`block_size_deviation`).
+    pub block_size_deviation_percent: usize,
+    /// Every how many entries data blocks store a whole key (`block_restart_interval`).
+    pub restart_interval: usize,
+    /// The same for index blocks (`index_block_restart_interval`).
+    pub index_restart_interval: usize,
+    /// 2 to 7.
+    pub format_version: u32,
+    /// Checksum of all blocks.
+    pub checksum: ChecksumType,
+    /// Compression of data and index blocks.
+    pub compression: CompressionType,
+    /// The algorithm's own level; `None` for its default.
+    pub compression_level: Option<i32>,
+    /// Largest dictionary to make from the data; 0 for none (`max_dict_bytes`).
+    pub max_dictionary_bytes: usize,
+    /// How much data to hold back while waiting for the dictionary; 0 for all of the file (`max_dict_buffer_bytes`).
+    pub max_dictionary_buffer_bytes: usize,
+    /// Whether index blocks are compressed (`enable_index_compression`).
+    pub compress_index: bool,
+    /// Kind of index. Hash indexes need a prefix extractor.
+    pub index_type: IndexType,
+    /// How index keys are chosen (`index_shortening`).
+    pub index_shortening: IndexShortening,
+    /// Whether handles in index blocks are delta-encoded, from format_version 4 on. (RocksDB does unless `block_align` is set.)
+    pub delta_encode_handles: bool,
+    /// About how many bytes a partition of index or filter holds (`metadata_block_size`).
+    pub metadata_block_bytes: usize,
+    /// Keys per bucket of a hash index in data blocks, or none (`data_block_hash_table_util_ratio`).
+    pub data_block_hash_ratio: Option<f64>,
+    /// Whether data blocks hold values apart from keys; only RocksDB 11 and later read that.
+    pub separate_values: bool,
+    /// What filter to build, if any.
+    pub filter_policy: Option<FilterPolicy>,
+    /// Whether the filter is cut into partitions. RocksDB then wants a two-level index.
+    pub partition_filters: bool,
+    /// Whether the filter holds whole keys.
+    pub whole_key_filtering: bool,
+    /// Prefixes for the filter and for hash indexes.
+    pub prefix_extractor: Option<PrefixExtractor>,
+    /// Name of the merge operator, for the properties.
+    pub merge_operator_name: Option<String>,
+    /// Level that the table is made for, -1 for a flush; some filter policies depend on it.
+    pub level: Option<i32>,
+    /// Marks the table as made outside a database, for ingestion.
+    pub external: bool,
+    /// Who makes the table.
+    pub identity: TableIdentity,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            comparator: Comparator::Bytewise,
+            block_bytes: 4096,
+            block_size_deviation_percent: 10,
+            restart_interval: 16,
+            index_restart_interval: 1,
+            format_version: 6,
+            checksum: ChecksumType::Xxh3,
+            compression: CompressionType::None,
+            compression_level: None,
+            max_dictionary_bytes: 0,
+            max_dictionary_buffer_bytes: 0,
+            compress_index: true,
+            index_type: IndexType::BinarySearch,
+            index_shortening: IndexShortening::default(),
+            delta_encode_handles: true,
+            metadata_block_bytes: 4096,
+            data_block_hash_ratio: None,
+            separate_values: false,
+            filter_policy: None,
+            partition_filters: false,
+            whole_key_filtering: true,
+            prefix_extractor: None,
+            merge_operator_name: None,
+            level: None,
+            external: false,
+            identity: TableIdentity::default(),
+        }
+    }
+}
+
+impl TableOptions {
+    pub(super) fn check(&self) -> Result<(), TableBuildError> {
+        let refuse = |why: String| Err(TableBuildError::BadOptions(why));
+        if !(2..=LATEST_FORMAT_VERSION).contains(&self.format_version) {
+            return refuse(format!("format_version {} cannot be written", self.format_version));
+        }
+        if self.block_bytes == 0 || self.metadata_block_bytes == 0 {
+            return refuse("blocks of 0 bytes".into());
+        }
+        if self.block_size_deviation_percent > 100 {
+            return refuse(format!("block_size_deviation of {} percent", self.block_size_deviation_percent));
+        }
+        if self.restart_interval == 0 || self.index_restart_interval == 0 {
+            return refuse("a restart interval of 0".into());
+        }
+        if self.index_type == IndexType::HashSearch && self.prefix_extractor.is_none() {
+            return refuse("a hash index needs a prefix extractor".into());
+        }
+        if self.partition_filters && self.index_type != IndexType::TwoLevelIndexSearch {
+            return refuse("partitioned filters need a two-level index".into());
+        }
+        if self.data_block_hash_ratio.is_some() && self.comparator.different_bytes_may_be_equal() {
+            return refuse(
+                "a hash index in data blocks needs a comparator that equates equal bytes only".into(),
+            );
+        }
+        if self.compression == CompressionType::ZstdNotFinal {
+            return refuse("ZSTDNotFinal is read, not written; use ZSTD".into());
+        }
+        Ok(())
+    }
+
+    /// Base of the context checksums; 0 before format_version 6.
+    pub(super) fn context_base(&self) -> u32 {
+        if self.format_version < 6 {
+            return 0;
+        }
+        let identity = &self.identity;
+        let base = match identity.context_seed {
+            0 => {
+                let name = format!(
+                    "{}\0{}\0{}\0{}",
+                    identity.db_id, identity.db_session_id, identity.file_number, identity.file_creation_time
+                );
+                xxhash_rust::xxh3::xxh3_64(name.as_bytes()) as u32
+            }
+            seed => seed,
+        };
+        base.max(1)
+    }
+
+    /// Notes in `properties` all that does not depend on the data.
+    pub(super) fn describe(&self, properties: &mut TableProperties) {
+        let identity = &self.identity;
+        properties.orig_file_number = identity.file_number;
+        properties.db_id.clone_from(&identity.db_id);
+        properties.db_session_id.clone_from(&identity.db_session_id);
+        properties.db_host_id.clone_from(&identity.db_host_id);
+        if let Some(id) = identity.column_family_id {
+            properties.column_family_id = id.into();
+        }
+        properties.column_family_name.clone_from(&identity.column_family_name);
+        properties.creation_time = identity.creation_time;
+        properties.oldest_key_time = identity.oldest_key_time;
+        properties.file_creation_time = identity.file_creation_time;
+        properties.format_version = self.format_version.into();
+        properties.comparator_name = self.comparator.name().to_owned();
+        let none = || "nullptr".to_owned();
+        properties.merge_operator_name = self.merge_operator_name.clone().unwrap_or_else(none);
+        properties.prefix_extractor_name =
+            self.prefix_extractor.as_ref().map_or_else(none, |e| e.name().into_owned());
+        properties.property_collectors_names = "[]".to_owned();
+        properties.filter_policy_name =
+            self.filter_policy.as_ref().map_or_else(String::new, |p| p.property_name().to_owned());
+        properties.compression_name = self.compression.name().to_owned();
+        properties.compression_options = format!(
+            "window_bits=-14; level={}; strategy=0; max_dict_bytes={}; zstd_max_train_bytes=0; enabled=0; \
+             max_dict_buffer_bytes={}; use_zstd_dict_trainer=0; ",
+            self.compression_level.unwrap_or(32767),
+            self.max_dictionary_bytes,
+            self.max_dictionary_buffer_bytes
+        );
+        properties.data_block_restart_interval = self.restart_interval as u64;
+        properties.index_block_restart_interval = self.effective_index_restart_interval() as u64;
+        properties.separate_key_value_in_data_block = self.separate_values.into();
+        properties.set_index_type(self.index_type);
+        properties.set_filtering(self.whole_key_filtering, self.prefix_extractor.is_some());
+        if self.partition_filters {
+            properties.set_decoupled_partitioned_filters();
+        }
+        if self.external {
+            properties.set_external_file();
+        }
+    }
+
+    /// A hash index refers to restart points as entries, so every entry is one.
+    pub(super) fn effective_index_restart_interval(&self) -> usize {
+        if self.index_type == IndexType::HashSearch { 1 } else { self.index_restart_interval }
+    }
+}
+
+/// Why a table cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableBuildError {
+    /// Options that contradict each other or RocksDB.
+    BadOptions(String),
+    /// A key that is no internal key.
+    BadKey(Corruption),
+    /// A key that is not greater than the one before.
+    OutOfOrder {
+        /// The key.
+        key: Vec<u8>,
+        /// The key before.
+        after: Vec<u8>,
+    },
+    /// Something that cannot be added here.
+    Misplaced(&'static str),
+}
+
+impl fmt::Display for TableBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TableBuildError::BadOptions(why) => write!(f, "table options: {why}"),
+            TableBuildError::BadKey(c) => c.fmt(f),
+            TableBuildError::OutOfOrder { key, after } => {
+                write!(f, "key {} added behind {}", key.escape_ascii(), after.escape_ascii())
+            }
+            TableBuildError::Misplaced(what) => write!(f, "table builder was given {what}"),
+        }
+    }
+}
+
+impl std::error::Error for TableBuildError {}
