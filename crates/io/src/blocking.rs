@@ -1,15 +1,11 @@
-//! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`], and [`open`].
+//! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`].
 
-use crate::env::Env;
-use crate::error::Result;
-use crate::file::{OpenOptions, RandomAccessFile};
 use crate::thread_pool::ThreadPool;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -64,37 +60,5 @@ impl<T> Future for Blocking<T> {
 impl<T> fmt::Debug for Blocking<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocking")
-    }
-}
-
-/// Open a file for reading without blocking the thread that asks. Many can be opened at the same time.
-pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
-    OpenFuture { env: env.clone(), path: path.into(), options, opening: None }
-}
-
-/// A file being opened; see [`open`]. Nothing happens before the first poll.
-#[must_use = "futures do nothing unless polled"]
-pub struct OpenFuture {
-    env: Env,
-    path: std::path::PathBuf,
-    options: OpenOptions,
-    opening: Option<Blocking<Result<Arc<dyn RandomAccessFile>>>>,
-}
-
-impl Future for OpenFuture {
-    type Output = Result<Arc<dyn RandomAccessFile>>;
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { env, path, options, opening } = &mut *self;
-        let opening = opening.get_or_insert_with(|| {
-            let (path, options) = (path.clone(), *options);
-            env.run_blocking(move |env| env.fs().open_random(&path, options))
-        });
-        Pin::new(opening).poll(cx)
-    }
-}
-
-impl fmt::Debug for OpenFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OpenFuture({})", self.path.display())
     }
 }

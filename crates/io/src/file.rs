@@ -239,4 +239,10 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// Another process, or this one, holds it (`WouldBlock`), or the file cannot be created.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+
+    /// Whether opening a file for reading here is opening that path with the operating system and nothing more. Then
+    /// [`crate::open`] has the channel do it, without a thread.
+    fn is_posix(&self) -> bool {
+        false
+    }
 }

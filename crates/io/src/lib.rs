@@ -40,7 +40,7 @@ mod thread_pool;
 mod transport;
 
 pub use block_on::{block_on, reap};
-pub use blocking::{Blocking, OpenFuture, open};
+pub use blocking::Blocking;
 pub use buffer::ReadBuf;
 pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
@@ -48,7 +48,7 @@ pub use file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile,
     WritableFile,
 };
-pub use operation::{ReadFuture, Sleep, read, sleep};
+pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::PosixFileSystem;
 pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,

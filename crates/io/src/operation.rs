@@ -1,4 +1,4 @@
-//! The futures of the channel: [`read`], [`sleep`], and how an operation finds the channel that carries it out.
+//! The futures of the channel: [`read`], [`open`], [`sleep`], and how an operation finds the channel that carries it out.
 //!
 //! An operation binds when it is first polled: to the current reactor's channel, else to the current
 //! `block_on`'s, else to the environment's driver thread. If it is polled again where its channel is not
@@ -8,17 +8,19 @@
 //! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer until the kernel is
 //! done with it.
 
+use crate::blocking::Blocking;
 use crate::buffer::ReadBuf;
 use crate::channel::outbox::Outbox;
-use crate::channel::slot::{Outcome, Request, Ticket};
+use crate::channel::slot::{Answer, Outcome, Request, Ticket};
 use crate::current;
 use crate::env::Env;
 use crate::error::Error;
-use crate::file::RandomAccessFile;
+use crate::file::{OpenOptions, RandomAccessFile};
 use crate::posix;
 use crate::remote::RemoteOp;
 use std::fmt;
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,6 +32,19 @@ use std::time::Duration;
 /// file's alignment is taken care of inside. An identical read that is in flight on the same channel is joined.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
     ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }) }
+}
+
+/// Open a file for reading, without blocking the thread that asks. Many can be opened at the same time.
+///
+/// Nothing happens before the first poll. A file of the operating system is opened by the channel, as reads are;
+/// another file system opens it on a thread that may block.
+pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
+    let opening = if env.fs().is_posix() {
+        Opening::Channel(Operation::new(env, Request::Open { path: path.into(), options }))
+    } else {
+        Opening::Later { env: env.clone(), options }
+    };
+    OpenFuture { path: path.into(), opening }
 }
 
 /// Complete after `span`. On a reactor, in `block_on` and on any executor alike.
@@ -48,13 +63,12 @@ impl Future for ReadFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = &mut self.operation;
-        operation.poll(cx).map(|outcome| {
-            outcome.map_err(|failure| match &operation.request {
-                Request::Read { file, offset, .. } => {
-                    Error::at("read", file.path(), *offset, failure.to_io())
-                }
-                Request::Sleep(_) => unreachable!("a read future reads"),
-            })
+        operation.poll(cx).map(|outcome| match (outcome, &operation.request) {
+            (Ok(Answer::Bytes(bytes)), _) => Ok(bytes),
+            (Err(failure), Request::Read { file, offset, .. }) => {
+                Err(Error::at("read", file.path(), *offset, failure.to_io()))
+            }
+            _ => unreachable!("a read is answered with bytes"),
         })
     }
 }
@@ -62,6 +76,46 @@ impl Future for ReadFuture {
 impl fmt::Debug for ReadFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ReadFuture({:?})", self.operation.request)
+    }
+}
+
+/// A file being opened; see [`open`]. Dropping it closes the file if it is open already.
+#[must_use = "futures do nothing unless polled"]
+pub struct OpenFuture {
+    path: PathBuf,
+    opening: Opening,
+}
+
+enum Opening {
+    Channel(Operation),
+    Later { env: Env, options: OpenOptions },
+    Thread(Blocking<Result<Arc<dyn RandomAccessFile>, Error>>),
+}
+
+impl Future for OpenFuture {
+    type Output = Result<Arc<dyn RandomAccessFile>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { path, opening } = &mut *self;
+        if let Opening::Later { env, options } = opening {
+            let (path, options) = (path.clone(), *options);
+            *opening = Opening::Thread(env.run_blocking(move |env| env.fs().open_random(&path, options)));
+        }
+        match opening {
+            Opening::Channel(operation) => operation.poll(cx).map(|outcome| match outcome {
+                Ok(Answer::File(file)) => Ok(file),
+                Err(failure) => Err(Error::new("open", &*path, failure.to_io())),
+                Ok(_) => unreachable!("an open is answered with a file"),
+            }),
+            Opening::Thread(blocking) => Pin::new(blocking).poll(cx),
+            Opening::Later { .. } => unreachable!("it has just been started"),
+        }
+    }
+}
+
+impl fmt::Debug for OpenFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenFuture({})", self.path.display())
     }
 }
 

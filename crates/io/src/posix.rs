@@ -32,22 +32,40 @@ pub(crate) struct PosixFile {
 }
 
 impl PosixFile {
-    /// Look at a descriptor just opened with `options` and make it a file.
-    pub(crate) fn from_fd(fd: OwnedFd, path: &Path, options: OpenOptions) -> Result<Self> {
-        let status = describe(fd.as_fd()).context("open", path)?;
-        if status.is_dir {
-            return Err(Error::new("open", path, io::Error::from_raw_os_error(libc::EISDIR)));
+    /// Open a file, blocking.
+    pub(crate) fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
+        let custom = if options.direct { libc::O_DIRECT } else { 0 };
+        let fd = fs::OpenOptions::new().read(true).custom_flags(custom).open(path)?.into();
+        let status = describe(&fd)?;
+        Self::new(fd, &status, path, options)
+    }
+
+    /// Make a file of a descriptor that was opened with `options` and described.
+    pub(crate) fn new(
+        fd: OwnedFd,
+        found: &libc::statx,
+        path: &Path,
+        options: OpenOptions,
+    ) -> io::Result<Self> {
+        if u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR {
+            return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        let alignment = match (options.direct, status.direct_alignment) {
+        let direct_alignment = (found.stx_mask & libc::STATX_DIOALIGN != 0).then(|| {
+            let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
+            // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
+            let fits = memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two();
+            if fits { offset } else { 0 }
+        });
+        let alignment = match (options.direct, direct_alignment) {
             (false, _) => 1,
             (true, Some(0)) => {
                 let why = "the file system does not support direct I/O on this file";
-                return Err(Error::new("open", path, io::Error::new(io::ErrorKind::Unsupported, why)));
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
             (true, Some(alignment)) => alignment,
             (true, None) => DEFAULT_DIRECT_ALIGNMENT,
         };
-        Ok(Self { fd, path: path.into(), size: status.size, alignment, id: FileId::next() })
+        Ok(Self { fd, path: path.into(), size: found.stx_size, alignment, id: FileId::next() })
     }
 }
 
@@ -71,10 +89,7 @@ impl RandomAccessFile for PosixFile {
 
 impl FileSystem for PosixFileSystem {
     fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
-        let custom = if options.direct { libc::O_DIRECT } else { 0 };
-        let file = fs::OpenOptions::new().read(true).custom_flags(custom).open(path);
-        let file = file.context("open", path)?;
-        Ok(Arc::new(PosixFile::from_fd(file.into(), path, options)?))
+        Ok(Arc::new(PosixFile::open(path, options).context("open", path)?))
     }
 
     fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
@@ -137,6 +152,10 @@ impl FileSystem for PosixFileSystem {
         lock_file(file.as_fd()).context("lock", path)?;
         Ok(Box::new(PosixLock { _file: file, path: path.into() }))
     }
+
+    fn is_posix(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -187,30 +206,26 @@ impl FileLock for PosixLock {
     }
 }
 
-struct Description {
-    size: u64,
-    is_dir: bool,
-    /// `None`: the kernel cannot tell. `Some(0)`: no direct I/O.
-    direct_alignment: Option<u32>,
+/// What to ask `statx` for, and how.
+pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+pub(crate) const STATX_FLAGS: i32 = libc::AT_EMPTY_PATH;
+
+/// The flags for opening a file for reading.
+pub(crate) fn open_flags(options: OpenOptions) -> i32 {
+    libc::O_RDONLY | libc::O_CLOEXEC | if options.direct { libc::O_DIRECT } else { 0 }
 }
 
-fn describe(fd: BorrowedFd<'_>) -> io::Result<Description> {
+/// Memory for a `statx` to fill.
+pub(crate) fn blank_statx() -> libc::statx {
     // SAFETY: all-zero bytes are a valid `statx`.
-    let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    let mask = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+    unsafe { std::mem::zeroed() }
+}
+
+fn describe(fd: &OwnedFd) -> io::Result<libc::statx> {
+    let mut found = blank_statx();
     // SAFETY: the descriptor is open, the empty path is a terminated string, `found` outlives the call.
-    let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &mut found) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let is_dir = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
-    let direct_alignment = (found.stx_mask & libc::STATX_DIOALIGN != 0).then(|| {
-        let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
-        // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
-        let fits = memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two();
-        if fits { offset } else { 0 }
-    });
-    Ok(Description { size: found.stx_size, is_dir, direct_alignment })
+    let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), STATX_FLAGS, STATX_MASK, &mut found) };
+    if result == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
 fn lock_file(fd: BorrowedFd<'_>) -> io::Result<()> {

@@ -9,12 +9,15 @@
 
 use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
-use crate::posix;
-use crate::transport::{Alarm, Completion, Op, Transport};
+use crate::posix::{self, PosixFile};
+use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,14 +26,29 @@ const PROBE: u64 = u64::MAX - 1;
 /// Longest single read handed to the kernel; a longer one is continued like a short read.
 const LONGEST: usize = 1 << 30;
 
+/// What the kernel works on, with all the memory it may touch.
+enum Flying {
+    Read(Op),
+    Open(Box<Opening>),
+}
+
+/// A file being opened: first `openat`, then `statx` of the descriptor.
+struct Opening {
+    op: OpenOp,
+    fd: Option<OwnedFd>,
+    found: libc::statx,
+}
+
 pub(crate) struct Ring {
     ring: IoUring,
-    in_flight: Vec<Option<Op>>,
+    in_flight: Vec<Option<Flying>>,
     count: usize,
     /// Tokens whose entries the kernel has not taken yet, oldest first.
     unsubmitted: VecDeque<u32>,
     /// Completed without the kernel: ops of a ring that it no longer accepts.
     refused: Vec<Completion>,
+    /// Opened and to be described; empty between calls.
+    to_describe: Vec<u32>,
     alarm: Arc<Alarm>,
     alarm_armed: bool,
     regions: [Option<Arc<Region>>; REGISTERED_CLASSES],
@@ -64,6 +82,7 @@ impl Ring {
             count: 0,
             unsubmitted: VecDeque::new(),
             refused: Vec::new(),
+            to_describe: Vec::new(),
             alarm,
             alarm_armed: false,
             regions: Default::default(),
@@ -92,8 +111,8 @@ impl Ring {
 
     fn push(&mut self, entry: &squeue::Entry, token: u32) {
         loop {
-            // SAFETY: entries are built by `queue`, whose op stays in `in_flight` until it completes, and by
-            // `arm_alarm`, whose descriptor lives as long as `self`.
+            // SAFETY: all memory that an entry points at (a read's buffer, an open's path and `statx`) is owned by
+            // what `fly` has put into `in_flight`, until it completes; the alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return self.unsubmitted.push_back(token);
             }
@@ -129,9 +148,9 @@ impl Ring {
             tracing::error!(error = %e, "io_uring_enter failed");
         }
         for token in std::mem::take(&mut self.unsubmitted) {
-            if let Some(op) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
+            if let Some(flying) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
                 self.count -= 1;
-                self.refused.push(Completion { op, result: Err(io::Error::from_raw_os_error(errno)) });
+                self.refused.push(flying.fail(errno));
             }
         }
     }
@@ -157,19 +176,58 @@ impl Ring {
                 continue;
             }
             let slot = self.in_flight.get_mut(entry.user_data() as usize);
-            let Some(op) = slot.and_then(Option::take) else {
-                unreachable!("the kernel completed read {} twice", entry.user_data());
+            let Some(flying) = slot.and_then(Option::take) else {
+                unreachable!("the kernel completed op {} twice", entry.user_data());
             };
-            self.count -= 1;
             let result = match entry.result() {
                 e if e < 0 => Err(io::Error::from_raw_os_error(-e)),
                 n => Ok(n as usize),
             };
-            done.push(Completion { op, result });
+            self.count -= 1;
+            match flying {
+                Flying::Read(op) => done.push(Completion::Read { op, result }),
+                Flying::Open(opening) => match opening.advance(result) {
+                    Ok(opening) => {
+                        let token = opening.op.token;
+                        self.in_flight[token as usize] = Some(Flying::Open(opening));
+                        self.to_describe.push(token);
+                        self.count += 1;
+                    }
+                    Err(opened) => done.push(opened),
+                },
+            }
         }
         if struck {
             self.silence();
         }
+        while let Some(token) = self.to_describe.pop() {
+            self.describe(token);
+        }
+    }
+
+    /// Keep what the kernel is to work on until it completes.
+    fn fly(&mut self, token: u32, flying: Flying) {
+        if self.in_flight.len() <= token as usize {
+            self.in_flight.resize_with(token as usize + 1, || None);
+        }
+        let before = self.in_flight[token as usize].replace(flying);
+        assert!(before.is_none(), "token {token} is in flight already");
+        self.count += 1;
+    }
+
+    /// The second half of an open.
+    fn describe(&mut self, token: u32) {
+        let Some(Flying::Open(opening)) = &mut self.in_flight[token as usize] else {
+            unreachable!("only an open is described");
+        };
+        let Some(fd) = &opening.fd else { unreachable!("a file is described once it is open") };
+        let fd = types::Fd(fd.as_raw_fd());
+        let into: *mut libc::statx = &mut opening.found;
+        let entry = opcode::Statx::new(fd, c"".as_ptr(), into.cast())
+            .flags(posix::STATX_FLAGS)
+            .mask(posix::STATX_MASK)
+            .build();
+        self.push(&entry.user_data(u64::from(token)), token);
     }
 
     /// Empty the eventfd, so that a one-shot poll armed again does not fire at once.
@@ -183,6 +241,36 @@ impl Ring {
     fn has_work_to_run(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
+    }
+}
+
+impl Flying {
+    fn fail(self, errno: i32) -> Completion {
+        let result = Err(io::Error::from_raw_os_error(errno));
+        match self {
+            Self::Read(op) => Completion::Read { op, result },
+            Self::Open(opening) => {
+                Completion::Opened { token: opening.op.token, result: result.map(|_: usize| unreachable!()) }
+            }
+        }
+    }
+}
+
+impl Opening {
+    /// A step is done. `Ok`: on to the next.
+    fn advance(mut self: Box<Self>, result: io::Result<usize>) -> Result<Box<Self>, Completion> {
+        let token = self.op.token;
+        let fd = match (result, self.fd.take()) {
+            (Err(e), _) => return Err(Completion::Opened { token, result: Err(e) }),
+            (Ok(fd), None) => {
+                // SAFETY: the kernel has just opened this descriptor for us, and nobody else knows it.
+                self.fd = Some(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+                return Ok(self);
+            }
+            (Ok(_), Some(fd)) => fd,
+        };
+        let path = Path::new(OsStr::from_bytes(self.op.path.as_bytes()));
+        Err(Completion::Opened { token, result: PosixFile::new(fd, &self.found, path, self.op.options) })
     }
 }
 
@@ -224,12 +312,18 @@ impl Transport for Ring {
             None => opcode::Read::new(fd, into, len).offset(op.offset).build(),
         };
         let token = op.token;
-        if self.in_flight.len() <= token as usize {
-            self.in_flight.resize_with(token as usize + 1, || None);
-        }
-        let before = self.in_flight[token as usize].replace(op);
-        assert!(before.is_none(), "token {token} is in flight already");
-        self.count += 1;
+        self.fly(token, Flying::Read(op));
+        self.push(&entry.user_data(u64::from(token)), token);
+    }
+
+    fn queue_open(&mut self, op: OpenOp) {
+        let token = op.token;
+        // The string's bytes are on the heap and do not move with the op.
+        let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), op.path.as_ptr())
+            .flags(posix::open_flags(op.options))
+            .build();
+        let opening = Opening { op, fd: None, found: posix::blank_statx() };
+        self.fly(token, Flying::Open(Box::new(opening)));
         self.push(&entry.user_data(u64::from(token)), token);
     }
 

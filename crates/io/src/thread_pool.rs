@@ -8,11 +8,14 @@
 //! has none; this is the fallback.)
 
 use crate::file::Backend;
-use crate::posix;
-use crate::transport::{Alarm, Completion, Op, Transport};
+use crate::posix::{self, PosixFile};
+use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +27,7 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 enum Work {
     Read(Op, Arc<Returns>),
+    Open(OpenOp, Arc<Returns>),
     Run(Job),
 }
 
@@ -156,8 +160,11 @@ impl Work {
                     Backend::Fd(fd) => posix::read_into(fd, buffer, *start, *len, *offset),
                     Backend::Soft(_) => Err(io::ErrorKind::InvalidInput.into()),
                 };
-                returns.done.lock().push(Completion { op, result });
-                returns.alarm.ring();
+                returns.give(Completion::Read { op, result });
+            }
+            Self::Open(OpenOp { token, path, options }, returns) => {
+                let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+                returns.give(Completion::Opened { token, result: PosixFile::open(path, options) });
             }
         }
     }
@@ -167,6 +174,13 @@ impl Work {
 struct Returns {
     done: Mutex<Vec<Completion>>,
     alarm: Arc<Alarm>,
+}
+
+impl Returns {
+    fn give(&self, completion: Completion) {
+        self.done.lock().push(completion);
+        self.alarm.ring();
+    }
 }
 
 /// A channel's side of the pool.
@@ -181,6 +195,11 @@ impl Transport for Threads {
     fn queue(&mut self, op: Op) {
         self.in_flight += 1;
         self.queued.push(Work::Read(op, self.returns.clone()));
+    }
+
+    fn queue_open(&mut self, op: OpenOp) {
+        self.in_flight += 1;
+        self.queued.push(Work::Open(op, self.returns.clone()));
     }
 
     fn submit(&mut self) -> bool {

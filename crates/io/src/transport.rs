@@ -8,8 +8,10 @@
 //! [`Completion`]. No future ever owns memory that a device may write to.
 
 use crate::buffer::{Buffer, Region};
-use crate::file::RandomAccessFile;
+use crate::file::{OpenOptions, RandomAccessFile};
+use crate::posix::PosixFile;
 use parking_lot::{Condvar, Mutex};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -27,17 +29,29 @@ pub(crate) struct Op {
     pub(crate) offset: u64,
 }
 
-/// An op that came back.
-pub(crate) struct Completion {
-    pub(crate) op: Op,
-    /// Bytes read; 0 is the end of the file.
-    pub(crate) result: io::Result<usize>,
+/// A file of the operating system to be opened for reading.
+pub(crate) struct OpenOp {
+    /// As [`Op::token`], and from the same numbers.
+    pub(crate) token: u32,
+    pub(crate) path: CString,
+    pub(crate) options: OpenOptions,
 }
 
-/// Carries reads of files with a descriptor. All calls come from the thread that created it.
+/// What came back.
+pub(crate) enum Completion {
+    /// A read: how many bytes, 0 at the end of the file.
+    Read { op: Op, result: io::Result<usize> },
+    /// An open.
+    Opened { token: u32, result: io::Result<PosixFile> },
+}
+
+/// Opens files of the operating system, and carries their reads. All calls come from the thread that created it.
 pub(crate) trait Transport {
     /// Accept an op. It need not start before [`Transport::submit`].
     fn queue(&mut self, op: Op);
+
+    /// Accept a file to be opened.
+    fn queue_open(&mut self, op: OpenOp);
 
     /// Start everything queued. Returns whether there was anything.
     fn submit(&mut self) -> bool;

@@ -4,7 +4,9 @@
 //! channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read that stays on its thread.
 
 use super::slot::Ticket;
+use crate::transport::Alarm;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Debug)]
@@ -13,22 +15,28 @@ pub(crate) struct Outbox {
     pub(crate) channel: u64,
     abandoned: Mutex<Vec<Ticket>>,
     any: AtomicBool,
+    alarm: Arc<Alarm>,
 }
 
 impl Outbox {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(alarm: Arc<Alarm>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             channel: NEXT.fetch_add(1, Ordering::Relaxed),
             abandoned: Mutex::default(),
             any: AtomicBool::new(false),
+            alarm,
         }
     }
 
     pub(crate) fn abandon(&self, ticket: Ticket) {
-        let mut abandoned = self.abandoned.lock();
-        abandoned.push(ticket);
-        self.any.store(true, Ordering::Release);
+        {
+            let mut abandoned = self.abandoned.lock();
+            abandoned.push(ticket);
+            self.any.store(true, Ordering::Release);
+        }
+        // A reactor that sleeps shall not keep the buffer until something else wakes it.
+        self.alarm.ring();
     }
 
     pub(crate) fn take(&self) -> Vec<Ticket> {

@@ -14,10 +14,12 @@
 
 use crate::buffer::{Buffer, ReadBuf};
 use crate::error::Failure;
-use crate::file::{Backend, Disturbance, FileId, RandomAccessFile};
+use crate::file::{Backend, Disturbance, FileId, OpenOptions, RandomAccessFile};
 use crate::remote::RemoteOp;
+use crate::transport::OpenOp;
 use smallvec::SmallVec;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -27,12 +29,21 @@ use std::time::{Duration, Instant};
 pub(crate) enum Request {
     /// `len` bytes at `offset`.
     Read { file: Arc<dyn RandomAccessFile>, offset: u64, len: usize },
+    /// A file of the operating system, opened for reading.
+    Open { path: PathBuf, options: OpenOptions },
     /// Nothing, after a while.
     Sleep(Duration),
 }
 
-/// What it gets; a sleep gets no bytes.
-pub(crate) type Outcome = Result<ReadBuf, Failure>;
+/// What it gets.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Bytes(ReadBuf),
+    File(Arc<dyn RandomAccessFile>),
+    Slept,
+}
+
+pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// Identical reads have equal keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -163,6 +174,8 @@ impl ReadWork {
 pub(crate) enum Work {
     None,
     Read(ReadWork),
+    /// `Some` until it flies.
+    Open(Option<OpenOp>),
     Sleep,
 }
 
