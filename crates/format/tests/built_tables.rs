@@ -111,7 +111,7 @@ fn check(name: &str, options: TableOptions, entries: &Entries) -> Table {
 
 #[test]
 fn format_versions_and_index_types() {
-    let entries = entries(3000);
+    let entries = entries(1500);
     for format_version in 2..=7 {
         for index_type in [
             IndexType::BinarySearch,
@@ -139,7 +139,7 @@ fn format_versions_and_index_types() {
                 // Some keys have more versions than a block holds.
                 assert!(!table.layout().user_keys);
                 if index_type == IndexType::TwoLevelIndexSearch {
-                    assert!(table.properties.index_partitions > 3);
+                    assert!(table.properties.index_partitions > 1);
                 }
             }
         }
@@ -231,7 +231,7 @@ fn block_shapes() {
 
 #[test]
 fn filters() {
-    let entries = entries(3000);
+    let entries = entries(1500);
     for policy in [FilterPolicy::bloom(10.0), FilterPolicy::ribbon(10.0, -1)] {
         for partition_filters in [false, true] {
             for format_version in [4, 5, 6] {
@@ -251,7 +251,7 @@ fn filters() {
                     };
                     let name = format!("{policy:?} {partition_filters} {format_version}");
                     let table = check(&name, options, &entries);
-                    assert!(table.properties.num_filter_entries > 1000, "{name}");
+                    assert!(table.properties.num_filter_entries > 500, "{name}");
                     let absent = (0..2000)
                         .filter(|i| table.may_contain(format!("kez{i}").as_bytes()).unwrap() == Some(true));
                     assert!(absent.count() < 100, "{name}");
