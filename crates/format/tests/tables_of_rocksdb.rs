@@ -134,9 +134,17 @@ fn index_types() {
         (&["--index_shortening_mode=0"], IndexType::BinarySearch),
         (&["--index_shortening_mode=2"], IndexType::BinarySearch),
         (&["--enable_index_compression=false"], IndexType::BinarySearch),
-        (&["--partition_index=true", "--metadata_block_size=300"], IndexType::TwoLevelIndexSearch),
         (
-            &["--partition_index=true", "--metadata_block_size=300", "--index_block_restart_interval=3"],
+            &["--partition_index=true", "--metadata_block_size=300", "--num=4000"],
+            IndexType::TwoLevelIndexSearch,
+        ),
+        (
+            &[
+                "--partition_index=true",
+                "--metadata_block_size=300",
+                "--index_block_restart_interval=3",
+                "--num=4000",
+            ],
             IndexType::TwoLevelIndexSearch,
         ),
         (&["--use_hash_search=true", "--prefix_size=8"], IndexType::HashSearch),
