@@ -2,11 +2,15 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod blob;
+pub(crate) mod column_family;
+pub mod db;
 pub mod error;
 pub(crate) mod memtable;
 pub mod merge_operator;
+pub mod open;
 pub mod options;
 pub mod perf_context;
+pub mod properties;
 pub mod range_del;
 pub(crate) mod read;
 pub mod snapshot;
@@ -15,4 +19,12 @@ pub(crate) mod superversion;
 pub(crate) mod table;
 pub(crate) mod wal;
 
+pub use column_family::ColumnFamily;
+pub use db::{Db, LiveFile};
+pub use error::{Error, ErrorKind, Result};
+pub use merge_operator::MergeOperator;
+pub use open::{BlockCache, Options};
+pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};
+pub use snapshot::Snapshot;
+pub use stats::{Statistics, StatsLevel};
 pub use table::Value;

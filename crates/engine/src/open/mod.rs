@@ -98,6 +98,12 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
         db_options.max_open_files,
     ));
     let families = make_families(&set, &configs, &memtables, &shared);
+    if db_options.max_open_files < 0 {
+        // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
+        for family in &families {
+            karst_io::block_on(&env, family.tables.open_all(family.pin().version()))?;
+        }
+    }
     let last_seq = set.last_sequence.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
     Ok(Opened {
         path: path.to_owned(),

@@ -268,7 +268,18 @@ impl Options {
         file: Option<&OptionsFile>,
         family: &str,
     ) -> Result<ColumnFamilyOptions> {
-        let mut options = file.and_then(|f| f.column_family(family).cloned()).unwrap_or_default();
+        self.family_options_over(
+            file.and_then(|f| f.column_family(family).cloned()).unwrap_or_default(),
+            family,
+        )
+    }
+
+    /// A column family's options: `options`, changed.
+    pub(crate) fn family_options_over(
+        &self,
+        mut options: ColumnFamilyOptions,
+        family: &str,
+    ) -> Result<ColumnFamilyOptions> {
         for (name, change) in &self.families {
             if name.as_deref().is_none_or(|name| name == family) {
                 change(&mut options).map_err(option_error)?;

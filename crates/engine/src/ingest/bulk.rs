@@ -1,0 +1,515 @@
+//! The bulk loader: a new database from streams of entries.
+//!
+//! In: entries. Those in any order gather in a memtable and leave it as a sorted run; sorted ones are written straight away. Out: a database directory.
+//!
+//! Order: runs are written from the oldest to the newest, so a run goes to a level above all before it; only L0 takes many. This is checked,
+//! since otherwise reads would find older entries first.
+//! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
+
+use super::run::{NextFile, RunWriter, WrittenTable};
+use super::table_options::table_options;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::MemTable;
+use crate::open::Options;
+use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::{self, SeqNo, ValueType};
+use karst_format::log::LogWriter;
+use karst_format::options::{NamedColumnFamily, OptionsFile};
+use karst_format::table_builder::{TableIdentity, TableOptions};
+use karst_format::unique_id::table_unique_id;
+use karst_format::version_edit::{NewFile, VersionEdit};
+use karst_io::{Env, FileLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The format of tables unless the options say otherwise: what RocksDB releases since 8.6 read.
+const FORMAT_VERSION: u32 = 6;
+
+/// Makes a new database.
+///
+/// ```no_run
+/// use karst_engine::{BulkLoader, Options};
+/// let mut loader = BulkLoader::create("/tmp/new-db", &Options::new())?;
+/// loader.put(b"older", b"value")?;
+/// loader.seal(2)?; // all so far becomes one sorted run on L2
+/// loader.put(b"newer", b"value")?;
+/// loader.finish()?; // the rest goes to L0
+/// # Ok::<(), karst_engine::Error>(())
+/// ```
+///
+/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`] leaves files but no database.
+pub struct BulkLoader {
+    env: Env,
+    path: PathBuf,
+    options: Options,
+    db_options: DbOptions,
+    families: Vec<LoadedFamily>,
+    files: Numbers,
+    last_seq: SeqNo,
+    identity: Identity,
+    _lock: Box<dyn FileLock>,
+}
+
+impl std::fmt::Debug for BulkLoader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BulkLoader")
+            .field("path", &self.path)
+            .field("families", &self.families.len())
+            .field("last_seq", &self.last_seq)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct LoadedFamily {
+    config: Arc<FamilyConfig>,
+    memtable: MemTable,
+    files: Vec<(Level, NewFile)>,
+    /// The level of the run written last.
+    highest: Option<usize>,
+    next_epoch: u64,
+}
+
+/// Numbers for files.
+#[derive(Debug)]
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0 - 1
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Identity {
+    db_id: String,
+    session_id: String,
+    now_s: u64,
+}
+
+impl BulkLoader {
+    /// Begins a database in directory `path`, which is made if it is missing. The default column family gets the options that `options` say.
+    ///
+    /// # Errors
+    /// There is a database already, it is locked, or the options cannot be used.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<BulkLoader> {
+        let (path, env) = (path.as_ref().to_owned(), options.environment());
+        let fs = env.fs();
+        fs.create_dir(&path).map_err(Error::from)?;
+        let current = path.join(FileName::Current.to_string());
+        if fs.exists(&current).map_err(Error::from)? {
+            return Err(Error::invalid_argument(format!("{}: there is a database already", current.display())));
+        }
+        let lock = fs.lock(&path.join(FileName::Lock.to_string())).map_err(Error::from)?;
+        let identity = Identity::new(&env);
+        let mut loader = BulkLoader {
+            db_options: options.db_options(None)?,
+            options: options.clone(),
+            families: Vec::new(),
+            files: Numbers(4),
+            last_seq: SeqNo::ZERO,
+            identity,
+            _lock: lock,
+            path,
+            env,
+        };
+        loader.create_column_family("default")?;
+        Ok(loader)
+    }
+
+    /// Adds a column family.
+    ///
+    /// # Errors
+    /// There is one of this name, or its options cannot be used.
+    pub fn create_column_family(&mut self, name: &str) -> Result<ColumnFamilyId> {
+        if self.families.iter().any(|family| family.config.name == name) {
+            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+        }
+        let mut base = ColumnFamilyOptions::default();
+        base.table_factory.block_based.format_version = FORMAT_VERSION;
+        let options = self.options.family_options_over(base, name)?;
+        let id = ColumnFamilyId(self.families.len() as u32);
+        let config = Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
+        // Why now: options that no table can have are better refused before anything is loaded.
+        table_options(&config, 0, TableIdentity::default())?;
+        self.families.push(LoadedFamily {
+            memtable: MemTable::new(config.comparator.clone(), FileNumber(0)),
+            config,
+            files: Vec::new(),
+            highest: None,
+            next_epoch: 1,
+        });
+        Ok(id)
+    }
+
+    /// Sets a key of the default column family.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::write`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(ColumnFamilyId::DEFAULT, ValueType::Value, key, value)
+    }
+
+    /// Removes a key of the default column family.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::write`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.write(ColumnFamilyId::DEFAULT, ValueType::Deletion, key, b"")
+    }
+
+    /// Adds a merge operand to a key of the default column family.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::write`].
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.write(ColumnFamilyId::DEFAULT, ValueType::Merge, key, operand)
+    }
+
+    /// Removes the keys of the default column family from `start` up to, not including, `end`.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::write`].
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.write(ColumnFamilyId::DEFAULT, ValueType::RangeDeletion, start, end)
+    }
+
+    /// Adds an entry of any kind that tables store, newer than all before. Entries may come in any order of keys; when they fill a write buffer
+    /// (`write_buffer_size`) they are written to L0.
+    ///
+    /// # Errors
+    /// There is no such column family, tables cannot store the kind, or writing failed.
+    pub fn write(&mut self, family: ColumnFamilyId, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
+        if !kind.is_stored() {
+            return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry")));
+        }
+        let seq = self.next_seq()?;
+        let family_index = self.index(family)?;
+        let target = &self.families[family_index];
+        target.memtable.add(seq, kind, key, value).map_err(|_| Error::invalid_argument("a sequence number was used twice"))?;
+        if target.memtable.memory_bytes() >= target.config.options.write_buffer_size {
+            self.seal_family(family_index, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was added to the default column family since the last seal as one sorted run of `level`.
+    ///
+    /// # Errors
+    /// The level is not above all runs written before, the tree does not have it, or writing failed.
+    pub fn seal(&mut self, level: usize) -> Result<()> {
+        self.seal_family(0, level)
+    }
+
+    /// The same for any column family.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::seal`].
+    pub fn seal_cf(&mut self, family: ColumnFamilyId, level: usize) -> Result<()> {
+        let index = self.index(family)?;
+        self.seal_family(index, level)
+    }
+
+    /// Begins a run of `level` whose keys come in ascending order, newer than all before; they go straight to files.
+    ///
+    /// # Errors
+    /// As [`BulkLoader::seal`]; and if entries of the family wait to be sealed, which would be older.
+    pub fn sorted_run(&mut self, family: ColumnFamilyId, level: usize) -> Result<SortedRun<'_>> {
+        let index = self.index(family)?;
+        if !self.families[index].memtable.is_empty() {
+            return Err(Error::invalid_argument("entries added before have to be sealed first"));
+        }
+        self.families[index].check_level(level)?;
+        let writer = self.run_writer(index, level, None);
+        Ok(SortedRun { loader: self, index, level, writer, key: Vec::new() })
+    }
+
+    /// Writes what has not been sealed to L0, and makes the directory a database.
+    ///
+    /// # Errors
+    /// Writing failed. There is no database then.
+    pub fn finish(mut self) -> Result<()> {
+        for index in 0..self.families.len() {
+            self.seal_family(index, 0)?;
+        }
+        let manifest = FileName::Manifest(FileNumber(self.files.next()));
+        let options = FileName::Options(FileNumber(self.files.next()));
+        let log = FileNumber(self.files.next());
+        self.put_file(manifest, &self.manifest(log)?)?;
+        self.put_file(FileName::Identity, self.identity.db_id.as_bytes())?;
+        let families = self.families.iter().map(|family| NamedColumnFamily {
+            name: family.config.name.clone(),
+            options: family.config.options.clone(),
+        });
+        let text = OptionsFile::new(self.db_options.clone(), families.collect()).print();
+        self.put_file(options, text.as_bytes())?;
+        // Why by renaming: whoever looks sees the whole file or none.
+        let temporary = FileName::Temp(FileNumber(self.files.next()));
+        self.put_file(temporary, format!("{manifest}\n").as_bytes())?;
+        let fs = self.env.fs();
+        fs.rename(&self.file(temporary), &self.file(FileName::Current)).map_err(Error::from)?;
+        fs.sync_dir(&self.path).map_err(Error::from)
+    }
+
+    fn index(&self, family: ColumnFamilyId) -> Result<usize> {
+        let index = family.0 as usize;
+        if index >= self.families.len() {
+            return Err(Error::invalid_argument(format!("there is no column family {family}")));
+        }
+        Ok(index)
+    }
+
+    fn next_seq(&mut self) -> Result<SeqNo> {
+        if self.last_seq >= SeqNo::MAX {
+            return Err(Error::new(ErrorKind::LimitReached, "no sequence number is left"));
+        }
+        self.last_seq = SeqNo(self.last_seq.0 + 1);
+        Ok(self.last_seq)
+    }
+
+    fn seal_family(&mut self, index: usize, level: usize) -> Result<()> {
+        if self.families[index].memtable.is_empty() {
+            return Ok(());
+        }
+        self.families[index].check_level(level)?;
+        let empty = MemTable::new(self.families[index].config.comparator.clone(), FileNumber(0));
+        let full = std::mem::replace(&mut self.families[index].memtable, empty);
+        let mut writer = self.run_writer(index, level, full.range_tombstones());
+        let mut at = full.first();
+        let mut done_with: Option<&[u8]> = None;
+        while let Some(position) = at {
+            let internal_key = full.key(position);
+            let (user_key, trailer) = key::split(internal_key);
+            let hidden = done_with.is_some_and(|done| full.comparator().compare_user(done, user_key).is_eq());
+            if !hidden {
+                let value = full.value(full.value_at(position));
+                writer.add(internal_key, value, &mut |/* next file */| self.next_file(index, level))?;
+                // Why: nobody can read what a value or a deletion hides; a merge operand or a single delete needs what is below it.
+                done_with = hides_older(trailer as u8).then_some(user_key);
+            }
+            at = full.next(position);
+        }
+        let written = writer.finish(&mut || self.next_file(index, level))?;
+        self.install(index, level, written)
+    }
+
+    fn run_writer(
+        &self,
+        index: usize,
+        level: usize,
+        tombstones: Option<Arc<crate::range_del::Fragments>>,
+    ) -> RunWriter {
+        let config = &self.families[index].config;
+        // Compat: an L0 file is as large as what was flushed; below, files grow from level to level.
+        let factor = u64::try_from(config.options.target_file_size_multiplier).unwrap_or(1);
+        let growth = factor.saturating_pow(level.saturating_sub(1) as u32);
+        let target = match level {
+            0 => u64::MAX,
+            _ => config.options.target_file_size_base.saturating_mul(growth),
+        };
+        RunWriter::new(self.env.fs().clone(), config.comparator.clone(), target, tombstones)
+    }
+
+    fn next_file(&mut self, index: usize, level: usize) -> Result<(u64, PathBuf, TableOptions)> {
+        let number = self.files.next();
+        let config = &self.families[index].config;
+        let identity = TableIdentity {
+            db_id: self.identity.db_id.clone(),
+            db_session_id: self.identity.session_id.clone(),
+            db_host_id: match self.db_options.db_host_id.as_str() {
+                "__hostname__" => String::new(),
+                given => given.to_owned(),
+            },
+            file_number: number,
+            column_family_id: Some(config.id.0),
+            column_family_name: config.name.clone(),
+            creation_time: self.identity.now_s,
+            oldest_key_time: self.identity.now_s,
+            file_creation_time: self.identity.now_s,
+            context_seed: 0,
+        };
+        let path = self.file(FileName::Table(FileNumber(number)));
+        Ok((number, path, table_options(config, level, identity)?))
+    }
+
+    fn install(&mut self, index: usize, level: usize, written: Vec<WrittenTable>) -> Result<()> {
+        let identity = self.identity.clone();
+        let family = &mut self.families[index];
+        for WrittenTable { number, table } in written {
+            let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { continue };
+            let mut file = NewFile::new(
+                FileNumber(number),
+                table.file_bytes,
+                smallest,
+                largest,
+                table.smallest_seq,
+                table.largest_seq,
+            );
+            file.epoch_number = family.next_epoch;
+            file.oldest_ancestor_time_s = identity.now_s;
+            file.creation_time_s = identity.now_s;
+            file.unique_id =
+                Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), number));
+            file.tail_size_bytes = table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
+            family.files.push((Level(level as u8), file));
+        }
+        family.next_epoch += 1;
+        family.highest = Some(level);
+        Ok(())
+    }
+
+    /// The MANIFEST: what RocksDB writes for a database with these files.
+    fn manifest(&self, log: FileNumber) -> Result<Vec<u8>> {
+        let mut edits = vec![VersionEdit {
+            db_id: Some(self.identity.db_id.clone().into_bytes()),
+            ..VersionEdit::default()
+        }];
+        for family in &self.families {
+            let id = family.config.id;
+            if id != ColumnFamilyId::DEFAULT {
+                edits.push(VersionEdit {
+                    column_family: id,
+                    column_family_add: Some(family.config.name.clone()),
+                    ..VersionEdit::default()
+                });
+            }
+            edits.push(VersionEdit {
+                column_family: id,
+                comparator: Some(family.config.comparator.name().to_owned()),
+                ..VersionEdit::default()
+            });
+            edits.push(VersionEdit {
+                column_family: id,
+                log_number: Some(log),
+                new_files: family.files.clone(),
+                ..VersionEdit::default()
+            });
+        }
+        edits.push(VersionEdit {
+            prev_log_number: Some(FileNumber(0)),
+            next_file_number: Some(FileNumber(self.files.0)),
+            max_column_family: Some(ColumnFamilyId(self.families.len() as u32 - 1)),
+            min_log_number_to_keep: Some(log),
+            last_sequence: Some(self.last_seq),
+            ..VersionEdit::default()
+        });
+        let mut writer = LogWriter::new(FileNumber(0), false);
+        let mut bytes = Vec::new();
+        for edit in &edits {
+            writer.append(&edit.encode(), &mut bytes).map_err(|e| {
+                Error::with_source(ErrorKind::Io, "writing the MANIFEST", e)
+            })?;
+        }
+        Ok(bytes)
+    }
+
+    fn file(&self, name: FileName) -> PathBuf {
+        self.path.join(name.to_string())
+    }
+
+    fn put_file(&self, name: FileName, bytes: &[u8]) -> Result<()> {
+        let mut file = self.env.fs().create(&self.file(name)).map_err(Error::from)?;
+        file.append(bytes).map_err(Error::from)?;
+        file.sync().map_err(Error::from)
+    }
+}
+
+/// Whether an entry of this type hides all older ones of its key.
+fn hides_older(kind: u8) -> bool {
+    [ValueType::Value, ValueType::Deletion, ValueType::BlobIndex, ValueType::WideColumnEntity]
+        .iter()
+        .any(|hides| *hides as u8 == kind)
+}
+
+impl LoadedFamily {
+    fn check_level(&self, level: usize) -> Result<()> {
+        let name = &self.config.name;
+        if level >= usize::try_from(self.config.options.num_levels).unwrap_or(0) {
+            return Err(Error::invalid_argument(format!("column family {name:?} has no level {level}")));
+        }
+        match self.highest {
+            Some(highest) if level >= highest && (level > 0 || highest > 0) => Err(Error::invalid_argument(format!(
+                "a run of level {level} in column family {name:?} has to come before that of level {highest}, as it is older"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Identity {
+    fn new(env: &Env) -> Identity {
+        let random = [env.random_seed(), env.random_seed()];
+        let hex = format!("{:016x}{:016x}", random[0], random[1]);
+        let (a, b, c, d) = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20]);
+        let session = u128::from(env.random_seed()) << 40 | u128::from(env.random_seed() >> 24);
+        Identity {
+            db_id: format!("{a}-{b}-4{c}-8{d}-{}", &hex[20..]),
+            session_id: base36(session),
+            now_s: env.unix_time().as_secs(),
+        }
+    }
+}
+
+/// Twenty digits in base 36, as RocksDB's session ids have.
+fn base36(mut number: u128) -> String {
+    let mut digits = [b'0'; 20];
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[(number % 36) as usize];
+        number /= 36;
+    }
+    String::from_utf8_lossy(&digits).into_owned()
+}
+
+/// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropped without [`SortedRun::finish`], it has never been.
+pub struct SortedRun<'a> {
+    loader: &'a mut BulkLoader,
+    index: usize,
+    level: usize,
+    writer: RunWriter,
+    key: Vec<u8>,
+}
+
+impl std::fmt::Debug for SortedRun<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SortedRun").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+impl SortedRun<'_> {
+    /// Sets the next key.
+    ///
+    /// # Errors
+    /// As [`SortedRun::write`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(ValueType::Value, key, value)
+    }
+
+    /// Adds an entry of any kind but a range tombstone.
+    ///
+    /// # Errors
+    /// The key is not behind the one before, tables cannot store the kind, or writing failed.
+    pub fn write(&mut self, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
+        if !kind.is_stored() || kind == ValueType::RangeDeletion {
+            return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry of a sorted run")));
+        }
+        let seq = self.loader.next_seq()?;
+        self.key.clear();
+        key::append(&mut self.key, key, key::pack_trailer(seq, kind));
+        let (loader, index, level) = (&mut *self.loader, self.index, self.level);
+        let next: &mut NextFile<'_> = &mut || loader.next_file(index, level);
+        self.writer.add(&self.key, value, next)
+    }
+
+    /// Ends the run and makes it part of the database to be.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(self) -> Result<()> {
+        let SortedRun { loader, index, level, writer, .. } = self;
+        let written = writer.finish(&mut || loader.next_file(index, level))?;
+        loader.install(index, level, written)
+    }
+}
