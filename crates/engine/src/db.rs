@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::open::{self, Opened, Options};
 use crate::options::{DbOptions, ReadOptions};
 use crate::properties;
+use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::stats::Statistics;
@@ -327,6 +328,34 @@ impl Db {
     }
 
     /// The sequence number to read at. Called after the superversion was pinned.
+    /// An iterator over the default column family. Seek before anything else.
+    ///
+    /// # Errors
+    /// As the options have it.
+    pub fn iter(&self, options: &ReadOptions) -> Result<DbIterator> {
+        self.iter_cf(options, &self.0.default_family)
+    }
+
+    /// An iterator over a column family.
+    ///
+    /// # Errors
+    /// As [`Db::iter`], and if the column family or the snapshot is of another database.
+    pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
+        let family = self.family(family)?;
+        let superversion = family.superversion();
+        let seq = self.read_seq(options)?;
+        DbIterator::new(family.tables.clone(), superversion, seq, options.clone())
+    }
+
+    /// An iterator over all entries of a column family, hidden ones too; for tools.
+    ///
+    /// # Errors
+    /// As [`Db::iter_cf`].
+    pub fn internal_iter(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<InternalIterator> {
+        let family = self.family(family)?;
+        Ok(InternalIterator::new(family.tables.clone(), family.superversion(), options.clone()))
+    }
+
     #[inline]
     fn read_seq(&self, options: &ReadOptions) -> Result<SeqNo> {
         match &options.snapshot {

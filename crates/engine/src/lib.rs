@@ -12,7 +12,7 @@ pub mod options;
 pub mod perf_context;
 pub mod properties;
 pub mod range_del;
-pub(crate) mod read;
+pub mod read;
 pub mod snapshot;
 pub mod stats;
 pub(crate) mod superversion;

@@ -39,7 +39,7 @@ enum Stage {
 
 /// What lies below the merge operands; without operands, the answer.
 #[derive(Debug)]
-enum Base {
+pub(super) enum Base {
     /// A deletion, or the end of history.
     Nothing,
     Value(Value),
@@ -342,23 +342,7 @@ impl Lookup {
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
-        let (blobs, version) = (view.ctx.blobs(), view.version());
-        let existing = match base {
-            Base::Nothing => None,
-            Base::Value(value) => Some(value.clone()),
-            Base::Blob(reference) => {
-                let need = BlobNeed::new(blobs, version, user_key, reference)?;
-                Some(Value::whole_blob(self.pending.blob(&view.ctx, need)?))
-            }
-            Base::Entity(entity) => Some(match default_column(entity, user_key)? {
-                DefaultColumn::Absent => Value::empty(),
-                DefaultColumn::Inline(range) => entity.slice(range),
-                DefaultColumn::Blob(range) => {
-                    let need = BlobNeed::new(blobs, version, user_key, &entity[range])?;
-                    Value::whole_blob(self.pending.blob(&view.ctx, need)?)
-                }
-            }),
-        };
+        let existing = existing_value(view, &mut self.pending, user_key, base)?;
         if self.operands.is_empty() {
             return Ok(existing);
         }
@@ -416,6 +400,32 @@ impl Lookup {
     }
 }
 
+/// The value that `base` stands for; stops where it has to be read from a blob file.
+pub(super) fn existing_value(
+    view: &View<'_>,
+    pending: &mut Pending,
+    user_key: &[u8],
+    base: &Base,
+) -> Result<Option<Value>, Stop> {
+    let mut blob = |reference: &[u8]| -> Result<Value, Stop> {
+        let need = BlobNeed::new(view.ctx.blobs(), view.version(), user_key, reference)?;
+        let key = need.key();
+        let value = pending.blob(&view.ctx, need)?;
+        pending.release_key(key);
+        Ok(Value::whole_blob(value))
+    };
+    Ok(match base {
+        Base::Nothing => None,
+        Base::Value(value) => Some(value.clone()),
+        Base::Blob(reference) => Some(blob(reference)?),
+        Base::Entity(entity) => Some(match default_column(entity, user_key)? {
+            DefaultColumn::Absent => Value::empty(),
+            DefaultColumn::Inline(range) => entity.slice(range),
+            DefaultColumn::Blob(range) => blob(&entity[range])?,
+        }),
+    })
+}
+
 #[cold]
 fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
     wide_column::default_column(entity).map_err(|c| {
@@ -429,7 +439,7 @@ fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
 
 /// A timed put's value: its write time is packed behind it.
 #[cold]
-fn without_packed_seqno(value: &Value) -> Result<Value> {
+pub(super) fn without_packed_seqno(value: &Value) -> Result<Value> {
     match value.len().checked_sub(size_of::<u64>()) {
         Some(end) => Ok(value.slice(0..end)),
         None => Err(Error::new(

@@ -4,6 +4,7 @@
 //! memory; what is not is fetched by the one loop in `table::drive`, for the synchronous and the asynchronous forms alike.
 
 pub(crate) mod get;
+pub mod iter;
 mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;

@@ -36,8 +36,7 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
             Ok(out) => {
                 // Reads ahead recorded by the last step start now and are picked up by the next call.
                 if step.pending().has_needs() {
-                    fetches.collect(step.pending());
-                    fetches.launch(&ctx);
+                    start_async(ctx, step.pending(), fetches).await;
                 }
                 return Ok(out);
             }
@@ -50,8 +49,32 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
 /// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own ring.
 #[cold]
 pub(crate) fn wait<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
-    let mut fetches = Fetches::new(ctx.options);
-    karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, &mut fetches))
+    wait_with(ctx, step, &mut Fetches::new(ctx.options))
+}
+
+/// The same with fetches of the caller's, which go on between calls.
+#[cold]
+pub(crate) fn wait_with<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
+    karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, fetches))
+}
+
+/// Starts the needs in `pending` and takes in what has arrived of earlier ones, without waiting. For reads ahead between the
+/// moves of an iterator that blocks.
+#[cold]
+pub(crate) fn start(ctx: ReadCtx<'_>, pending: &mut Pending, fetches: &mut Fetches) {
+    karst_io::block_on(&ctx.tables.shared.env, start_async(ctx, pending, fetches));
+}
+
+/// The same where the caller's own executor polls.
+#[cold]
+pub(crate) async fn start_async(ctx: ReadCtx<'_>, pending: &mut Pending, fetches: &mut Fetches) {
+    fetches.collect(pending);
+    fetches.launch(&ctx);
+    poll_fn(|cx| {
+        fetches.poll_now(cx, &ctx, &mut |_, key, result| pending.supply(key, result));
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// What the first step of an asynchronous operation comes to.

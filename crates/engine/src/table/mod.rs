@@ -136,6 +136,18 @@ impl Table {
         self.layout.index_is_partitioned
     }
 
+    /// The index block (or its top level), if the table holds it itself.
+    #[inline]
+    pub(crate) fn held_index(&self) -> Option<&CachedBlock> {
+        self.index.held.as_deref()
+    }
+
+    /// Where the index block (or its top level) is.
+    #[inline]
+    pub(crate) fn index_handle(&self) -> BlockHandle {
+        self.index.handle
+    }
+
     /// Names a block within the process.
     #[inline]
     pub(crate) fn cache_key(&self, handle: BlockHandle) -> CacheKey {

@@ -1,0 +1,127 @@
+//! Every entry of a column family, hidden ones and deletions too, by internal key: for tools that look underneath.
+
+use std::sync::Arc;
+
+use karst_format::key::{SeqNo, ValueType, pack_trailer};
+
+use crate::error::Result;
+use crate::options::ReadOptions;
+use crate::read::View;
+use crate::read::iter::index_position::To;
+use crate::read::iter::merging::Merging;
+use crate::read::iter::{Bounds, PrefixFilter, readahead_limits};
+use crate::superversion::SuperVersion;
+use crate::table::cache::TableCache;
+use crate::table::context::ReadCtx;
+use crate::table::drive::{self, Step};
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+
+/// An iterator over the internal entries of a column family, forward. Blocks the calling thread where it reads.
+///
+/// Range tombstones are not among the entries.
+pub struct InternalIterator {
+    tables: Arc<TableCache>,
+    superversion: Arc<SuperVersion>,
+    options: ReadOptions,
+    merging: Merging,
+    pending: Pending,
+    fetches: Fetches,
+    valid: bool,
+}
+
+struct Move<'a> {
+    merging: &'a mut Merging,
+    pending: &'a mut Pending,
+}
+
+impl Step for Move<'_> {
+    type Out = ();
+
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
+        self.merging.settle(ctx, self.pending, &PrefixFilter::default(), &Bounds::default())
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        self.pending
+    }
+}
+
+impl InternalIterator {
+    pub(crate) fn new(
+        tables: Arc<TableCache>,
+        superversion: Arc<SuperVersion>,
+        options: ReadOptions,
+    ) -> Self {
+        let readahead = readahead_limits(&options, &superversion);
+        let merging = Merging::new(&superversion, SeqNo::MAX, &Bounds::default(), readahead, false);
+        let fetches = Fetches::new(&options);
+        InternalIterator {
+            tables,
+            superversion,
+            options,
+            merging,
+            pending: Pending::new(),
+            fetches,
+            valid: false,
+        }
+    }
+
+    /// Whether it stands at an entry.
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The internal key of the entry. The iterator must be valid.
+    pub fn key(&self) -> &[u8] {
+        self.merging.key()
+    }
+
+    /// The value as it is stored. The iterator must be valid.
+    pub fn value(&self) -> &[u8] {
+        self.merging.value()
+    }
+
+    /// Go to the first entry.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.merging.begin(To::First, &[], &mut self.pending);
+        self.settle()
+    }
+
+    /// Go to the newest entry of `user_key`, or to the first behind it.
+    pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
+        let mut target = user_key.as_ref().to_vec();
+        target.extend_from_slice(&pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK).to_le_bytes());
+        self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
+        self.settle()
+    }
+
+    /// Go to the next entry. The iterator must be valid.
+    #[allow(clippy::should_implement_trait, reason = "the field's name for it")]
+    pub fn next(&mut self) -> Result<()> {
+        assert!(self.valid, "next() of an iterator that is not valid");
+        self.valid = false;
+        self.merging.begin_advance()?;
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.valid = false;
+        let InternalIterator { tables, superversion, options, merging, pending, fetches, .. } = self;
+        let ctx = View::new(tables, superversion, options).ctx;
+        let mut step = Move { merging, pending };
+        match step.step(&ctx) {
+            Ok(()) => {}
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Need) => drive::wait_with(ctx, &mut step, fetches)?,
+        }
+        self.valid = self.merging.valid();
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for InternalIterator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InternalIterator").field("valid", &self.valid).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! An iterator over one level below L0, whose files do not overlap: one table after the other.
+//!
+//! As [`TableCursor`]: `begin_*` says where to go, `settle` gets there and may be called again.
+//! Invariant: files are entered in order, also those that turn out to hold range tombstones only, so that whoever merges
+//! levels has seen every file's tombstones before a key inside the file's boundaries comes up.
+
+use std::sync::Arc;
+
+use karst_format::comparator::Comparator;
+use karst_format::ids::Level;
+use karst_format::key;
+use karst_lsm::{LevelFiles, Version};
+
+use crate::error::Result;
+use crate::read::iter::index_position::To;
+use crate::read::iter::readahead::ReadaheadLimits;
+use crate::read::iter::table_cursor::TableCursor;
+use crate::read::iter::{Bounds, PrefixFilter};
+use crate::table::Table;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, Stop};
+
+/// An iterator over one sorted level.
+#[derive(Debug)]
+pub(super) struct LevelCursor {
+    version: Arc<Version>,
+    level: Level,
+    /// The current file; `None` before the first and behind the last.
+    index: Option<usize>,
+    table: TableCursor,
+    forward: bool,
+}
+
+impl LevelCursor {
+    /// Over a level that has at least one file.
+    pub(super) fn new(version: &Arc<Version>, level: Level, readahead: ReadaheadLimits) -> Self {
+        let first = version.files(level)[0].clone();
+        LevelCursor {
+            version: version.clone(),
+            level,
+            index: None,
+            table: TableCursor::new(first, u32::from(level.0), readahead),
+            forward: true,
+        }
+    }
+
+    fn files(&self) -> &LevelFiles {
+        &self.version.levels()[self.level.index()]
+    }
+
+    /// Go where `to` says; `target` is the internal key of a seek.
+    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+        self.forward = to.is_forward();
+        let comparator = self.version.comparator();
+        let (files, count) = (self.files(), self.files().len());
+        let index = match to {
+            To::First => Some(0),
+            To::Last => Some(count - 1),
+            To::AtOrAfter => {
+                let (user_key, trailer) = key::split(target);
+                Some(files.seek(comparator, user_key, trailer)).filter(|index| *index < count)
+            }
+            To::AtOrBefore => {
+                let (user_key, trailer) = key::split(target);
+                let at_or_after = files.seek(comparator, user_key, trailer);
+                let begins_before = |index: usize| {
+                    comparator.compare_internal(&files.files()[index].smallest, target).is_le()
+                };
+                if at_or_after < count && begins_before(at_or_after) {
+                    Some(at_or_after)
+                } else {
+                    at_or_after.checked_sub(1)
+                }
+            }
+        };
+        self.index = index;
+        if let Some(index) = index {
+            self.enter(index, pending, false);
+            self.table.begin(to, target, pending);
+        }
+    }
+
+    /// Make the file at `index` the current one.
+    fn enter(&mut self, index: usize, pending: &mut Pending, adaptive: bool) {
+        let file = &self.version.levels()[self.level.index()].files()[index];
+        if !Arc::ptr_eq(self.table.file(), file) {
+            self.table.change_file(file, pending, adaptive);
+        }
+        self.index = Some(index);
+    }
+
+    #[inline]
+    pub(super) fn begin_next(&mut self) -> Result<()> {
+        self.forward = true;
+        self.table.begin_next()
+    }
+
+    #[inline]
+    pub(super) fn begin_prev(&mut self) -> Result<()> {
+        self.forward = false;
+        self.table.begin_prev()
+    }
+
+    /// Whether it stands at an entry, with nothing left to do.
+    #[inline]
+    pub(super) fn is_at_entry(&self) -> bool {
+        self.index.is_some() && self.table.is_settled() && self.table.valid()
+    }
+
+    /// Get to where the last `begin` sent the cursor. `opened` is told of each table that is entered.
+    pub(super) fn settle(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+        opened: &mut dyn FnMut(&Arc<Table>, &TableCursor),
+    ) -> Result<(), Stop> {
+        while let Some(index) = self.index {
+            self.table.settle(ctx, pending, prefix, bounds)?;
+            if let Some(table) = self.table.table() {
+                opened(table, &self.table);
+            }
+            if self.table.valid() {
+                return Ok(());
+            }
+            let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
+            let Some(file) = self.files().files().get(next) else {
+                self.index = None;
+                return Ok(());
+            };
+            let comparator: &Comparator = self.version.comparator();
+            let outside = if self.forward {
+                bounds.ends_by(comparator, file.smallest_user_key())
+            } else {
+                bounds.starts_behind(comparator, file.largest_user_key())
+            };
+            if outside {
+                self.index = None;
+                return Ok(());
+            }
+            self.enter(next, pending, ctx.options.adaptive_readahead);
+            self.table.begin_in_order(if self.forward { To::First } else { To::Last });
+        }
+        Ok(())
+    }
+
+    pub(super) fn table(&self) -> &TableCursor {
+        &self.table
+    }
+}

@@ -1,0 +1,428 @@
+//! Merges memtables, L0 files and levels into one sequence of internal keys.
+//!
+//! In: seeks and moves. Out: the entry under the iterator, and the range tombstones of every table it has entered. A seek places
+//! all children before it waits, so whatever they need is fetched in one round; a move only touches the child on top.
+//!
+//! Invariants:
+//! - `heap` holds exactly the children that stand at an entry, ordered by the direction, once `settle` has returned.
+//! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged database; then either may come first.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{self, SeqNo, TRAILER_BYTES};
+use karst_mem::skiplist::Position;
+
+use crate::error::Result;
+use crate::memtable::MemTable;
+use crate::range_del::Aggregate;
+use crate::read::iter::index_position::To;
+use crate::read::iter::level_cursor::LevelCursor;
+use crate::read::iter::readahead::ReadaheadLimits;
+use crate::read::iter::table_cursor::TableCursor;
+use crate::read::iter::{Bounds, PrefixFilter};
+use crate::superversion::SuperVersion;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, Stop};
+use crate::table::{Table, Value};
+
+#[derive(Debug)]
+struct MemtableCursor {
+    memtable: Arc<MemTable>,
+    position: Option<Position>,
+}
+
+impl MemtableCursor {
+    fn begin(&mut self, to: To, target: &[u8]) {
+        let memtable = &self.memtable;
+        self.position = match to {
+            To::First => memtable.first(),
+            To::Last => memtable.last(),
+            To::AtOrAfter => memtable.seek_ge(target),
+            // Why the equal entry needs no care: nobody seeks backwards for a key that exists as it is.
+            To::AtOrBefore => match memtable.seek_ge(target) {
+                Some(position) if memtable.key(position) == target => Some(position),
+                _ => memtable.seek_lt(target),
+            },
+        };
+    }
+}
+
+#[derive(Debug)]
+enum Child {
+    Memtable(MemtableCursor),
+    Table(Box<TableCursor>),
+    Level(Box<LevelCursor>),
+}
+
+impl Child {
+    fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+        match self {
+            Child::Memtable(cursor) => cursor.begin(to, target),
+            Child::Table(cursor) => cursor.begin(to, target, pending),
+            Child::Level(cursor) => cursor.begin(to, target, pending),
+        }
+    }
+
+    #[inline]
+    fn begin_next(&mut self) -> Result<()> {
+        match self {
+            Child::Memtable(cursor) => {
+                cursor.position = cursor.position.and_then(|position| cursor.memtable.next(position));
+                Ok(())
+            }
+            Child::Table(cursor) => cursor.begin_next(),
+            Child::Level(cursor) => cursor.begin_next(),
+        }
+    }
+
+    #[inline]
+    fn begin_prev(&mut self) -> Result<()> {
+        match self {
+            Child::Memtable(cursor) => {
+                cursor.position = cursor.position.and_then(|position| cursor.memtable.prev(position));
+                Ok(())
+            }
+            Child::Table(cursor) => cursor.begin_prev(),
+            Child::Level(cursor) => cursor.begin_prev(),
+        }
+    }
+
+    /// Whether it stands at an entry, with nothing left to do.
+    #[inline]
+    fn is_at_entry(&self) -> bool {
+        match self {
+            Child::Memtable(cursor) => cursor.position.is_some(),
+            Child::Table(cursor) => cursor.is_settled() && cursor.valid(),
+            Child::Level(cursor) => cursor.is_at_entry(),
+        }
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        match self {
+            Child::Memtable(cursor) => cursor.memtable.key(cursor.position.expect("it stands at an entry")),
+            Child::Table(cursor) => cursor.key(),
+            Child::Level(cursor) => cursor.table().key(),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match self {
+            Child::Memtable(cursor) => {
+                let position = cursor.position.expect("it stands at an entry");
+                cursor.memtable.value(cursor.memtable.value_at(position))
+            }
+            Child::Table(cursor) => cursor.value(),
+            Child::Level(cursor) => cursor.table().value(),
+        }
+    }
+
+    fn pin_value(&self) -> Value {
+        match self {
+            Child::Memtable(cursor) => {
+                let position = cursor.position.expect("it stands at an entry");
+                Value::in_memtable(cursor.memtable.clone(), cursor.memtable.value_at(position))
+            }
+            Child::Table(cursor) => cursor.pin_value(),
+            Child::Level(cursor) => cursor.table().pin_value(),
+        }
+    }
+}
+
+/// A child in the heap, with the start of its user key: most comparisons end there.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    /// The first eight bytes of the user key, big-endian; 0 where the order is not bytewise.
+    start: u64,
+    child: u32,
+}
+
+/// What is left to do until the top of the heap is the iterator's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsettled {
+    Nothing,
+    /// Every child was sent somewhere.
+    All,
+    /// The child on top was sent on.
+    Top,
+}
+
+/// All of a column family, entry by entry.
+#[derive(Debug)]
+pub(super) struct Merging {
+    comparator: Comparator,
+    bytewise: bool,
+    children: Vec<Child>,
+    heap: Vec<Ranked>,
+    forward: bool,
+    unsettled: Unsettled,
+    pub(super) tombstones: Aggregate,
+    /// Files whose tombstones are in `tombstones`; few have any.
+    entered: Vec<FileNumber>,
+}
+
+impl Merging {
+    pub(super) fn new(
+        superversion: &SuperVersion,
+        read_seq: SeqNo,
+        bounds: &Bounds,
+        readahead: ReadaheadLimits,
+        with_tombstones: bool,
+    ) -> Self {
+        let version = superversion.version();
+        let comparator = version.comparator().clone();
+        let mut tombstones = Aggregate::new(comparator.clone(), read_seq);
+        let mut children = Vec::new();
+        for memtable in superversion.memtables() {
+            if memtable.is_empty() {
+                continue;
+            }
+            if with_tombstones && let Some(fragments) = memtable.range_tombstones() {
+                tombstones.add(fragments);
+            }
+            children.push(Child::Memtable(MemtableCursor { memtable: memtable.clone(), position: None }));
+        }
+        for file in version.files(Level(0)) {
+            let outside = bounds.ends_by(&comparator, file.smallest_user_key())
+                || bounds.starts_behind(&comparator, file.largest_user_key());
+            if !outside {
+                children.push(Child::Table(Box::new(TableCursor::new(file.clone(), 0, readahead))));
+            }
+        }
+        for level in version.levels().iter().skip(1).filter(|level| !level.is_empty()) {
+            children.push(Child::Level(Box::new(LevelCursor::new(version, level.level(), readahead))));
+        }
+        Merging {
+            bytewise: matches!(comparator, Comparator::Bytewise),
+            comparator,
+            heap: Vec::with_capacity(children.len()),
+            children,
+            forward: true,
+            unsettled: Unsettled::Nothing,
+            tombstones,
+            entered: Vec::new(),
+        }
+    }
+
+    /// Send every child to where `to` says.
+    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+        self.forward = to.is_forward();
+        self.heap.clear();
+        for child in &mut self.children {
+            child.begin(to, target, pending);
+        }
+        self.unsettled = Unsettled::All;
+    }
+
+    /// Leave the current entry in the direction of the last `begin`.
+    #[inline]
+    pub(super) fn begin_advance(&mut self) -> Result<()> {
+        debug_assert!(self.unsettled == Unsettled::Nothing && !self.heap.is_empty());
+        let child = &mut self.children[self.heap[0].child as usize];
+        if self.forward {
+            child.begin_next()?
+        } else {
+            child.begin_prev()?
+        }
+        self.unsettled = Unsettled::Top;
+        Ok(())
+    }
+
+    /// Get to where the last `begin` or `begin_advance` sent the iterator.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        match self.unsettled {
+            Unsettled::Nothing => Ok(()),
+            Unsettled::Top if self.children[self.heap[0].child as usize].is_at_entry() => {
+                self.heap[0].start = self.start_of(self.heap[0].child);
+                self.sift_down(0);
+                self.unsettled = Unsettled::Nothing;
+                Ok(())
+            }
+            Unsettled::Top => self.settle_top(ctx, pending, prefix, bounds),
+            Unsettled::All => self.settle_all(ctx, pending, prefix, bounds),
+        }
+    }
+
+    fn settle_top(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let top = self.heap[0].child;
+        self.settle_child(top as usize, ctx, pending, prefix, bounds)?;
+        if self.children[top as usize].is_at_entry() {
+            self.heap[0].start = self.start_of(top);
+        } else {
+            self.heap.swap_remove(0);
+        }
+        if !self.heap.is_empty() {
+            self.sift_down(0);
+        }
+        self.unsettled = Unsettled::Nothing;
+        Ok(())
+    }
+
+    #[cold]
+    fn settle_all(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let mut waiting = false;
+        for index in 0..self.children.len() {
+            match self.settle_child(index, ctx, pending, prefix, bounds) {
+                Ok(()) => {}
+                Err(Stop::Need) => waiting = true,
+                Err(error) => return Err(error),
+            }
+            // Why here: with one read at a time, asking for the next child's block now would only queue it.
+            if waiting && !ctx.options.async_io {
+                break;
+            }
+        }
+        if waiting {
+            return Err(Stop::Need);
+        }
+        self.heap.clear();
+        for index in 0..self.children.len() {
+            if self.children[index].is_at_entry() {
+                let child = index as u32;
+                self.heap.push(Ranked { start: self.start_of(child), child });
+            }
+        }
+        for index in (0..self.heap.len() / 2).rev() {
+            self.sift_down(index);
+        }
+        self.unsettled = Unsettled::Nothing;
+        Ok(())
+    }
+
+    fn settle_child(
+        &mut self,
+        index: usize,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let (tombstones, entered) = (&mut self.tombstones, &mut self.entered);
+        let mut opened = |table: &Arc<Table>, cursor: &TableCursor| {
+            if let Some(fragments) = table.range_tombstones()
+                && !ctx.options.ignore_range_deletions
+                && !entered.contains(&table.number())
+            {
+                entered.push(table.number());
+                let file = cursor.file();
+                // The end of a range tombstone that closes the file is not part of its range.
+                let included = file.largest_trailer() != key::RANGE_TOMBSTONE_SENTINEL;
+                tombstones.add_clipped(
+                    fragments.clone(),
+                    Some(file.smallest_user_key()),
+                    Some((file.largest_user_key(), included)),
+                );
+            }
+        };
+        match &mut self.children[index] {
+            Child::Memtable(_) => Ok(()),
+            Child::Table(cursor) => {
+                cursor.settle(ctx, pending, prefix, bounds)?;
+                if let Some(table) = cursor.table() {
+                    opened(table, cursor);
+                }
+                Ok(())
+            }
+            Child::Level(cursor) => cursor.settle(ctx, pending, prefix, bounds, &mut opened),
+        }
+    }
+
+    /// Whether there is an entry. The iterator must be settled.
+    #[inline]
+    pub(super) fn valid(&self) -> bool {
+        debug_assert!(self.unsettled == Unsettled::Nothing);
+        !self.heap.is_empty()
+    }
+
+    /// The internal key of the entry.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        self.children[self.heap[0].child as usize].key()
+    }
+
+    /// The value of the entry, as it is stored.
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        self.children[self.heap[0].child as usize].value()
+    }
+
+    /// The value of the entry, with what keeps it in memory.
+    pub(super) fn pin_value(&self) -> Value {
+        self.children[self.heap[0].child as usize].pin_value()
+    }
+
+    #[inline]
+    fn start_of(&self, child: u32) -> u64 {
+        if !self.bytewise || self.heap.len() + self.children.len() < 3 {
+            return 0;
+        }
+        let key = self.children[child as usize].key();
+        let user_key = &key[..key.len() - TRAILER_BYTES];
+        match user_key.first_chunk::<8>() {
+            Some(start) => u64::from_be_bytes(*start),
+            None => {
+                let mut start = [0; 8];
+                start[..user_key.len()].copy_from_slice(user_key);
+                u64::from_be_bytes(start)
+            }
+        }
+    }
+
+    /// Whether `a` comes before `b` in the direction of the iteration.
+    #[inline]
+    fn before(&self, a: Ranked, b: Ranked) -> bool {
+        let order = a.start.cmp(&b.start).then_with(|| {
+            self.comparator.compare_internal(
+                self.children[a.child as usize].key(),
+                self.children[b.child as usize].key(),
+            )
+        });
+        order == if self.forward { Ordering::Less } else { Ordering::Greater }
+    }
+
+    #[inline]
+    fn sift_down(&mut self, mut index: usize) {
+        let moving = self.heap[index];
+        loop {
+            let left = 2 * index + 1;
+            if left >= self.heap.len() {
+                break;
+            }
+            let right = left + 1;
+            let best = if right < self.heap.len() && self.before(self.heap[right], self.heap[left]) {
+                right
+            } else {
+                left
+            };
+            if !self.before(self.heap[best], moving) {
+                break;
+            }
+            self.heap[index] = self.heap[best];
+            index = best;
+        }
+        self.heap[index] = moving;
+    }
+}

@@ -1,0 +1,480 @@
+//! Iterators: a column family in key order, in both directions.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this one | [`DbIterator`], what the user has in hand: synchronous and asynchronous calls over the same steps |
+//! | [`visible`] | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
+//! | [`merging`] | memtables, L0 files and levels merged; collects range tombstones |
+//! | [`level_cursor`], [`table_cursor`], [`index_position`] | one level, one table, one index |
+//! | [`readahead`] | what to ask for before it is needed |
+//! | [`internal`] | every entry, hidden ones too, for tools |
+//! | [`stream`] | the iterator as a `Stream` |
+//!
+//! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
+//! (see `table::pending`).
+
+mod index_position;
+pub(crate) mod internal;
+mod level_cursor;
+mod merging;
+pub(crate) mod readahead;
+mod stream;
+mod table_cursor;
+mod visible;
+
+use std::sync::Arc;
+
+use karst_format::comparator::Comparator;
+use karst_format::key::SeqNo;
+use karst_format::slice_transform::PrefixExtractor;
+
+use crate::error::Result;
+use crate::options::{ReadOptions, ReadTier};
+use crate::perf_context::{self, PerfMetric};
+use crate::read::View;
+use crate::stats::Ticker;
+use crate::superversion::SuperVersion;
+use crate::table::cache::TableCache;
+use crate::table::context::ReadCtx;
+use crate::table::drive::{self, Step};
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+use crate::table::{Table, Value};
+use merging::Merging;
+use readahead::ReadaheadLimits;
+use visible::Visible;
+
+pub use internal::InternalIterator;
+pub use stream::{Direction, EntryStream};
+
+/// The bounds of an iteration, as user keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bounds {
+    /// Included.
+    lower: Option<Vec<u8>>,
+    /// Excluded.
+    upper: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// Whether `user_key` is at or behind the upper bound.
+    #[inline]
+    fn upper_excludes(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
+        self.upper.as_deref().is_some_and(|upper| comparator.compare_user(user_key, upper).is_ge())
+    }
+
+    /// Whether `user_key` is before the lower bound.
+    #[inline]
+    fn lower_excludes(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
+        self.lower.as_deref().is_some_and(|lower| comparator.compare_user(user_key, lower).is_lt())
+    }
+
+    /// Whether the iteration ends before what lies behind `user_key`.
+    fn ends_by(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
+        self.upper_excludes(comparator, user_key)
+    }
+
+    /// Whether the iteration begins behind `user_key`.
+    fn starts_behind(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
+        self.lower_excludes(comparator, user_key)
+    }
+}
+
+/// Whether a seek may pass tables by whose filter does not know the prefix of its key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PrefixFilter(Option<PrefixExtractor>);
+
+impl PrefixFilter {
+    /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such an iterator shows behind the prefix it
+    /// was sent to is then not defined. With `auto_prefix_mode` they are asked only where they cannot change the result.
+    fn new(options: &ReadOptions, superversion: &SuperVersion) -> Self {
+        let asks = options.prefix_same_as_start || !(options.total_order_seek || options.auto_prefix_mode);
+        PrefixFilter(superversion.config().prefix_extractor.clone().filter(|_| asks))
+    }
+
+    fn may_match(
+        &self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        internal_key: &[u8],
+    ) -> Result<bool, Stop> {
+        match &self.0 {
+            Some(extractor) => table.prefix_may_match(ctx, pending, internal_key, extractor),
+            None => Ok(true),
+        }
+    }
+}
+
+/// An iterator over the keys of a column family, as of the moment it was made (or of the snapshot in its options).
+///
+/// A new iterator stands nowhere: seek first. While [`valid`](Self::valid), [`key`](Self::key) and [`value`](Self::value) are the
+/// current entry; they are borrowed until the next move. After an error the iterator is not valid, and
+/// [`status`](Self::status) repeats the error until the next seek.
+///
+/// Every move has two forms. The plain one may block the calling thread while it reads; no other thread takes part. The `_async`
+/// one is a `Send` future for any executor; dropping it leaves the iterator where a seek is needed, and nothing else is lost.
+///
+/// The iterator pins the memtables and files it reads from; drop it soon, or [`refresh`](crate::db) a long-lived one.
+pub struct DbIterator {
+    scan: Scan,
+    pending: Pending,
+    fetches: Fetches,
+    status: Result<()>,
+}
+
+/// What the steps of an iterator work on.
+struct Scan {
+    tables: Arc<TableCache>,
+    superversion: Arc<SuperVersion>,
+    options: ReadOptions,
+    bounds: Bounds,
+    prefix: PrefixFilter,
+    visible: Visible,
+}
+
+/// One move of an iterator.
+struct Move<'a> {
+    view: View<'a>,
+    bounds: &'a Bounds,
+    prefix: &'a PrefixFilter,
+    visible: &'a mut Visible,
+    pending: &'a mut Pending,
+}
+
+impl Step for Move<'_> {
+    type Out = ();
+
+    #[inline]
+    fn step(&mut self, _: &ReadCtx<'_>) -> Result<(), Stop> {
+        self.visible.go_on(&self.view, self.pending, self.prefix, self.bounds)
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        self.pending
+    }
+}
+
+impl DbIterator {
+    /// An iterator over `superversion` as of `snapshot`.
+    pub(crate) fn new(
+        tables: Arc<TableCache>,
+        superversion: Arc<SuperVersion>,
+        snapshot: SeqNo,
+        options: ReadOptions,
+    ) -> Result<Self> {
+        if options.read_tier == ReadTier::Memtable {
+            return Err(crate::error::Error::not_supported("an iterator with read_tier Memtable".to_owned()));
+        }
+        let bounds =
+            Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
+        let readahead = readahead_limits(&options, &superversion);
+        let merging =
+            Merging::new(&superversion, snapshot, &bounds, readahead, !options.ignore_range_deletions);
+        let prefix = PrefixFilter::new(&options, &superversion);
+        let fetches = Fetches::new(&options);
+        tables.shared.stats.tick(Ticker::NoIteratorCreated);
+        let visible = Visible::new(merging, snapshot);
+        Ok(DbIterator {
+            scan: Scan { tables, superversion, options, bounds, prefix, visible },
+            pending: Pending::new(),
+            fetches,
+            status: Ok(()),
+        })
+    }
+
+    /// Whether the iterator stands at an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.scan.visible.valid()
+    }
+
+    /// The current key.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        assert!(self.valid(), "key() of an iterator that is not valid");
+        self.scan.visible.key()
+    }
+
+    /// The current value. Nothing is copied.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        assert!(self.valid(), "value() of an iterator that is not valid");
+        self.scan.visible.value()
+    }
+
+    /// The current value with what keeps it in memory, to be kept beyond the next move.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub fn pinned_value(&self) -> Value {
+        assert!(self.valid(), "pinned_value() of an iterator that is not valid");
+        self.scan.visible.pin_value()
+    }
+
+    /// The error that ended the last move, if one did.
+    pub fn status(&self) -> Result<()> {
+        self.status.clone()
+    }
+
+    /// Go to the first key.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.begin_seek_to_first();
+        self.settle()
+    }
+
+    /// Go to the last key.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.begin_seek_to_last();
+        self.settle()
+    }
+
+    /// Go to the first key at or behind `key`.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_seek(key.as_ref());
+        self.settle()
+    }
+
+    /// Go to the last key at or before `key`.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_seek_for_prev(key.as_ref());
+        self.settle()
+    }
+
+    /// Go to the next key.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    #[inline]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "the field's name for it; entries() is the Rust iterator"
+    )]
+    pub fn next(&mut self) -> Result<()> {
+        self.begin_next()?;
+        self.settle()
+    }
+
+    /// Go to the previous key.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    #[inline]
+    pub fn prev(&mut self) -> Result<()> {
+        self.begin_prev();
+        self.settle()
+    }
+
+    /// [`seek_to_first`](Self::seek_to_first), asynchronously.
+    pub async fn seek_to_first_async(&mut self) -> Result<()> {
+        self.begin_seek_to_first();
+        self.settle_async().await
+    }
+
+    /// [`seek_to_last`](Self::seek_to_last), asynchronously.
+    pub async fn seek_to_last_async(&mut self) -> Result<()> {
+        self.begin_seek_to_last();
+        self.settle_async().await
+    }
+
+    /// [`seek`](Self::seek), asynchronously.
+    pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_seek(key.as_ref());
+        drop(key);
+        self.settle_async().await
+    }
+
+    /// [`seek_for_prev`](Self::seek_for_prev), asynchronously.
+    pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_seek_for_prev(key.as_ref());
+        drop(key);
+        self.settle_async().await
+    }
+
+    /// [`next`](Self::next), asynchronously.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub async fn next_async(&mut self) -> Result<()> {
+        self.begin_next()?;
+        self.settle_async().await
+    }
+
+    /// [`prev`](Self::prev), asynchronously.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub async fn prev_async(&mut self) -> Result<()> {
+        self.begin_prev();
+        self.settle_async().await
+    }
+
+    fn begin_seek_to_first(&mut self) {
+        let scan = &mut self.scan;
+        perf_context::count(PerfMetric::IterSeekCount, 1);
+        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
+        scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.pending);
+    }
+
+    fn begin_seek_to_last(&mut self) {
+        let scan = &mut self.scan;
+        perf_context::count(PerfMetric::IterSeekCount, 1);
+        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
+        let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
+        scan.visible.begin_seek_back(upper, None, &mut self.pending);
+    }
+
+    fn begin_seek(&mut self, key: &[u8]) {
+        let scan = &mut self.scan;
+        perf_context::count(PerfMetric::IterSeekCount, 1);
+        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
+        scan.adapt_prefix_filter(key);
+        let comparator = scan.superversion.version().comparator();
+        let lower = scan.bounds.lower.as_deref().filter(|_| scan.bounds.lower_excludes(comparator, key));
+        let start = scan.start_prefix(key);
+        scan.visible.begin_seek(Some(lower.unwrap_or(key)), start, &mut self.pending);
+    }
+
+    fn begin_seek_for_prev(&mut self, key: &[u8]) {
+        let scan = &mut self.scan;
+        perf_context::count(PerfMetric::IterSeekCount, 1);
+        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
+        let comparator = scan.superversion.version().comparator();
+        let upper = scan.bounds.upper.as_deref().filter(|_| scan.bounds.upper_excludes(comparator, key));
+        let start = scan.start_prefix(key);
+        let target = upper.map_or((key, false), |upper| (upper, true));
+        scan.visible.begin_seek_back(Some(target), start, &mut self.pending);
+    }
+
+    #[inline]
+    fn begin_next(&mut self) -> Result<()> {
+        assert!(self.valid(), "next() of an iterator that is not valid");
+        let began = self.scan.visible.begin_next(&mut self.pending);
+        if let Err(error) = &began {
+            self.status = Err(error.clone());
+        }
+        began
+    }
+
+    #[inline]
+    fn begin_prev(&mut self) {
+        assert!(self.valid(), "prev() of an iterator that is not valid");
+        self.scan.visible.begin_prev(&mut self.pending);
+    }
+
+    /// Get to where the last `begin` sent the iterator, on this thread.
+    #[inline]
+    fn settle(&mut self) -> Result<()> {
+        let DbIterator { scan, pending, fetches, .. } = self;
+        let mut step = scan.step(pending);
+        let ctx = step.view.ctx;
+        let result = match step.step(&ctx) {
+            Ok(()) if !step.pending.has_needs() => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Ok(()) => {
+                // Reads ahead start now, and nobody waits for them yet.
+                drive::start(ctx, step.pending, fetches);
+                Ok(())
+            }
+            Err(Stop::Need) => drive::wait_with(ctx, &mut step, fetches),
+        };
+        self.finish(result)
+    }
+
+    async fn settle_async(&mut self) -> Result<()> {
+        let DbIterator { scan, pending, fetches, .. } = self;
+        let mut step = scan.step(pending);
+        let ctx = step.view.ctx;
+        let result = match step.step(&ctx) {
+            Ok(()) if !step.pending.has_needs() => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Ok(()) => {
+                drive::start_async(ctx, step.pending, fetches).await;
+                Ok(())
+            }
+            Err(Stop::Need) => drive::drive(ctx, &mut step, fetches).await,
+        };
+        self.finish(result)
+    }
+
+    #[inline]
+    fn finish(&mut self, result: Result<()>) -> Result<()> {
+        if let Err(error) = &result {
+            self.scan.visible.fail();
+            self.status = Err(error.clone());
+        } else if self.status.is_err() {
+            self.status = Ok(());
+        }
+        let stats = &self.scan.tables.shared.stats;
+        if stats.enabled() && self.scan.visible.valid() {
+            let bytes = self.scan.visible.key().len() + self.scan.visible.value().len();
+            stats.record(Ticker::IterBytesRead, bytes as u64);
+        }
+        result
+    }
+}
+
+impl Scan {
+    fn step<'a>(&'a mut self, pending: &'a mut Pending) -> Move<'a> {
+        Move {
+            view: View::new(&self.tables, &self.superversion, &self.options),
+            bounds: &self.bounds,
+            prefix: &self.prefix,
+            visible: &mut self.visible,
+            pending,
+        }
+    }
+
+    /// The prefix that an iteration from `key` stays in.
+    fn start_prefix(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if !self.options.prefix_same_as_start {
+            return None;
+        }
+        self.superversion.config().prefix_extractor.as_ref()?.prefix(key).map(<[u8]>::to_vec)
+    }
+
+    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key` up to the upper bound have its prefix.
+    fn adapt_prefix_filter(&mut self, key: &[u8]) {
+        if !self.options.auto_prefix_mode || self.options.total_order_seek {
+            return;
+        }
+        let extractor = self.superversion.config().prefix_extractor.as_ref();
+        let one_prefix = extractor.zip(self.bounds.upper.as_deref()).is_some_and(|(extractor, upper)| {
+            extractor.prefix(key).is_some_and(|prefix| extractor.prefix(upper) == Some(prefix))
+        });
+        self.prefix = PrefixFilter(extractor.cloned().filter(|_| one_prefix));
+    }
+}
+
+impl std::fmt::Debug for DbIterator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("DbIterator");
+        shown.field("valid", &self.valid());
+        if self.valid() {
+            shown.field("key", &self.key().escape_ascii().to_string());
+        }
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// How far scans with these options read ahead.
+pub(crate) fn readahead_limits(options: &ReadOptions, superversion: &SuperVersion) -> ReadaheadLimits {
+    if !options.async_io || options.read_tier != ReadTier::All {
+        return ReadaheadLimits::off();
+    }
+    if options.readahead_size > 0 {
+        return ReadaheadLimits::fixed(options.readahead_size as u64);
+    }
+    let table = superversion.config().options.table_factory.block_based.clone();
+    ReadaheadLimits {
+        initial_bytes: (table.initial_auto_readahead_size as u64).min(table.max_auto_readahead_size as u64),
+        max_bytes: table.max_auto_readahead_size as u64,
+        blocks_before: u32::try_from(table.num_file_reads_for_auto_readahead).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,253 @@
+//! An iterator over one table, as a state that can be gone on with.
+//!
+//! In: a file of a version; seeks and moves. Out: internal keys and values in order, in either direction. A call to `begin_*`
+//! only says where to go (and goes there at once where that is inside the current block); [`TableCursor::settle`] gets there
+//! and may stop for what has to be fetched. Calling `settle` again goes on; nothing is applied twice.
+//!
+//! Invariant: `key` and `value` are asked for only when the cursor is settled and valid.
+
+use std::sync::Arc;
+
+use karst_format::block::BlockCursor;
+use karst_format::handle::BlockHandle;
+use karst_lsm::FileMetadata;
+
+use crate::error::Result;
+use crate::read::iter::index_position::{IndexPosition, To, take_block};
+use crate::read::iter::readahead::{Readahead, ReadaheadLimits};
+use crate::read::iter::{Bounds, PrefixFilter};
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, Stop};
+use crate::table::{BlockKind, BlockRef, Table, Value};
+
+/// What is left to do until the cursor stands where it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// Nothing: it stands at an entry, or there is none.
+    Settled,
+    /// Open the table, then search its index.
+    Start(To),
+    /// Load the block at the index position, then stand there. `true` if the block is the neighbour of the last one.
+    Load(To, bool),
+}
+
+/// An iterator over one table.
+#[derive(Debug)]
+pub(super) struct TableCursor {
+    file: Arc<FileMetadata>,
+    level: u32,
+    table: Option<Arc<Table>>,
+    goal: Goal,
+    valid: bool,
+    target: Vec<u8>,
+    index: IndexPosition,
+    handle: BlockHandle,
+    block: Option<BlockRef>,
+    cursor: BlockCursor,
+    readahead: Readahead,
+}
+
+impl TableCursor {
+    pub(super) fn new(file: Arc<FileMetadata>, level: u32, readahead: ReadaheadLimits) -> Self {
+        TableCursor {
+            file,
+            level,
+            table: None,
+            goal: Goal::Settled,
+            valid: false,
+            target: Vec::new(),
+            index: IndexPosition::default(),
+            handle: BlockHandle::default(),
+            block: None,
+            cursor: BlockCursor::new(),
+            readahead: Readahead::new(readahead),
+        }
+    }
+
+    /// Go on with another file of the same level.
+    pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, pending: &mut Pending, adaptive: bool) {
+        self.readahead.change_file(pending, adaptive);
+        self.file = file.clone();
+        self.table = None;
+        self.valid = false;
+        self.goal = Goal::Settled;
+        self.index = IndexPosition::default();
+        self.block = None;
+        self.cursor = BlockCursor::new();
+    }
+
+    /// The open table, once the cursor has settled for the first time.
+    pub(super) fn table(&self) -> Option<&Arc<Table>> {
+        self.table.as_ref()
+    }
+
+    pub(super) fn file(&self) -> &Arc<FileMetadata> {
+        &self.file
+    }
+
+    /// Go where `to` says; `target` is the internal key of a seek.
+    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+        self.readahead.close(pending);
+        self.target.clear();
+        self.target.extend_from_slice(target);
+        self.valid = false;
+        self.goal = Goal::Start(to);
+    }
+
+    /// Go to one end of the file as the continuation of a scan of the file before: the readahead window stays as it is.
+    pub(super) fn begin_in_order(&mut self, to: To) {
+        self.valid = false;
+        self.goal = Goal::Start(to);
+    }
+
+    /// Go on by one entry. The cursor must be valid.
+    #[inline]
+    pub(super) fn begin_next(&mut self) -> Result<()> {
+        let (Some(block), Some(table)) = (&self.block, &self.table) else {
+            unreachable!("the cursor is valid")
+        };
+        match self.cursor.next(block.as_data()) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.leave_block(true),
+            Err(c) => Err(table.corrupt(self.handle, c)),
+        }
+    }
+
+    /// Go back by one entry. The cursor must be valid.
+    #[inline]
+    pub(super) fn begin_prev(&mut self) -> Result<()> {
+        let (Some(block), Some(table)) = (&self.block, &self.table) else {
+            unreachable!("the cursor is valid")
+        };
+        match self.cursor.prev(block.as_data()) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.leave_block(false),
+            Err(c) => Err(table.corrupt(self.handle, c)),
+        }
+    }
+
+    #[cold]
+    fn leave_block(&mut self, forward: bool) -> Result<()> {
+        self.valid = false;
+        self.block = None;
+        let table = self.table.as_ref().expect("a block was loaded from it");
+        self.goal = if self.index.step(table, forward)? {
+            Goal::Load(if forward { To::First } else { To::Last }, true)
+        } else {
+            Goal::Settled
+        };
+        Ok(())
+    }
+
+    /// Whether nothing is left to do.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.goal == Goal::Settled
+    }
+
+    /// Get to where the last `begin` sent the cursor, as far as what is in memory allows.
+    pub(super) fn settle(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        loop {
+            match self.goal {
+                Goal::Settled => return Ok(()),
+                Goal::Start(to) => {
+                    let table = self.open(ctx, pending)?;
+                    if to == To::AtOrAfter && !prefix.may_match(&table, ctx, pending, &self.target)? {
+                        self.goal = Goal::Settled;
+                        return Ok(());
+                    }
+                    let found = self.index.seek(&table, ctx, pending, to, &self.target)?;
+                    let in_order = matches!(to, To::First | To::Last);
+                    self.goal = if found { Goal::Load(to, in_order) } else { Goal::Settled };
+                }
+                Goal::Load(to, in_order) => self.load(ctx, pending, to, in_order, bounds)?,
+            }
+        }
+    }
+
+    fn open(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending) -> Result<Arc<Table>, Stop> {
+        if let Some(table) = &self.table {
+            return Ok(table.clone());
+        }
+        let table: Arc<Table> = pending.table(ctx, &self.file, self.level)?.clone();
+        self.cursor = match table.global_seqno() {
+            Some(seq) => BlockCursor::with_global_seqno(seq),
+            None => BlockCursor::new(),
+        };
+        self.table = Some(table.clone());
+        Ok(table)
+    }
+
+    fn load(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        to: To,
+        in_order: bool,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let table = self.table.clone().expect("the table was opened before its index was searched");
+        if !self.index.settle(&table, ctx, pending, &self.target)? {
+            self.goal = Goal::Settled;
+            return Ok(());
+        }
+        let handle = self.index.handle();
+        let block = match take_block(&table, ctx, pending, handle, BlockKind::Data) {
+            Ok(block) => block,
+            Err(stop) => {
+                self.readahead.note_wait(handle);
+                return Err(stop);
+            }
+        };
+        let data = block.as_data();
+        let found = match to {
+            To::First => self.cursor.seek_to_first(data),
+            To::Last => self.cursor.seek_to_last(data),
+            To::AtOrAfter => self.cursor.seek(data, table.comparator(), &self.target),
+            To::AtOrBefore => self.cursor.seek_for_prev(data, table.comparator(), &self.target),
+        }
+        .map_err(|c| table.corrupt(handle, c))?;
+        if in_order || self.readahead.starts_at_once() {
+            self.readahead.entered(&table, ctx, pending, &self.index, to.is_forward(), bounds);
+        }
+        self.goal = Goal::Settled;
+        if found {
+            self.handle = handle;
+            self.block = Some(block);
+            self.valid = true;
+        } else if self.index.step(&table, to.is_forward())? {
+            self.goal = Goal::Load(to.in_neighbour(), true);
+        }
+        Ok(())
+    }
+
+    /// Whether the cursor stands at an entry.
+    #[inline]
+    pub(super) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The internal key.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        self.cursor.key(self.block.as_ref().expect("the cursor is valid").as_data())
+    }
+
+    /// The value as it is stored.
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        self.cursor.value(self.block.as_ref().expect("the cursor is valid").as_data())
+    }
+
+    /// The value, with what keeps it in memory.
+    pub(super) fn pin_value(&self) -> Value {
+        let block = self.block.as_ref().expect("the cursor is valid");
+        Value::in_block(block.clone(), self.cursor.value_range())
+    }
+}

@@ -1,0 +1,548 @@
+//! From internal entries to what a user sees: the newest visible version of each key, deletions left out, operands merged.
+//!
+//! In: where to go (seek, ends, next, previous). Out: the current key and value, or none. [`Visible::go_on`] is called until it stops
+//! asking; it may stop at any entry for something that has to be fetched, and goes on from there.
+//!
+//! Forward, the first visible entry of a key decides, and the older ones are skipped. Backward, entries of a key come from old to new, so
+//! the whole key is walked, and the newest visible entry decides at its end; the merging iterator then stands before the key.
+//!
+//! Invariants:
+//! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in between nothing can stop. So a
+//!   repeated call applies no entry twice.
+//! - `key` is the current key, or the one whose versions are being passed.
+
+use karst_format::key::{self, InternalKey, SeqNo, ValueType};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::perf_context::{self, PerfMetric};
+use crate::read::View;
+use crate::read::iter::index_position::To;
+use crate::read::iter::merging::Merging;
+use crate::read::iter::{Bounds, PrefixFilter};
+use crate::read::lookup::{Base, existing_value, without_packed_seqno};
+use crate::read::merge;
+use crate::stats::Ticker;
+use crate::table::Value;
+use crate::table::pending::{Pending, Stop};
+
+/// After so many hidden versions of one key, seek past the rest. RocksDB's `max_sequential_skip_in_iterations`.
+const SKIPS_BEFORE_SEEK: u32 = 8;
+
+#[derive(Debug)]
+enum Phase {
+    /// At a key, or nowhere.
+    Rest,
+    /// Looking for the next key that is there.
+    Forward,
+    /// Collecting the older operands of `key`, whose newest entry is an operand.
+    ForwardOperands,
+    /// Walking the versions of `key` from old to new, or looking for the previous key.
+    Backward { inside: bool },
+    /// Making the value of what was found.
+    Resolve(Base),
+}
+
+/// Where the current value is.
+#[derive(Debug)]
+enum Current {
+    /// Under the merging iterator.
+    InPlace,
+    Held(Value),
+}
+
+/// The user's view of a column family, key by key.
+#[derive(Debug)]
+pub(super) struct Visible {
+    pub(super) merging: Merging,
+    snapshot: SeqNo,
+    phase: Phase,
+    valid: bool,
+    key: Vec<u8>,
+    current: Current,
+    /// The direction in which the merging iterator moves.
+    forward: bool,
+    /// The merging iterator has left `key` forwards already (operands have been collected).
+    past_key: bool,
+    /// Forward: older versions of `key` are to be skipped.
+    skipping: bool,
+    skipped: u32,
+    /// Newest first when moving forward, oldest first when moving backward.
+    operands: Vec<Value>,
+    /// Backward: the newest visible entry of `key` so far that is not an operand.
+    newest: Base,
+    found_in_key: bool,
+    skippable: u64,
+    target: Vec<u8>,
+    /// With `prefix_same_as_start`: the prefix that the iteration stays in.
+    prefix: Option<Vec<u8>>,
+}
+
+impl Visible {
+    pub(super) fn new(merging: Merging, snapshot: SeqNo) -> Self {
+        Visible {
+            merging,
+            snapshot,
+            phase: Phase::Rest,
+            valid: false,
+            key: Vec::new(),
+            current: Current::InPlace,
+            forward: true,
+            past_key: false,
+            skipping: false,
+            skipped: 0,
+            operands: Vec::new(),
+            newest: Base::Nothing,
+            found_in_key: false,
+            skippable: 0,
+            target: Vec::new(),
+            prefix: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The current user key.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The current value.
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        match &self.current {
+            Current::InPlace => self.merging.value(),
+            Current::Held(value) => value,
+        }
+    }
+
+    /// The current value, with what keeps it in memory.
+    pub(super) fn pin_value(&self) -> Value {
+        match &self.current {
+            Current::InPlace => self.merging.pin_value(),
+            Current::Held(value) => value.clone(),
+        }
+    }
+
+    /// The last move has failed: stand nowhere until the next seek.
+    #[cold]
+    pub(super) fn fail(&mut self) {
+        self.rest_nowhere();
+    }
+
+    fn start(&mut self, forward: bool) {
+        self.valid = false;
+        self.forward = forward;
+        self.current = Current::InPlace;
+        self.operands.clear();
+        self.newest = Base::Nothing;
+        self.found_in_key = false;
+        self.skipping = false;
+        self.skipped = 0;
+        self.skippable = 0;
+        self.past_key = false;
+        self.phase = if forward { Phase::Forward } else { Phase::Backward { inside: false } };
+    }
+
+    /// Go to the first key at or behind `user_key` (or to the first of all).
+    pub(super) fn begin_seek(
+        &mut self,
+        user_key: Option<&[u8]>,
+        prefix: Option<Vec<u8>>,
+        pending: &mut Pending,
+    ) {
+        self.start(true);
+        self.prefix = prefix;
+        match user_key {
+            Some(user_key) => {
+                self.set_target(user_key, self.snapshot, ValueType::FOR_SEEK);
+                self.merging.begin(To::AtOrAfter, &self.target, pending);
+            }
+            None => self.merging.begin(To::First, &[], pending),
+        }
+    }
+
+    /// Go to the last key at or before `user_key`, or before it if it is `excluded` (or to the last of all).
+    pub(super) fn begin_seek_back(
+        &mut self,
+        user_key: Option<(&[u8], bool)>,
+        prefix: Option<Vec<u8>>,
+        pending: &mut Pending,
+    ) {
+        self.start(false);
+        self.prefix = prefix;
+        match user_key {
+            Some((user_key, excluded)) => {
+                self.set_back_target(user_key, excluded);
+                self.merging.begin(To::AtOrBefore, &self.target, pending);
+            }
+            None => self.merging.begin(To::Last, &[], pending),
+        }
+    }
+
+    fn set_target(&mut self, user_key: &[u8], seq: SeqNo, kind: ValueType) {
+        self.target.clear();
+        self.target.extend_from_slice(user_key);
+        self.target.extend_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
+    }
+
+    fn set_back_target(&mut self, user_key: &[u8], excluded: bool) {
+        if excluded {
+            // Before the newest entry that the key can have.
+            self.target.clear();
+            self.target.extend_from_slice(user_key);
+            self.target.extend_from_slice(&u64::MAX.to_le_bytes());
+        } else {
+            self.set_target(user_key, SeqNo::ZERO, ValueType::Deletion);
+        }
+    }
+
+    /// Go to the next key. Must be valid.
+    #[inline]
+    pub(super) fn begin_next(&mut self, pending: &mut Pending) -> Result<()> {
+        debug_assert!(self.valid);
+        if !self.forward {
+            return self.turn_forward(pending);
+        }
+        self.valid = false;
+        self.current = Current::InPlace;
+        self.phase = Phase::Forward;
+        self.skipped = 0;
+        self.skippable = 0;
+        self.skipping = true;
+        if self.past_key {
+            self.past_key = false;
+            self.operands.clear();
+            Ok(())
+        } else {
+            self.merging.begin_advance()
+        }
+    }
+
+    #[cold]
+    fn turn_forward(&mut self, pending: &mut Pending) -> Result<()> {
+        // The merging iterator stands before the key's oldest entry. Go behind its newest and skip the rest.
+        self.start(true);
+        self.skipping = true;
+        let user_key = std::mem::take(&mut self.key);
+        self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
+        self.key = user_key;
+        self.merging.begin(To::AtOrAfter, &self.target, pending);
+        Ok(())
+    }
+
+    /// Go to the previous key. Must be valid.
+    pub(super) fn begin_prev(&mut self, pending: &mut Pending) {
+        debug_assert!(self.valid);
+        if self.forward {
+            self.start(false);
+            let user_key = std::mem::take(&mut self.key);
+            self.set_back_target(&user_key, true);
+            self.key = user_key;
+            self.merging.begin(To::AtOrBefore, &self.target, pending);
+            return;
+        }
+        self.valid = false;
+        self.current = Current::InPlace;
+        self.skippable = 0;
+        self.phase = Phase::Backward { inside: false };
+    }
+
+    /// Go on as far as what is in memory allows; done when it returns `Ok`.
+    #[inline]
+    pub(super) fn go_on(
+        &mut self,
+        view: &View<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        loop {
+            match self.phase {
+                Phase::Rest => return Ok(()),
+                Phase::Forward => self.forward(view, pending, prefix, bounds)?,
+                Phase::ForwardOperands => self.forward_operands(view, pending, prefix, bounds)?,
+                Phase::Backward { .. } => self.backward(view, pending, prefix, bounds)?,
+                Phase::Resolve(_) => self.resolve(view, pending)?,
+            }
+        }
+    }
+
+    /// Rest at `key`, its value under the merging iterator or held.
+    #[inline]
+    fn rest(&mut self, current: Current) {
+        self.current = current;
+        self.valid = true;
+        self.phase = Phase::Rest;
+    }
+
+    /// Rest nowhere.
+    fn rest_nowhere(&mut self) {
+        self.valid = false;
+        self.phase = Phase::Rest;
+    }
+
+    fn parse(&self, view: &View<'_>) -> Result<(SeqNo, ValueType)> {
+        let internal = self.merging.key();
+        match InternalKey::parse(internal) {
+            Ok(parsed) => Ok((parsed.seq, parsed.kind)),
+            Err(c) => Err(Error::with_source(
+                ErrorKind::Corruption,
+                format!(
+                    "column family {:?}: internal key {}: {c}",
+                    view.superversion.config().name,
+                    internal.escape_ascii()
+                ),
+                c,
+            )),
+        }
+    }
+
+    /// Counts an entry that the user does not see.
+    #[inline]
+    fn skip(&mut self, view: &View<'_>) -> Result<()> {
+        perf_context::count(PerfMetric::InternalKeySkippedCount, 1);
+        let limit = view.ctx.options.max_skippable_internal_keys;
+        if limit > 0 {
+            self.skippable += 1;
+            if self.skippable > limit {
+                return Err(Error::new(
+                    ErrorKind::Incomplete,
+                    format!("more than {limit} entries in a row are hidden (max_skippable_internal_keys)"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        view: &View<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let comparator = view.superversion.version().comparator();
+        loop {
+            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            if !self.merging.valid() {
+                self.rest_nowhere();
+                return Ok(());
+            }
+            let (seq, kind) = self.parse(view)?;
+            let user_key = key::user_key(self.merging.key());
+            if self.skipping && comparator.equal_user(user_key, &self.key) {
+                self.skip(view)?;
+                self.skipped += 1;
+                if self.skipped > SKIPS_BEFORE_SEEK && seq > SeqNo::ZERO {
+                    self.seek_past_versions(view, pending);
+                } else {
+                    self.merging.begin_advance()?;
+                }
+                continue;
+            }
+            self.skipping = false;
+            if bounds.upper_excludes(comparator, user_key) || !self.in_prefix(view, user_key) {
+                self.rest_nowhere();
+                return Ok(());
+            }
+            if seq > self.snapshot {
+                perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
+                self.skip(view)?;
+                self.merging.begin_advance()?;
+                continue;
+            }
+            self.key.clear();
+            self.key.extend_from_slice(user_key);
+            self.skipped = 0;
+            let gone = kind == ValueType::Deletion
+                || kind == ValueType::SingleDeletion
+                || self.merging.tombstones.hides(&self.key, seq);
+            if gone {
+                perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
+                self.skip(view)?;
+                self.skipping = true;
+                self.merging.begin_advance()?;
+                continue;
+            }
+            match kind {
+                ValueType::Value => self.rest(Current::InPlace),
+                ValueType::Merge => {
+                    view.superversion.config().merge_operator()?;
+                    perf_context::count(PerfMetric::InternalMergeCount, 1);
+                    self.operands.clear();
+                    self.operands.push(self.merging.pin_value());
+                    self.past_key = true;
+                    self.phase = Phase::ForwardOperands;
+                    self.merging.begin_advance()?;
+                }
+                other => self.phase = Phase::Resolve(self.base_of(other)?),
+            }
+            return Ok(());
+        }
+    }
+
+    /// What an entry that is no deletion and no operand comes to.
+    fn base_of(&self, kind: ValueType) -> Result<Base> {
+        Ok(match kind {
+            ValueType::Value => Base::Value(self.merging.pin_value()),
+            ValueType::BlobIndex => Base::Blob(self.merging.pin_value()),
+            ValueType::WideColumnEntity => Base::Entity(self.merging.pin_value()),
+            ValueType::ValuePreferredSeqno => Base::Value(without_packed_seqno(&self.merging.pin_value())?),
+            other => {
+                return Err(Error::not_supported(format!(
+                    "entry of type {other:?} for key {}",
+                    self.key.escape_ascii()
+                )));
+            }
+        })
+    }
+
+    /// Leave the rest of `key`'s versions behind in one seek.
+    #[cold]
+    fn seek_past_versions(&mut self, view: &View<'_>, pending: &mut Pending) {
+        view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
+        self.skipped = 0;
+        let user_key = std::mem::take(&mut self.key);
+        self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
+        self.key = user_key;
+        self.merging.begin(To::AtOrAfter, &self.target, pending);
+    }
+
+    #[inline]
+    fn in_prefix(&self, view: &View<'_>, user_key: &[u8]) -> bool {
+        match &self.prefix {
+            None => true,
+            Some(prefix) => {
+                let extractor = view.superversion.config().prefix_extractor.as_ref();
+                extractor.and_then(|e| e.prefix(user_key)).is_some_and(|own| own == prefix.as_slice())
+            }
+        }
+    }
+
+    fn forward_operands(
+        &mut self,
+        view: &View<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let comparator = view.superversion.version().comparator();
+        loop {
+            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            if !self.merging.valid() || !comparator.equal_user(key::user_key(self.merging.key()), &self.key) {
+                self.phase = Phase::Resolve(Base::Nothing);
+                return Ok(());
+            }
+            if merge::suffices(&**view.superversion.config().merge_operator()?, &self.operands) {
+                self.phase = Phase::Resolve(Base::Nothing);
+                return Ok(());
+            }
+            let (seq, kind) = self.parse(view)?;
+            let gone = kind == ValueType::Deletion
+                || kind == ValueType::SingleDeletion
+                || self.merging.tombstones.hides(&self.key, seq);
+            if gone {
+                self.phase = Phase::Resolve(Base::Nothing);
+                return Ok(());
+            }
+            if kind != ValueType::Merge {
+                self.phase = Phase::Resolve(self.base_of(kind)?);
+                return Ok(());
+            }
+            self.operands.push(self.merging.pin_value());
+            self.merging.begin_advance()?;
+        }
+    }
+
+    fn resolve(&mut self, view: &View<'_>, pending: &mut Pending) -> Result<(), Stop> {
+        let Phase::Resolve(base) = &self.phase else { unreachable!("called in this phase only") };
+        let existing = existing_value(view, pending, &self.key, base)?;
+        let value = if self.operands.is_empty() {
+            existing.unwrap_or_else(Value::empty)
+        } else {
+            if !self.forward {
+                self.operands.reverse();
+            }
+            let operands = std::mem::take(&mut self.operands);
+            merge::full(view, &self.key, existing, &operands)?
+        };
+        self.rest(Current::Held(value));
+        Ok(())
+    }
+
+    fn backward(
+        &mut self,
+        view: &View<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let comparator = view.superversion.version().comparator();
+        let Phase::Backward { mut inside } = self.phase else { unreachable!("called in this phase only") };
+        loop {
+            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            let at_entry = self.merging.valid();
+            if inside && !(at_entry && comparator.equal_user(key::user_key(self.merging.key()), &self.key)) {
+                // The whole key has been walked.
+                inside = false;
+                self.phase = Phase::Backward { inside };
+                let base = std::mem::replace(&mut self.newest, Base::Nothing);
+                if self.found_in_key {
+                    self.found_in_key = false;
+                    match base {
+                        Base::Value(value) if self.operands.is_empty() => self.rest(Current::Held(value)),
+                        base => self.phase = Phase::Resolve(base),
+                    }
+                    return Ok(());
+                }
+            }
+            if !at_entry {
+                self.rest_nowhere();
+                return Ok(());
+            }
+            let (seq, kind) = self.parse(view)?;
+            if !inside {
+                let user_key = key::user_key(self.merging.key());
+                if bounds.lower_excludes(comparator, user_key) || !self.in_prefix(view, user_key) {
+                    self.rest_nowhere();
+                    return Ok(());
+                }
+                self.key.clear();
+                self.key.extend_from_slice(user_key);
+                self.operands.clear();
+                self.newest = Base::Nothing;
+                self.found_in_key = false;
+                inside = true;
+                self.phase = Phase::Backward { inside };
+            }
+            if seq <= self.snapshot {
+                let gone = kind == ValueType::Deletion
+                    || kind == ValueType::SingleDeletion
+                    || self.merging.tombstones.hides(&self.key, seq);
+                if gone {
+                    perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
+                    self.skip(view)?;
+                    self.operands.clear();
+                    self.newest = Base::Nothing;
+                    self.found_in_key = false;
+                } else if kind == ValueType::Merge {
+                    view.superversion.config().merge_operator()?;
+                    self.operands.push(self.merging.pin_value());
+                    self.found_in_key = true;
+                } else {
+                    self.operands.clear();
+                    self.newest = self.base_of(kind)?;
+                    self.found_in_key = true;
+                }
+            } else {
+                perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
+                self.skip(view)?;
+            }
+            self.merging.begin_advance()?;
+        }
+    }
+}
