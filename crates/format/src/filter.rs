@@ -4,9 +4,9 @@
 //!
 //! | first of the five | the rest of them | filter |
 //! |---|---|---|
-//! | 1..127: number of probes | number of lines, fixed32 | legacy Bloom, local to a line ([`legacy_bloom`]) |
-//! | 0xff | 0, block and probes, 0, 0 | fast local Bloom ([`fast_bloom`]) |
-//! | 0xfe | seed, number of blocks in 24 bits | Standard128 Ribbon ([`ribbon`]) |
+//! | 1..127: number of probes | number of lines, fixed32 | legacy Bloom, local to a line (`legacy_bloom`) |
+//! | 0xff | 0, block and probes, 0, 0 | fast local Bloom (`fast_bloom`) |
+//! | 0xfe | seed, number of blocks in 24 bits | Standard128 Ribbon (`ribbon`) |
 //! | others | | none that this release knows |
 //!
 //! Byte tables in docs/formats/filter.md. Specified by RocksDB's table/block_based/filter_policy.cc.
