@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -27,6 +27,8 @@ use crate::version_set::{ColumnFamilyState, DEFAULT_COLUMN_FAMILY, VersionSet};
 #[derive(Clone, Debug)]
 pub struct ManifestReplay {
     families: BTreeMap<ColumnFamilyId, Family>,
+    /// The names of `families`.
+    names: HashSet<String>,
     /// The edits so far of an atomic group that is not complete.
     group: Vec<VersionEdit>,
     db_id: Option<Vec<u8>>,
@@ -88,6 +90,7 @@ impl ManifestReplay {
         let default = Family::new(DEFAULT_COLUMN_FAMILY.to_owned());
         ManifestReplay {
             families: BTreeMap::from([(ColumnFamilyId::DEFAULT, default)]),
+            names: HashSet::from([DEFAULT_COLUMN_FAMILY.to_owned()]),
             group: Vec::new(),
             db_id: None,
             log_number: None,
@@ -148,9 +151,10 @@ impl ManifestReplay {
         if let Some(name) = &edit.column_family_add {
             self.add_family(id, name)?;
         } else if edit.column_family_drop {
-            if self.families.remove(&id).is_none() {
+            let Some(dropped) = self.families.remove(&id) else {
                 return Err(Inconsistent::new(format!("column family {id} is dropped but does not exist")));
-            }
+            };
+            self.names.remove(&dropped.name);
         } else if is_about_logs_only(edit) {
             for addition in &edit.wal_additions {
                 self.add_wal(addition)?;
@@ -173,7 +177,7 @@ impl ManifestReplay {
     }
 
     fn add_family(&mut self, id: ColumnFamilyId, name: &str) -> Result<(), Inconsistent> {
-        if self.families.contains_key(&id) || self.families.values().any(|family| family.name == name) {
+        if self.families.contains_key(&id) || !self.names.insert(name.to_owned()) {
             return Err(Inconsistent::new(format!("column family {name:?} ({id}) is added a second time")));
         }
         self.families.insert(id, Family::new(name.to_owned()));
