@@ -93,6 +93,8 @@ struct Waiting {
     source: usize,
     /// Something came for it since its last step.
     ready: bool,
+    /// It has its result; what was read ahead for it may still come.
+    done: bool,
 }
 
 /// What the first pass leaves: results, and keys that have to wait.
@@ -120,7 +122,7 @@ fn first_pass<K: AsRef<[u8]>>(
             Ok(value) => batch.accept(options, Ok(value)),
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Need) => {
-                batch.waiting.push(Waiting { lookup, index, source, ready: true });
+                batch.waiting.push(Waiting { lookup, index, source, ready: false, done: false });
                 Ok(None)
             }
         };
@@ -157,7 +159,6 @@ impl Batch {
         for (number, waiting) in self.waiting.iter_mut().enumerate() {
             waiting.prepare(&view_of(waiting.source), options);
             fetches.collect_for(&mut waiting.lookup.pending, number as u32);
-            waiting.ready = false;
         }
         while unfinished > 0 {
             fetches.launch(&ctx);
@@ -165,8 +166,10 @@ impl Batch {
             poll_fn(|cx| {
                 fetches.poll(cx, &ctx, &mut |number, key, result| {
                     let waiting = &mut waiting[number as usize];
-                    waiting.lookup.pending.supply(key, result);
-                    waiting.ready = true;
+                    if !waiting.done {
+                        waiting.lookup.pending.supply(key, result);
+                        waiting.ready = true;
+                    }
                 })
             })
             .await;
@@ -185,6 +188,7 @@ impl Batch {
                         continue;
                     }
                 };
+                waiting.done = true;
                 waiting.lookup.pending.clear();
                 let index = waiting.index;
                 self.results[index] = self.accept(options, result);

@@ -41,10 +41,16 @@ impl Storage {
         dictionary: Option<&Dictionary>,
         verify: bool,
     ) -> Result<Box<[u8]>, Corruption> {
-        let checksum = if verify { self.checksum } else { ChecksumType::None };
-        let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
-        let kind = checksum::verify_block_trailer(checksum, bytes, context)?;
-        let contents = &bytes[..bytes.len() - BLOCK_TRAILER_BYTES];
+        let Some(length) = bytes.len().checked_sub(BLOCK_TRAILER_BYTES) else {
+            return Err(Corruption::new("block is too short for its trailer", bytes.len()));
+        };
+        let kind = if verify {
+            let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
+            checksum::verify_block_trailer(self.checksum, bytes, context)?
+        } else {
+            bytes[length]
+        };
+        let contents = &bytes[..length];
         if kind == CompressionType::None as u8 {
             return Ok(contents.into());
         }
