@@ -221,6 +221,14 @@ impl Table {
         Ok(Some(FilterReader::parse(&contents).may_match_key(user_key)))
     }
 
+    /// The contents of the filter block, if the table has one filter.
+    pub fn full_filter(&self) -> Result<Option<Box<[u8]>>, String> {
+        match self.metaindex.filter() {
+            Some((FilterKind::Full, _, handle)) => self.read(handle, None).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Range tombstones: start internal key and end user key.
     pub fn range_deletions(&self) -> Result<Entries, String> {
         let Some(handle) = self.metaindex.get(RANGE_DEL) else { return Ok(Vec::new()) };
