@@ -6,6 +6,7 @@
 //! since otherwise reads would find older entries first.
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
+use super::options_file::options_text;
 use super::run::{NextFile, RunWriter, WrittenTable};
 use super::table_options::table_options;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +17,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogWriter;
-use karst_format::options::{NamedColumnFamily, OptionsFile};
+use karst_format::options::NamedColumnFamily;
 use karst_format::table_builder::{TableIdentity, TableOptions};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{NewFile, VersionEdit};
@@ -101,7 +102,10 @@ impl BulkLoader {
         fs.create_dir(&path).map_err(Error::from)?;
         let current = path.join(FileName::Current.to_string());
         if fs.exists(&current).map_err(Error::from)? {
-            return Err(Error::invalid_argument(format!("{}: there is a database already", current.display())));
+            return Err(Error::invalid_argument(format!(
+                "{}: there is a database already",
+                current.display()
+            )));
         }
         let lock = fs.lock(&path.join(FileName::Lock.to_string())).map_err(Error::from)?;
         let identity = Identity::new(&env);
@@ -132,7 +136,8 @@ impl BulkLoader {
         base.table_factory.block_based.format_version = FORMAT_VERSION;
         let options = self.options.family_options_over(base, name)?;
         let id = ColumnFamilyId(self.families.len() as u32);
-        let config = Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
+        let config =
+            Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
         // Why now: options that no table can have are better refused before anything is loaded.
         table_options(&config, 0, TableIdentity::default())?;
         self.families.push(LoadedFamily {
@@ -189,7 +194,10 @@ impl BulkLoader {
         let seq = self.next_seq()?;
         let family_index = self.index(family)?;
         let target = &self.families[family_index];
-        target.memtable.add(seq, kind, key, value).map_err(|_| Error::invalid_argument("a sequence number was used twice"))?;
+        target
+            .memtable
+            .add(seq, kind, key, value)
+            .map_err(|_| Error::invalid_argument("a sequence number was used twice"))?;
         if target.memtable.memory_bytes() >= target.config.options.write_buffer_size {
             self.seal_family(family_index, 0)?;
         }
@@ -244,7 +252,7 @@ impl BulkLoader {
             name: family.config.name.clone(),
             options: family.config.options.clone(),
         });
-        let text = OptionsFile::new(self.db_options.clone(), families.collect()).print();
+        let text = options_text(&self.db_options, families.collect());
         self.put_file(options, text.as_bytes())?;
         // Why by renaming: whoever looks sees the whole file or none.
         let temporary = FileName::Temp(FileNumber(self.files.next()));
@@ -286,7 +294,7 @@ impl BulkLoader {
             let hidden = done_with.is_some_and(|done| full.comparator().compare_user(done, user_key).is_eq());
             if !hidden {
                 let value = full.value(full.value_at(position));
-                writer.add(internal_key, value, &mut |/* next file */| self.next_file(index, level))?;
+                writer.add(internal_key, value, &mut || self.next_file(index, level))?;
                 // Why: nobody can read what a value or a deletion hides; a merge operand or a single delete needs what is below it.
                 done_with = hides_older(trailer as u8).then_some(user_key);
             }
@@ -353,7 +361,8 @@ impl BulkLoader {
             file.creation_time_s = identity.now_s;
             file.unique_id =
                 Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), number));
-            file.tail_size_bytes = table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
+            file.tail_size_bytes =
+                table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
             family.files.push((Level(level as u8), file));
         }
         family.next_epoch += 1;
@@ -399,9 +408,9 @@ impl BulkLoader {
         let mut writer = LogWriter::new(FileNumber(0), false);
         let mut bytes = Vec::new();
         for edit in &edits {
-            writer.append(&edit.encode(), &mut bytes).map_err(|e| {
-                Error::with_source(ErrorKind::Io, "writing the MANIFEST", e)
-            })?;
+            writer
+                .append(&edit.encode(), &mut bytes)
+                .map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
         }
         Ok(bytes)
     }
@@ -431,9 +440,11 @@ impl LoadedFamily {
             return Err(Error::invalid_argument(format!("column family {name:?} has no level {level}")));
         }
         match self.highest {
-            Some(highest) if level >= highest && (level > 0 || highest > 0) => Err(Error::invalid_argument(format!(
-                "a run of level {level} in column family {name:?} has to come before that of level {highest}, as it is older"
-            ))),
+            Some(highest) if level >= highest && (level > 0 || highest > 0) => {
+                Err(Error::invalid_argument(format!(
+                    "a run of level {level} in column family {name:?} has to come before that of level {highest}, as it is older"
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -493,7 +504,9 @@ impl SortedRun<'_> {
     /// The key is not behind the one before, tables cannot store the kind, or writing failed.
     pub fn write(&mut self, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         if !kind.is_stored() || kind == ValueType::RangeDeletion {
-            return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry of a sorted run")));
+            return Err(Error::invalid_argument(format!(
+                "{kind:?} is not the type of an entry of a sorted run"
+            )));
         }
         let seq = self.loader.next_seq()?;
         self.key.clear();

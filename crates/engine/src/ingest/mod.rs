@@ -3,6 +3,7 @@
 //! In: entries in any order, or sorted. Out: a directory that RocksDB opens: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS.
 
 mod bulk;
+mod options_file;
 mod run;
 mod table_options;
 #[cfg(test)]

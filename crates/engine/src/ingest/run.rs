@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Written bytes are handed to the file in pieces of this size.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A table file that is complete and synced.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ struct OpenTable {
     number: u64,
     file: Box<dyn WritableFile>,
     builder: TableBuilder,
+    /// Bytes that the file has already.
+    handed_over: u64,
 }
 
 impl RunWriter {
@@ -88,7 +90,9 @@ impl RunWriter {
     /// Ends the run.
     pub(super) fn finish(mut self, next: &mut NextFile<'_>) -> Result<Vec<WrittenTable>> {
         let left = match &self.tombstones {
-            Some(fragments) => !fragments.overlapping(&self.comparator, self.lower.as_deref(), None).is_empty(),
+            Some(fragments) => {
+                !fragments.overlapping(&self.comparator, self.lower.as_deref(), None).is_empty()
+            }
             None => false,
         };
         if self.current.is_none() && left {
@@ -140,13 +144,14 @@ impl OpenTable {
     fn create(fs: &dyn FileSystem, next: &mut NextFile<'_>) -> Result<OpenTable> {
         let (number, path, options) = next()?;
         let builder = TableBuilder::new(options).map_err(build_error)?;
-        Ok(OpenTable { number, file: create(fs, &path)?, builder })
+        Ok(OpenTable { number, file: create(fs, &path)?, builder, handed_over: 0 })
     }
 
     /// Hands what was written to the file once it is more than `beyond` bytes.
-    fn write_pieces(&mut self, beyond: usize) -> Result<()> {
-        if self.builder.pending_output_bytes() > beyond {
+    fn write_pieces(&mut self, beyond: u64) -> Result<()> {
+        if self.builder.file_bytes() - self.handed_over > beyond {
             self.file.append(&self.builder.take_output()).map_err(Error::from)?;
+            self.handed_over = self.builder.file_bytes();
         }
         Ok(())
     }

@@ -8,11 +8,17 @@ use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
 use karst_format::index::IndexType;
-use karst_format::options::choice::{Checksum, Compression, DataBlockIndexType, IndexShortening as Shortening};
+use karst_format::options::choice::{
+    Checksum, Compression, DataBlockIndexType, IndexShortening as Shortening,
+};
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
 
 /// Options of a table of `level` in a column family.
-pub(super) fn table_options(config: &FamilyConfig, level: usize, identity: TableIdentity) -> Result<TableOptions> {
+pub(super) fn table_options(
+    config: &FamilyConfig,
+    level: usize,
+    identity: TableIdentity,
+) -> Result<TableOptions> {
     let family = &config.options;
     let tables = &family.table_factory.block_based;
     let bytes = |name: &str, n: u64| {
@@ -20,7 +26,9 @@ pub(super) fn table_options(config: &FamilyConfig, level: usize, identity: Table
     };
     let last_level = level + 1 >= usize::try_from(family.num_levels).unwrap_or(1);
     let compression = match family.compression_per_level.as_slice() {
-        _ if last_level && family.bottommost_compression != Compression::Disable => family.bottommost_compression,
+        _ if last_level && family.bottommost_compression != Compression::Disable => {
+            family.bottommost_compression
+        }
         [] => family.compression,
         // Compat: the last entry counts for all levels below.
         per_level => per_level[level.min(per_level.len() - 1)],
@@ -46,7 +54,10 @@ pub(super) fn table_options(config: &FamilyConfig, level: usize, identity: Table
         // Compat: 32767 stands for the algorithm's own default.
         compression_level: Some(compression_options.level).filter(|level| *level != 32767),
         max_dictionary_bytes: compression_options.max_dict_bytes as usize,
-        max_dictionary_buffer_bytes: bytes("max_dict_buffer_bytes", compression_options.max_dict_buffer_bytes)?,
+        max_dictionary_buffer_bytes: bytes(
+            "max_dict_buffer_bytes",
+            compression_options.max_dict_buffer_bytes,
+        )?,
         compress_index: tables.enable_index_compression,
         index_type: index_type(tables.index_type.number())?,
         index_shortening: match tables.index_shortening {
@@ -74,15 +85,21 @@ pub(super) fn table_options(config: &FamilyConfig, level: usize, identity: Table
 
 fn compression_type(choice: Compression) -> Result<CompressionType> {
     let known = CompressionType::from_u8(choice.number());
-    known.ok_or_else(|| Error::invalid_argument(format!("option compression: {} cannot be written", choice.name())))
+    known.map_err(|_| {
+        Error::invalid_argument(format!("option compression: {} cannot be written", choice.name()))
+    })
 }
 
 fn checksum_type(choice: Checksum) -> Result<ChecksumType> {
     let known = ChecksumType::from_u8(choice.number());
-    known.ok_or_else(|| Error::invalid_argument(format!("option checksum: {} cannot be written", choice.name())))
+    known.ok_or_else(|| {
+        Error::invalid_argument(format!("option checksum: {} cannot be written", choice.name()))
+    })
 }
 
 fn index_type(number: u8) -> Result<IndexType> {
     let known = IndexType::from_u32(number.into());
-    known.ok_or_else(|| Error::invalid_argument(format!("option index_type: number {number} cannot be written")))
+    known.ok_or_else(|| {
+        Error::invalid_argument(format!("option index_type: number {number} cannot be written"))
+    })
 }
