@@ -13,7 +13,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::entry::{self, Entry, KeyKind, ValueLayout};
-use super::search::{self, Bytewise, General, Order, Scan};
+use super::search::{Bytewise, General, Order, Scan};
 use super::{BUCKET_COLLISION, BUCKET_EMPTY, Block};
 use crate::comparator::Comparator;
 use crate::corruption::Corruption;
@@ -230,27 +230,31 @@ impl BlockCursor {
                 block.restarts_start,
             ));
         }
-        let order = General { comparator, kind: KeyKind::Internal, target };
-        let limit = if restart == last { usize::MAX } else { block.restart_offset(restart + 1) };
-        self.go_to_restart(block, restart, ValueLayout::Sized)?;
-        loop {
-            if order.compare(self.key(block)).is_ge() {
-                if comparator.equal_user(key::user_key(self.key(block)), user_key) {
-                    return Ok(PointSeek::At);
-                }
-                self.valid = false;
-                return Ok(PointSeek::Absent);
-            }
-            if self.at >= limit {
-                // Why: the bucket was another key's, and this key is not here, but only a greater entry proves that the next
-                // block does not hold it either.
-                let found = self.seek(block, comparator, target)?;
-                return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
-            }
-            if !self.next(block)? {
-                return Ok(PointSeek::PastEnd);
-            }
+        // Where the values are restamped, keys have to be put together to compare them.
+        let found = if matches!(comparator, Comparator::Bytewise) && self.restamped.is_none() {
+            let order = Bytewise::<true>::new(target);
+            let interval = block.restart_offset(restart)..self.interval_end(block, restart);
+            self.scan_bytewise(block, &order, restart, interval, ValueLayout::Sized)?
+        } else {
+            self.go_to_restart(block, restart, ValueLayout::Sized)?;
+            let order = General { comparator, kind: KeyKind::Internal, target };
+            self.scan_from_here(block, &order, restart, ValueLayout::Sized)?
+        };
+        if !found {
+            return Ok(PointSeek::PastEnd);
         }
+        let order = comparator.compare_internal(self.key(block), target);
+        if order.is_lt() {
+            // Why: the bucket was another key's, and this key is not here, but only a greater entry proves that the next block
+            // does not hold it either.
+            let found = self.seek(block, comparator, target)?;
+            return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
+        }
+        if comparator.equal_user(key::user_key(self.key(block)), user_key) {
+            return Ok(PointSeek::At);
+        }
+        self.valid = false;
+        Ok(PointSeek::Absent)
     }
 
     /// [`BlockCursor::seek`] for any kind of keys and values.
@@ -290,6 +294,19 @@ impl BlockCursor {
         let Some((restart, interval)) = self.find_interval(block, order, layout)? else {
             return Ok(self.valid);
         };
+        self.scan_bytewise(block, order, restart, interval, layout)
+    }
+
+    /// Moves to the first entry of a restart interval that is not smaller than the target, or else behind the interval.
+    #[inline]
+    fn scan_bytewise<const INTERNAL: bool>(
+        &mut self,
+        block: &Block,
+        order: &Bytewise<'_, INTERNAL>,
+        restart: usize,
+        interval: Range<usize>,
+        layout: ValueLayout,
+    ) -> Result<bool, Corruption> {
         match order.scan(block, interval.start, interval.end, layout) {
             Scan::Found { at, entry } => {
                 self.restart = restart;
@@ -306,7 +323,10 @@ impl BlockCursor {
                 Ok(true)
             }
             Scan::Exhausted => self.go_behind_interval(block, restart, layout),
-            Scan::NeedsKeys => self.scan_with_keys(block, order, restart, interval, layout),
+            Scan::NeedsKeys => {
+                self.go_to_restart(block, restart, layout)?;
+                self.scan_from_here(block, order, restart, layout)
+            }
             Scan::Corrupt { at } => Err(bad_entry(at)),
         }
     }
@@ -317,10 +337,11 @@ impl BlockCursor {
         order: &impl Order,
         layout: ValueLayout,
     ) -> Result<bool, Corruption> {
-        let Some((restart, interval)) = self.find_interval(block, order, layout)? else {
+        let Some((restart, _)) = self.find_interval(block, order, layout)? else {
             return Ok(self.valid);
         };
-        self.scan_with_keys(block, order, restart, interval, layout)
+        self.go_to_restart(block, restart, layout)?;
+        self.scan_from_here(block, order, restart, layout)
     }
 
     /// Finds the restart interval that has to be scanned; `None` when there is none to scan and the cursor is in place.
@@ -335,7 +356,7 @@ impl BlockCursor {
         if block.is_empty() {
             return Ok(None);
         }
-        let Some((restart, equal)) = search::first_restart_not_below(block, order, layout) else {
+        let Some((restart, equal)) = order.first_restart_not_below(block, layout) else {
             return Err(Corruption::new("restart point refers to no entry", block.restarts_start));
         };
         if equal || restart == 0 {
@@ -371,23 +392,26 @@ impl BlockCursor {
         Ok(self.valid)
     }
 
+    /// Moves on to the first entry that is not smaller than the target, or else behind restart interval `restart`, at whose
+    /// first entry the cursor stands.
     #[inline(never)]
-    fn scan_with_keys(
+    fn scan_from_here(
         &mut self,
         block: &Block,
         order: &impl Order,
         restart: usize,
-        interval: Range<usize>,
         layout: ValueLayout,
     ) -> Result<bool, Corruption> {
-        self.go_to_restart(block, restart, layout)?;
-        while self.next < interval.end {
-            self.next_in(block, layout)?;
+        let end = self.interval_end(block, restart);
+        loop {
             if order.compare(self.stored_key(block)).is_ge() {
                 return Ok(true);
             }
+            if self.next >= end {
+                return self.go_behind_interval(block, restart, layout);
+            }
+            self.next_in(block, layout)?;
         }
-        self.go_behind_interval(block, restart, layout)
     }
 
     pub(crate) fn seek_to_first_in(

@@ -19,49 +19,76 @@ use crate::key::{self, TRAILER_BYTES};
 pub(super) trait Order {
     /// The order of `key` relative to the target.
     fn compare(&self, key: &[u8]) -> Ordering;
-}
 
-/// The first eight bytes of `user_key` as an integer that sorts as they do; zeros stand for bytes it does not have.
-#[inline(always)]
-fn head(user_key: &[u8]) -> u64 {
-    match user_key.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => {
-            let mut padded = [0; 8];
-            padded[..user_key.len()].copy_from_slice(user_key);
-            u64::from_be_bytes(padded)
+    /// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block.
+    #[inline(always)]
+    fn first_restart_not_below(&self, block: &Block, layout: ValueLayout) -> Option<(usize, bool)> {
+        let (mut low, mut high) = (0, block.restart_count());
+        // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let key = entry::restart_key(block, block.restart_offset(middle), layout)?;
+            match self.compare(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some((middle, true)),
+            }
         }
+        Some((low, false))
     }
 }
 
 /// Bytewise order; `INTERNAL` keys have a trailer, sorted descending.
 pub(super) struct Bytewise<'a, const INTERNAL: bool> {
     user: &'a [u8],
-    head: u64,
     trailer: u64,
 }
 
 impl<'a, const INTERNAL: bool> Bytewise<'a, INTERNAL> {
     pub(super) fn new(target: &'a [u8]) -> Self {
         let (user, trailer) = if INTERNAL { key::split(target) } else { (target, 0) };
-        Bytewise { user, head: head(user), trailer }
+        Bytewise { user, trailer }
+    }
+
+    /// The order of `key` relative to the target, and how many bytes of the user keys are the same. The first `known` are.
+    #[inline(always)]
+    fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize) {
+        let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
+        let known = known.min(user.len());
+        let same = known + common_prefix(&user[known..], &self.user[known..]);
+        let order = match (user.get(same), self.user.get(same)) {
+            (Some(a), Some(b)) => a.cmp(b),
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (None, None) => self.trailer.cmp(&trailer),
+        };
+        (order, same)
     }
 }
 
 impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
     #[inline(always)]
     fn compare(&self, key: &[u8]) -> Ordering {
-        let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
-        // Why: most comparisons of a binary search end here, without a call of memcmp. Padding with zeros keeps the order:
-        // where it makes heads differ, the shorter key is the smaller one; where it does not, the full keys are compared.
-        let head = match key.first_chunk::<8>() {
-            Some(chunk) if user.len() >= 8 => u64::from_be_bytes(*chunk),
-            _ => head(user),
-        };
-        match head.cmp(&self.head) {
-            Ordering::Equal => user.cmp(self.user).then_with(|| self.trailer.cmp(&trailer)),
-            decided => decided,
+        self.compare_from(key, 0).0
+    }
+
+    #[inline(always)]
+    fn first_restart_not_below(&self, block: &Block, layout: ValueLayout) -> Option<(usize, bool)> {
+        let (mut low, mut high) = (0, block.restart_count());
+        // Why: all keys between two bounds share what both bounds share with the target, so that need not be compared again.
+        // Keys of a block have long prefixes in common, and this spares a call of memcmp for each.
+        let (mut common_low, mut common_high) = (0, 0);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let key = entry::restart_key(block, block.restart_offset(middle), layout)?;
+            let (order, same) = self.compare_from(key, common_low.min(common_high));
+            match order {
+                Ordering::Less => (low, common_low) = (middle + 1, same),
+                Ordering::Greater => (high, common_high) = (middle, same),
+                Ordering::Equal => return Some((middle, true)),
+            }
         }
+        Some((low, false))
     }
 }
 
@@ -80,27 +107,6 @@ impl Order for General<'_> {
             KeyKind::User => self.comparator.compare_user(key, self.target),
         }
     }
-}
-
-/// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block.
-#[inline(always)]
-pub(super) fn first_restart_not_below(
-    block: &Block,
-    order: &impl Order,
-    layout: ValueLayout,
-) -> Option<(usize, bool)> {
-    let (mut low, mut high) = (0, block.restart_count());
-    // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let key = entry::restart_key(block, block.restart_offset(middle), layout)?;
-        match order.compare(key) {
-            Ordering::Less => low = middle + 1,
-            Ordering::Greater => high = middle,
-            Ordering::Equal => return Some((middle, true)),
-        }
-    }
-    Some((low, false))
 }
 
 /// How a scan without keys ended.
