@@ -433,14 +433,15 @@ impl<V> BlockCache<V> {
 
     /// Evict until `bytes` are free, or until it is clear that too much is pinned. What was freed.
     fn evict(&self, bytes: usize) -> usize {
-        let slots: usize = self.tables().filter(|t| t.live() != 0).map(Table::len).sum();
+        let tables = || self.tables().filter(|t| t.live() != 0);
+        let slots: usize = tables().map(Table::len).sum();
         let mut freed = 0;
         let mut evicted = 0;
         let mut all = Swept::default();
         while freed < bytes && all.slots < slots * ROUNDS_AT_MOST {
             let spares_high = self.spares_high();
             let mut stretch = Swept::default();
-            for table in self.tables() {
+            for table in tables() {
                 stretch += table.sweep(sweep_slots(table.len()), spares_high, &mut |entry| {
                     freed += entry.charge;
                     evicted += 1;
@@ -486,14 +487,15 @@ impl<V> BlockCache<V> {
     fn grow(&self, table: &Table<V>) {
         // Why try: whoever holds the lock is growing or moving; this insert can go on without.
         let Some(_lock) = self.migration.try_lock() else { return };
-        if !ptr::eq(table, self.current()) {
+        let current = self.current.load(Ordering::Relaxed);
+        if !ptr::eq(table, current) {
             return;
         }
         let expected = Self::slots_for(self.capacity_bytes(), self.estimated_entry_bytes);
         let doubled = table.len() * 2;
         // Why: the last step before the size that the capacity calls for goes right there.
         let slots = if expected > table.len() && expected < doubled { expected } else { doubled };
-        if let Some(larger) = Table::new(slots, ptr::from_ref(table).cast_mut()) {
+        if let Some(larger) = Table::new(slots, current) {
             // Ordering: Release publishes the new table. Retired after it is replaced, so that an insert which the
             // old table refuses finds the new one.
             self.current.store(larger, Ordering::Release);

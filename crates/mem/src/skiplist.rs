@@ -211,7 +211,8 @@ impl<C: KeyOrder> SkipList<C> {
                 }
             }
         }
-        self.entries.fetch_add(1, Ordering::Relaxed);
+        // Ordering: Release, so that who reads the count finds the entries.
+        self.entries.fetch_add(1, Ordering::Release);
         true
     }
 
@@ -305,9 +306,9 @@ impl<C: KeyOrder> SkipList<C> {
         unsafe { value_of(self.check(position)) }
     }
 
-    /// How many entries have been inserted; an insert that is still running may or may not count.
+    /// How many entries have been inserted, at least; an insert that is still running may or may not count.
     pub fn len(&self) -> usize {
-        self.entries.load(Ordering::Relaxed)
+        self.entries.load(Ordering::Acquire)
     }
 
     /// Whether nothing has been inserted.

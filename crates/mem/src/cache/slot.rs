@@ -209,7 +209,9 @@ impl<V> Slot<V> {
         // SAFETY: the owner is alone with the value, and there is none to drop.
         self.value.with_mut(|v| unsafe { (*v).write(entry.value) });
         // Ordering: Release publishes the above.
-        self.word.store(Word::visible(entry.priority, entry.count, pins), Ordering::Release);
+        // Why swap, here and in `clear`: a store would do (it overwrites the counts of searches that came too late),
+        // but loom does not order a plain store after a concurrent read-modify-write. Misses alone pay for it.
+        self.word.swap(Word::visible(entry.priority, entry.count, pins), Ordering::Release);
     }
 
     /// Become the owner of an unpinned shareable slot, if its word is still `seen`.
@@ -237,7 +239,7 @@ impl<V> Slot<V> {
     /// REQUIRES: the caller owns the slot and has taken its entry.
     pub(super) fn clear(&self) {
         // Ordering: Release; the taking comes before the next owner's writing.
-        self.word.store(0, Ordering::Release);
+        self.word.swap(0, Ordering::Release);
     }
 
     /// Lower the clock's count of an unpinned entry; no matter if another thread was faster.

@@ -150,7 +150,7 @@ fn handles_outlive_the_cache() {
 
 #[test]
 fn small_entries_make_the_table_grow_instead_of_being_evicted() {
-    let n = if cfg!(miri) { 100 } else { 100_000 };
+    let n = if cfg!(miri) { 30 } else { 100_000 };
     let cache = BlockCache::new(CacheOptions { estimated_entry_bytes: 1 << 20, ..options(n, 8) });
     for i in 0..n as u64 {
         drop(cache.insert(CacheKey(i, i), i, 8, Priority::Low));
@@ -162,7 +162,7 @@ fn small_entries_make_the_table_grow_instead_of_being_evicted() {
 
 #[test]
 fn pinned_entries_stay_in_place_while_the_table_grows() {
-    let n = if cfg!(miri) { 60 } else { 50_000u64 };
+    let n = if cfg!(miri) { 30 } else { 50_000u64 };
     let live = std::sync::Arc::new(AtomicI64::new(0));
     let cache = BlockCache::new(options(2 * n as usize, 8));
     let put = |i| cache.insert(CacheKey(i, 0), Counted::new(i, &live), 8, Priority::Low);
@@ -185,8 +185,8 @@ fn pinned_entries_stay_in_place_while_the_table_grows() {
 
 #[test]
 fn metadata_survives_a_scan_and_goes_when_unused() {
-    let rounds = if cfg!(miri) { 3 } else { 20 };
-    let entries = if cfg!(miri) { 40 } else { 1000 };
+    let rounds = if cfg!(miri) { 2 } else { 20 };
+    let entries = if cfg!(miri) { 12 } else { 1000 };
     let cache = cache(entries as usize, 100);
     let meta = |i| CacheKey(u64::MAX, i);
     for i in 0..entries / 2 {
@@ -321,9 +321,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 6 } else { 400 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 400 }, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn behaves_as_a_map_that_forgets(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 60 } else { 300 }), strict: bool) {
+    fn behaves_as_a_map_that_forgets(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 40 } else { 300 }), strict: bool) {
         let live = std::sync::Arc::new(AtomicI64::new(0));
         let cache: BlockCache<Counted> = BlockCache::new(CacheOptions {
             capacity_bytes: 10_000, estimated_entry_bytes: 1000, strict_capacity: strict, metadata_fraction: 0.5,
@@ -378,8 +378,8 @@ proptest! {
 #[test]
 fn stress_all_operations_at_once() {
     let live = std::sync::Arc::new(AtomicI64::new(0));
-    let keys = if cfg!(miri) { 40 } else { 40_000 };
-    let per_thread = if cfg!(miri) { 60 } else { 200_000 };
+    let keys = if cfg!(miri) { 24 } else { 40_000 };
+    let per_thread = if cfg!(miri) { 30 } else { 200_000 };
     let cache = BlockCache::new(CacheOptions { estimated_entry_bytes: 1 << 20, ..options(keys / 2, 64) });
     let full = cache.capacity_bytes();
     let lookups = AtomicU64::new(0);
@@ -432,7 +432,7 @@ fn stress_all_operations_at_once() {
 /// Handles are released by other threads while and after the cache goes away.
 #[test]
 fn stress_release_against_the_end_of_the_cache() {
-    for round in 0..if cfg!(miri) { 5 } else { 300 } {
+    for round in 0..if cfg!(miri) { 2 } else { 300 } {
         let live = std::sync::Arc::new(AtomicI64::new(0));
         let cache = BlockCache::new(options(100, 100));
         let handles: Vec<_> = (0..20)

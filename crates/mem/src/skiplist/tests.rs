@@ -86,10 +86,10 @@ fn one_node_in_four_rises() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 300 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 300 }, failure_persistence: None, ..Default::default() })]
     #[test]
     fn behaves_as_a_sorted_map(
-        entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), prop::collection::vec(any::<u8>(), 0..20)), 0..80),
+        entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), prop::collection::vec(any::<u8>(), 0..20)), 0..if cfg!(miri) { 20 } else { 80 }),
         probes in prop::collection::vec(prop::collection::vec(0u8..5, 0..7), 1..20),
     ) {
         let list = list();
@@ -117,7 +117,7 @@ proptest! {
 #[test]
 fn stress_inserts_and_scans() {
     let list = list();
-    let per_writer: u32 = if cfg!(miri) { 12 } else { 10_000 };
+    let per_writer: u32 = if cfg!(miri) { 6 } else { 10_000 };
     let won = std::sync::atomic::AtomicU32::new(0);
     let done = std::sync::atomic::AtomicU32::new(0);
     std::thread::scope(|s| {
