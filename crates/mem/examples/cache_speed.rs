@@ -36,15 +36,15 @@ fn next(x: &mut u64) -> u64 {
 
 /// Nanoseconds an operation on each of `threads` threads, and the sum of what they returned.
 fn measure(threads: u64, n: u64, operation: impl Fn(u64) -> u64 + Sync) -> f64 {
+    let run = |seed: u64| {
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed + 1);
+        let start = cpu_time();
+        let sum = (0..n).fold(0u64, |sum, _| sum.wrapping_add(operation(next(&mut x))));
+        std::hint::black_box(sum);
+        cpu_time() - start
+    };
+    let run = &run;
     let times: Vec<Duration> = std::thread::scope(|s| {
-        let run = |seed: u64| {
-            let mut x = 0x9e37_79b9_7f4a_7c15 * (seed + 1);
-            let start = cpu_time();
-            let sum = (0..n).fold(0u64, |sum, _| sum.wrapping_add(operation(next(&mut x))));
-            std::hint::black_box(sum);
-            cpu_time() - start
-        };
-        let run = &run;
         let all: Vec<_> = (0..threads).map(|t| s.spawn(move || run(t))).collect();
         all.into_iter().map(|t| t.join().expect("a measuring thread panicked")).collect()
     });
