@@ -144,34 +144,53 @@ impl Version {
         while let Some(level) = self.levels.get(usize::from(position.level)) {
             let found = if level.overlapping_files() {
                 let from = if position.file == UNSOUGHT { 0 } else { position.file as usize };
-                (from..level.len()).find(|&index| level.contains(&self.comparator, index, user_key))
+                let found =
+                    (from..level.len()).find(|&index| level.contains(&self.comparator, index, user_key));
+                found.map(|index| (index, true))
             } else {
                 self.next_in_sorted(level, user_key, seq, position.file)
             };
-            let Some(index) = found else {
-                position.level = position.level.checked_add(1)?;
-                position.file = UNSOUGHT;
-                continue;
-            };
-            position.file = index as u32 + 1;
-            return Some(Candidate { level: level.level(), index, file: &level.files()[index] });
+            let goes_on = found.is_some_and(|(_, goes_on)| goes_on);
+            let at = position.level;
+            if let (Some((index, _)), true) = (found, goes_on) {
+                position.file = index as u32 + 1;
+            } else if let Some(next) = at.checked_add(1) {
+                *position = SearchPosition { level: next, file: UNSOUGHT };
+            } else {
+                // Behind the last file of the last level that can be; nothing is found there.
+                position.file = level.len() as u32;
+            }
+            match found {
+                Some((index, _)) => {
+                    return Some(Candidate { level: Level(at), index, file: &level.files()[index] });
+                }
+                None if position.level == at => return None,
+                None => {}
+            }
         }
         None
     }
 
+    /// The next file of a level sorted by key, and whether the one behind it may hold the key too. `next` is the file
+    /// behind one that ended with the key, if there was one.
     #[inline]
-    fn next_in_sorted(&self, level: &LevelFiles, user_key: &[u8], seq: SeqNo, next: u32) -> Option<usize> {
-        let index = if next == UNSOUGHT {
-            level.seek(&self.comparator, user_key, seek_trailer(seq))
-        } else {
-            // The key goes on in the next file only if the last one ended with it.
-            let last = &level.files()[next as usize - 1];
-            if self.comparator.compare_user(user_key, last.largest_user_key()) != Ordering::Equal {
-                return None;
-            }
-            next as usize
-        };
-        (index < level.len() && level.contains(&self.comparator, index, user_key)).then_some(index)
+    fn next_in_sorted(
+        &self,
+        level: &LevelFiles,
+        user_key: &[u8],
+        seq: SeqNo,
+        next: u32,
+    ) -> Option<(usize, bool)> {
+        if next == UNSOUGHT {
+            return level.find(&self.comparator, user_key, seek_trailer(seq));
+        }
+        let index = next as usize;
+        let file = level.files().get(index)?;
+        if self.comparator.compare_user(user_key, file.smallest_user_key()) == Ordering::Less {
+            return None;
+        }
+        let ends = self.comparator.compare_user(user_key, file.largest_user_key()) == Ordering::Equal;
+        Some((index, ends))
     }
 
     /// The candidate files of a key as an iterator; see [`next_candidate`](Self::next_candidate).

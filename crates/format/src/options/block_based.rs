@@ -13,15 +13,15 @@ option_table! {
         cache_index_and_filter_blocks_with_high_priority: bool = true, mutable, honoured, "Cached indexes and filters outlive data blocks";
         pin_l0_filter_and_index_blocks_in_cache: bool = false, mutable, honoured, "Pin the metadata of L0 tables in the cache";
         pin_top_level_index_and_filter: bool = true, mutable, honoured, "Pin the top level of partitioned metadata in the cache";
-        metadata_cache_options: MetadataCacheOptions = MetadataCacheOptions::default(), fixed, kept, "What is pinned, by kind of metadata";
+        metadata_cache_options: MetadataCacheOptions = MetadataCacheOptions::default(), fixed, honoured, "What is pinned, by kind of metadata";
         index_type: IndexType = IndexType::BinarySearch, mutable, honoured, "How new tables are indexed";
         index_block_search_type: IndexBlockSearchType = IndexBlockSearchType::Binary, mutable, kept, "How index blocks are searched";
         data_block_index_type: DataBlockIndexType = DataBlockIndexType::BinarySearch, mutable, honoured, "Whether new data blocks get a hash index";
         data_block_hash_table_util_ratio: f64 = 0.75, mutable, honoured, "Keys per bucket of that hash index", in 0.0..=f64::MAX;
         checksum: Checksum = Checksum::Xxh3, mutable, honoured, "The checksum behind new blocks";
-        no_block_cache: bool = false, mutable, honoured, "Cache no blocks";
+        no_block_cache: bool = false, mutable, kept, "Cache no blocks";
         block_size: u64 = 4096, mutable, honoured, "Uncompressed bytes of user data in a block, about", in 1..=1 << 32;
-        block_size_deviation: i32 = 10, mutable, kept, "Percent of a block left free rather than overfilled", in 0..=100;
+        block_size_deviation: i32 = 10, mutable, honoured, "Percent of a block left free rather than overfilled", in 0..=100;
         block_restart_interval: i32 = 16, mutable, honoured, "Keys between restart points of a data block", in 1..=i32::MAX;
         index_block_restart_interval: i32 = 1, mutable, honoured, "Keys between restart points of an index block", in 1..=i32::MAX;
         metadata_block_size: u64 = 4096, mutable, honoured, "Bytes of an index or filter partition, about", in 1..=u64::MAX;
@@ -37,19 +37,19 @@ option_table! {
         detect_filter_construct_corruption: bool = false, mutable, kept, "Check filters while they are built";
         verify_compression: bool = false, mutable, kept, "Decompress what was compressed and compare";
         read_amp_bytes_per_bit: u32 = 0, mutable, kept, "Estimate read amplification, this many bytes a bit; 0 for not";
-        format_version: u32 = 7, mutable, honoured, "The format of new tables", in 0..=7;
-        separate_key_value_in_data_block: bool = false, mutable, kept, "Store the values of a data block behind its keys";
+        format_version: u32 = 6, mutable, honoured, "The format of new tables; RocksDB 11.8 defaults to 7, which fewer releases read", in 0..=7;
+        separate_key_value_in_data_block: bool = false, mutable, honoured, "Store the values of a data block behind its keys";
         uniform_cv_threshold: f64 = -1.0, mutable, kept, "How even keys must lie for an index block to be marked uniform; negative for never";
         enable_index_compression: bool = true, mutable, honoured, "Compress index blocks";
         block_align: bool = false, mutable, kept, "Align data blocks to their size";
         super_block_alignment_size: usize = 0, mutable, kept, "Let no data block straddle a multiple of this many bytes; 0 for not";
         super_block_alignment_space_overhead_ratio: usize = 128, mutable, kept, "Pad at most one byte in this many for it";
-        index_shortening: IndexShortening = IndexShortening::ShortenSeparators, mutable, kept, "Which index keys are shortened";
+        index_shortening: IndexShortening = IndexShortening::ShortenSeparators, mutable, honoured, "Which index keys are shortened";
         max_auto_readahead_size: usize = 256 << 10, mutable, honoured, "Most bytes that an iterator reads ahead by itself";
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, mutable, kept, "Put blocks into the cache as they are written";
         initial_auto_readahead_size: usize = 8 << 10, mutable, honoured, "Bytes of the first readahead that an iterator starts by itself";
         num_file_reads_for_auto_readahead: u64 = 2, mutable, honoured, "Sequential reads before an iterator reads ahead by itself";
-        block_cache: Unprinted = Unprinted::default(), fixed, kept, "The cache for blocks, as a size or an object";
+        block_cache: Unprinted = Unprinted::default(), fixed, honoured, "The cache for blocks, as a size or an object";
     }
     retired {
         "hash_index_allow_collision", "index_per_partition", "reserve_table_builder_memory",

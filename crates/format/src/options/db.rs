@@ -11,7 +11,7 @@ option_table! {
         paranoid_checks: bool = true, fixed, kept, "Stop at signs of damage rather than go on";
         flush_verify_memtable_count: bool = true, fixed, kept, "Check that a flush wrote as many entries as the memtable has";
         compaction_verify_record_count: bool = true, fixed, kept, "Check that a compaction read as many entries as its inputs have";
-        track_and_verify_wals_in_manifest: bool = false, fixed, kept, "Record in the MANIFEST which logs are synced, and check them on opening";
+        track_and_verify_wals_in_manifest: bool = false, fixed, honoured, "Record in the MANIFEST which logs are synced, and check them on opening";
         track_and_verify_wals: bool = false, fixed, kept, "Record in each log its predecessor, and check it on opening";
         verify_sst_unique_id_in_manifest: bool = true, fixed, kept, "Check a table's unique id against the MANIFEST when it is opened";
         env: Unprinted = Unprinted::default(), fixed, kept, "The environment";
@@ -98,7 +98,7 @@ option_table! {
         max_bgerror_resume_count: i32 = i32::MAX, fixed, kept, "Attempts to resume after a background error";
         bgerror_resume_retry_interval: u64 = 1_000_000, fixed, kept, "Microseconds between such attempts";
         allow_data_in_errors: bool = false, fixed, kept, "Keys and values may appear in messages";
-        db_host_id: String = "__hostname__".to_owned(), fixed, kept, "The host recorded in tables";
+        db_host_id: String = "__hostname__".to_owned(), fixed, honoured, "The host recorded in tables";
         lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock, fixed, kept, "The lowest tier of caches in use";
         enforce_single_del_contracts: bool = true, fixed, kept, "Fail a compaction that finds single deletes misused";
         daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";

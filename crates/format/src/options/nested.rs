@@ -104,9 +104,9 @@ option_table! {
 option_table! {
     /// Which metadata of a table is pinned in the block cache.
     MetadataCacheOptions in Nested {
-        top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "The top level of partitioned indexes and filters";
-        partition_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "Partitions of indexes and filters";
-        unpartitioned_pinning: PinningTier = PinningTier::Fallback, fixed, kept, "Whole indexes and filters";
+        top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "The top level of partitioned indexes and filters";
+        partition_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Partitions of indexes and filters";
+        unpartitioned_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Whole indexes and filters";
     }
     retired {}
     aliases {}
