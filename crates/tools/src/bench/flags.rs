@@ -1,0 +1,329 @@
+//! The command line of `karst bench`: db_bench's flags.
+//!
+//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults, and the names of flags that db_bench
+//! knows and this program does not honour. A flag is `-name` or `--name`, its value follows after `=` or a
+//! space; a boolean stands alone, as `--noname`, or with `=true` / `=false`.
+
+use super::known_flags::KNOWN;
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+/// A value of a flag, parsed from its text.
+pub(crate) trait FlagValue: Sized {
+    /// Whether the flag may stand alone, without a value.
+    const BOOLEAN: bool = false;
+    fn parse_flag(text: &str) -> Result<Self, String>;
+}
+
+impl FlagValue for bool {
+    const BOOLEAN: bool = true;
+    fn parse_flag(text: &str) -> Result<bool, String> {
+        match text {
+            "true" | "1" | "t" | "yes" | "y" => Ok(true),
+            "false" | "0" | "f" | "no" | "n" => Ok(false),
+            _ => Err("true or false".into()),
+        }
+    }
+}
+
+impl FlagValue for String {
+    fn parse_flag(text: &str) -> Result<String, String> {
+        Ok(text.to_string())
+    }
+}
+
+macro_rules! numeric_flag {
+    ($($t:ty => $what:literal),*) => {$(
+        impl FlagValue for $t {
+            fn parse_flag(text: &str) -> Result<$t, String> {
+                <$t>::from_str(text).map_err(|_| $what.to_string())
+            }
+        }
+    )*};
+}
+numeric_flag!(i32 => "a 32-bit whole number", i64 => "a whole number", u64 => "a whole number, not negative", f64 => "a number");
+
+macro_rules! flags {
+    ($($(#[doc = $doc:literal])* $name:ident: $t:ty = $default:expr;)*) => {
+        /// The flags that are honoured, by their db_bench names.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Flags {
+            $($(#[doc = $doc])* pub(crate) $name: $t,)*
+            /// The flags that the command line named.
+            pub(crate) given: BTreeSet<&'static str>,
+        }
+
+        impl Default for Flags {
+            fn default() -> Flags {
+                Flags { $($name: $default,)* given: BTreeSet::new() }
+            }
+        }
+
+        impl Flags {
+            /// Whether a honoured flag is boolean; `None` if this program does not honour it.
+            fn is_boolean(name: &str) -> Option<bool> {
+                match name { $(stringify!($name) => Some(<$t as FlagValue>::BOOLEAN),)* _ => None }
+            }
+
+            fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = <$t>::parse_flag(text)
+                            .map_err(|want| format!("flag --{name}: `{text}` is not {want}"))?;
+                        self.given.insert(stringify!($name));
+                    })*
+                    _ => unreachable!("is_boolean knows the same names"),
+                }
+                Ok(())
+            }
+
+            /// A line for each honoured flag, with its default.
+            pub(crate) fn help() -> String {
+                let defaults = Flags::default();
+                let mut text = String::new();
+                $({
+                    let doc: &[&str] = &[$($doc),*];
+                    let default = format!("{:?}", defaults.$name);
+                    text.push_str(&format!("  --{} ({})\n     {}\n", stringify!($name), default, doc.join(" ").trim()));
+                })*
+                text
+            }
+        }
+    };
+}
+
+flags! {
+    /// The workloads to run, in order, separated by commas: readrandom, multireadrandom, seekrandom, readseq,
+    /// readreverse, readmissing, readtocache, readrandomcoroutine, multireadrandomcoroutine, stats, levelstats,
+    /// sstables. A suffix [X3] repeats one three times, [W1] runs it once more first as a warm-up.
+    benchmarks: String = "readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
+    /// The database to read. Without one, a small database is made first and removed afterwards.
+    db: String = String::new();
+    /// Must be true with --db: KarstDB reads databases and does not write them yet.
+    use_existing_db: bool = false;
+    /// Open read-only (the only way yet).
+    readonly: bool = false;
+    /// Number of keys in the database; random keys are drawn from them.
+    num: i64 = 1_000_000;
+    /// Number of reads a thread; --num if negative.
+    reads: i64 = -1;
+    /// Seconds that a workload runs; 0 means that --reads ends it.
+    duration: i32 = 0;
+    /// Look at the clock for --duration after so many operations.
+    ops_between_duration_checks: i32 = 1000;
+    /// Threads that run the workload at the same time.
+    threads: i32 = 1;
+    /// Jobs in flight on each thread of the coroutine workloads.
+    coro_jobs_per_thread: i32 = 1;
+    /// Bytes of a key.
+    key_size: i32 = 16;
+    /// Bytes of a value.
+    value_size: i32 = 100;
+    /// How far values of the small database compress.
+    compression_ratio: f64 = 0.5;
+    /// Keys that share one prefix.
+    keys_per_prefix: i64 = 0;
+    /// Bytes of a key's prefix; also the length of the prefix extractor. 0: none.
+    prefix_size: i32 = 0;
+    /// Keys in one multi_get.
+    batch_size: i64 = 1;
+    /// Distance between the keys of one multi_get; 0 means random keys.
+    multiread_stride: i64 = 0;
+    /// Kept for db_bench's command lines: multi_get is always batched here.
+    multiread_batched: bool = false;
+    /// Draw keys from an exponential distribution of this range; 0 means uniformly.
+    read_random_exp_range: f64 = 0.0;
+    /// Seed of the random generators; 0 means from the clock.
+    seed: i64 = 0;
+    /// Entries read after each seek.
+    seek_nexts: i32 = 0;
+    /// Bound each scan of seekrandom so many keys after its start; 0: no bound.
+    max_scan_distance: i64 = 0;
+    /// seekrandom reads backwards.
+    reverse_iterator: bool = false;
+    /// Seek whole keys, not within a prefix.
+    total_order_seek: bool = false;
+    /// An iterator ends with the prefix of its seek key.
+    prefix_same_as_start: bool = false;
+    /// Choose total order or prefix seek by the upper bound.
+    auto_prefix_mode: bool = false;
+    /// Bytes of the block cache; -1 means 8 MiB.
+    cache_size: i64 = 32 << 20;
+    /// Keep index and filter blocks in the block cache.
+    cache_index_and_filter_blocks: bool = false;
+    /// Keep level 0's index and filter blocks pinned in the cache.
+    pin_l0_filter_and_index_blocks_in_cache: bool = false;
+    /// Keep the top level of partitioned indexes and filters pinned in the cache.
+    pin_top_level_index_and_filter: bool = false;
+    /// Share of the cache kept for metadata.
+    cache_high_pri_pool_ratio: f64 = 0.0;
+    /// Table files open at the same time; -1 means all.
+    open_files: i32 = -1;
+    /// Read with O_DIRECT.
+    use_direct_reads: bool = false;
+    /// Verify block checksums.
+    verify_checksum: bool = true;
+    /// Bytes of readahead of scans; 0 means adaptive.
+    readahead_size: i32 = 0;
+    /// Keep the readahead of a scan across files.
+    adaptive_readahead: bool = false;
+    /// Read many blocks at a time; false means one at a time. (db_bench defaults to false; here it costs nothing.)
+    async_io: bool = true;
+    /// multi_get reads all levels at a time; false means one level after the other.
+    optimize_multiget_for_io: bool = true;
+    /// Bits a key of the filters of the small database; negative means none.
+    bloom_bits: f64 = -1.0;
+    /// Block size of the small database.
+    block_size: i32 = 4096;
+    /// Column families to read from.
+    num_column_families: i32 = 1;
+    /// Merge operator, if the database needs one that its OPTIONS file does not name.
+    merge_operator: String = String::new();
+    /// Count and print statistics.
+    statistics: bool = false;
+    /// Print a histogram of latencies.
+    histogram: bool = false;
+    /// Perf context: 1 disabled, 2 counts, 3 and above counts and times.
+    perf_level: i32 = 1;
+    /// Report progress every so many operations of a thread; 0 means at growing steps.
+    stats_interval: i64 = 0;
+    /// Report progress every so many seconds.
+    stats_interval_seconds: i64 = 0;
+    /// Report progress at all.
+    progress_reports: bool = true;
+    /// Write a line of operations a second to --report_file every so many seconds; 0: no report.
+    report_interval_seconds: i64 = 0;
+    /// Where --report_interval_seconds writes.
+    report_file: String = "report.csv".to_string();
+    /// Print the CPU time that each workload took, a KarstDB addition.
+    cpu: bool = true;
+}
+
+/// What the command line said.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) flags: Flags,
+    /// Flags that db_bench knows and that have no effect here, each once, in order of appearance.
+    pub(crate) not_honoured: Vec<String>,
+    pub(crate) help: bool,
+}
+
+/// Parse the arguments after `karst bench`.
+pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
+    let mut parsed = Parsed { flags: Flags::default(), not_honoured: Vec::new(), help: false };
+    let mut rest = args.iter().peekable();
+    while let Some(arg) = rest.next() {
+        let Some(body) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).filter(|b| !b.is_empty())
+        else {
+            return Err(format!("`{arg}` is not a flag; a flag is --name=value"));
+        };
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (body, None),
+        };
+        if name == "help" || name == "h" {
+            parsed.help = true;
+            continue;
+        }
+        let (name, negated) = match boolean_kind(name) {
+            Some(_) => (name, false),
+            None => match name.strip_prefix("no").filter(|n| boolean_kind(n) == Some(true)) {
+                Some(positive) => (positive, true),
+                None => return Err(unknown(name)),
+            },
+        };
+        let boolean = boolean_kind(name) == Some(true);
+        let value = match value {
+            Some(_) if negated => return Err(format!("flag --no{name} takes no value")),
+            Some(value) => value,
+            None if boolean => (!negated).to_string(),
+            None => rest.next().cloned().ok_or_else(|| format!("flag --{name} needs a value"))?,
+        };
+        if Flags::is_boolean(name).is_some() {
+            parsed.flags.set(name, &value)?;
+        } else if !parsed.not_honoured.iter().any(|n| n == name) {
+            parsed.not_honoured.push(name.to_string());
+        }
+    }
+    check_ranges(&parsed.flags)?;
+    Ok(parsed)
+}
+
+/// `Some(true)` for a boolean flag, `Some(false)` for one with a value, `None` for an unknown name.
+fn boolean_kind(name: &str) -> Option<bool> {
+    Flags::is_boolean(name)
+        .or_else(|| KNOWN.binary_search_by_key(&name, |(n, _)| n).ok().map(|i| !KNOWN[i].1))
+}
+
+fn unknown(name: &str) -> String {
+    let near = KNOWN.iter().map(|(n, _)| *n).find(|n| n.contains(name) || name.contains(n));
+    match near {
+        Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
+        None => format!("unknown flag --{name}; `karst bench --help` lists them"),
+    }
+}
+
+fn check_ranges(f: &Flags) -> Result<(), String> {
+    let at_least = |name: &str, value: i64, least: i64| {
+        if value >= least { Ok(()) } else { Err(format!("flag --{name}: {value} is less than {least}")) }
+    };
+    at_least("num", f.num, 1)?;
+    at_least("threads", f.threads.into(), 1)?;
+    at_least("coro_jobs_per_thread", f.coro_jobs_per_thread.into(), 1)?;
+    at_least("batch_size", f.batch_size, 1)?;
+    at_least("key_size", f.key_size.into(), 1)?;
+    at_least("value_size", f.value_size.into(), 0)?;
+    at_least("prefix_size", f.prefix_size.into(), 0)?;
+    at_least("duration", f.duration.into(), 0)?;
+    at_least("ops_between_duration_checks", f.ops_between_duration_checks.into(), 1)?;
+    at_least("multiread_stride", f.multiread_stride, 0)?;
+    at_least("readahead_size", f.readahead_size.into(), 0)?;
+    at_least("block_size", f.block_size.into(), 64)?;
+    at_least("seek_nexts", f.seek_nexts.into(), 0)?;
+    at_least("num_column_families", f.num_column_families.into(), 1)?;
+    if f.prefix_size > f.key_size {
+        return Err(format!(
+            "flag --prefix_size: {} is longer than --key_size {}",
+            f.prefix_size, f.key_size
+        ));
+    }
+    if f.multiread_stride > 0 && f.batch_size.saturating_mul(f.multiread_stride) > f.num {
+        return Err(format!(
+            "flag --multiread_stride: {} keys {} apart do not fit into --num {}",
+            f.batch_size, f.multiread_stride, f.num
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn every_form_of_a_flag() {
+        let p = parse(&args("-db=/x --num 5000000 -statistics --noasync_io -use_direct_reads=true")).unwrap();
+        assert_eq!((p.flags.db.as_str(), p.flags.num), ("/x", 5_000_000));
+        assert!(p.flags.statistics && !p.flags.async_io && p.flags.use_direct_reads);
+        assert!(p.not_honoured.is_empty());
+    }
+
+    #[test]
+    fn a_known_flag_is_named_once_and_an_unknown_one_refused() {
+        let p = parse(&args("-sync -sync=false -write_buffer_size 1")).unwrap();
+        assert_eq!(p.not_honoured, ["sync", "write_buffer_size"]);
+        assert!(parse(&args("-nosuchflag=1")).unwrap_err().contains("unknown flag --nosuchflag"));
+        assert!(parse(&args("-num=ten")).unwrap_err().contains("not a whole number"));
+        assert!(parse(&args("-threads=0")).unwrap_err().contains("less than 1"));
+        assert!(parse(&args("-num")).unwrap_err().contains("needs a value"));
+    }
+
+    #[test]
+    fn the_known_names_are_sorted() {
+        assert!(KNOWN.is_sorted_by_key(|(n, _)| n));
+    }
+}

@@ -1,0 +1,138 @@
+//! db_bench's keys: how a number becomes a key, and how random numbers are drawn.
+
+use super::flags::Flags;
+
+/// A generator of the keys of one thread.
+pub(crate) struct Keys {
+    random: Random,
+    num: u64,
+    key_size: usize,
+    prefix_size: usize,
+    /// Number of prefixes; 0 without prefixes.
+    prefixes: u64,
+    exp_range: f64,
+    /// Keys in a batch, and their distance; a distance of 0 means that each is drawn.
+    batch: u64,
+    stride: u64,
+}
+
+impl Keys {
+    pub(crate) fn new(flags: &Flags, seed: u64) -> Keys {
+        let prefixes =
+            if flags.keys_per_prefix > 0 { (flags.num / flags.keys_per_prefix).max(1) as u64 } else { 0 };
+        Keys {
+            random: Random::new(seed),
+            num: flags.num as u64,
+            key_size: flags.key_size as usize,
+            prefix_size: flags.prefix_size as usize,
+            prefixes,
+            exp_range: flags.read_random_exp_range,
+            batch: flags.batch_size as u64,
+            stride: flags.multiread_stride as u64,
+        }
+    }
+
+    /// A key number, as --read_random_exp_range distributes them.
+    pub(crate) fn draw(&mut self) -> u64 {
+        let raw = self.random.next();
+        if self.exp_range == 0.0 {
+            return raw % self.num;
+        }
+        let unit = (raw >> 2) as f64 / (1u64 << 62) as f64;
+        let position = ((-unit * self.exp_range).exp() * self.num as f64) as u64;
+        // Why: scatters the popular keys over the whole key space, as db_bench does.
+        position.wrapping_mul(0x5bd1_e995) % self.num
+    }
+
+    /// The first key of a strided batch, so chosen that the whole batch lies below --num.
+    pub(crate) fn batch_start(&mut self) -> u64 {
+        let first = self.draw();
+        if first + (self.batch - 1) * self.stride >= self.num {
+            self.num - self.batch * self.stride
+        } else {
+            first
+        }
+    }
+
+    /// Fill `batch` with the keys of the next multi_get.
+    pub(crate) fn next_batch(&mut self, batch: &mut [Vec<u8>]) {
+        let mut number = if self.stride > 0 { self.batch_start() } else { 0 };
+        for key in batch {
+            if self.stride == 0 {
+                number = self.draw();
+            }
+            self.encode(number, key);
+            number += self.stride;
+        }
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.random.next() % limit
+    }
+
+    /// The bytes of key `number`: prefix, eight bytes big-endian, then '0' up to the key's size.
+    pub(crate) fn encode(&self, number: u64, key: &mut Vec<u8>) {
+        key.clear();
+        if self.prefixes > 0 {
+            push_big_endian(key, number % self.prefixes, self.prefix_size.min(8));
+            key.resize(self.prefix_size, b'0');
+        }
+        let room = self.key_size.saturating_sub(key.len()).min(8);
+        push_big_endian(key, number, room);
+        key.resize(self.key_size, b'0');
+    }
+}
+
+/// The `width` low bytes of `value`, most significant first.
+fn push_big_endian(key: &mut Vec<u8>, value: u64, width: usize) {
+    key.extend_from_slice(&value.to_be_bytes()[8 - width..]);
+}
+
+/// SplitMix64: small, fast, and good enough to choose keys.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_look_like_db_benchs() {
+        let flags = Flags { key_size: 16, num: 1000, ..Flags::default() };
+        let mut key = Vec::new();
+        Keys::new(&flags, 1).encode(0x0102, &mut key);
+        assert_eq!(key, b"\0\0\0\0\0\0\x01\x0200000000");
+
+        let short = Flags { key_size: 4, ..Flags::default() };
+        Keys::new(&short, 1).encode(0x0102, &mut key);
+        assert_eq!(key, b"\0\0\x01\x02");
+
+        let prefixed =
+            Flags { key_size: 20, prefix_size: 10, keys_per_prefix: 10, num: 1000, ..Flags::default() };
+        Keys::new(&prefixed, 1).encode(205, &mut key);
+        assert_eq!(key, b"\0\0\0\0\0\0\0\x0500\0\0\0\0\0\0\0\xcd00");
+    }
+
+    #[test]
+    fn draws_stay_below_num() {
+        for exp in [0.0, 10.0] {
+            let flags = Flags { num: 77, read_random_exp_range: exp, ..Flags::default() };
+            let mut keys = Keys::new(&flags, 3);
+            assert!((0..10_000).all(|_| keys.draw() < 77));
+        }
+    }
+}

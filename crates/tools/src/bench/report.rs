@@ -1,0 +1,219 @@
+//! What a workload's threads count, and the lines that db_bench prints of it.
+//!
+//! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Report::print`] merges them into
+//! db_bench's result line, followed by this process's CPU time, which db_bench does not print.
+
+use super::flags::Flags;
+use karst_engine::stats::Histogram;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// One thread's counts.
+pub(crate) struct Ops {
+    thread: i32,
+    start: Instant,
+    finish: Instant,
+    last_op: Instant,
+    last_report: (Instant, u64),
+    next_report: u64,
+    pub(crate) done: u64,
+    pub(crate) bytes: u64,
+    pub(crate) found: u64,
+    pub(crate) read: u64,
+    latency_us: Option<Box<Histogram>>,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy)]
+struct Progress {
+    shown: bool,
+    every_ops: u64,
+    every: Duration,
+}
+
+impl Ops {
+    pub(crate) fn new(flags: &Flags, thread: i32) -> Ops {
+        let now = Instant::now();
+        let every_ops = flags.stats_interval.max(0) as u64;
+        Ops {
+            thread,
+            start: now,
+            finish: now,
+            last_op: now,
+            last_report: (now, 0),
+            next_report: if every_ops > 0 { every_ops } else { 100 },
+            done: 0,
+            bytes: 0,
+            found: 0,
+            read: 0,
+            latency_us: flags.histogram.then(|| Box::new(Histogram::new())),
+            progress: Progress {
+                shown: flags.progress_reports,
+                every_ops,
+                every: Duration::from_secs(flags.stats_interval_seconds.max(0) as u64),
+            },
+        }
+    }
+
+    /// `count` operations ended just now.
+    pub(crate) fn finished(&mut self, count: u64) {
+        if let Some(histogram) = &mut self.latency_us {
+            let now = Instant::now();
+            histogram.add((now - self.last_op).as_micros() as u64);
+            self.last_op = now;
+        }
+        self.done += count;
+        if self.done >= self.next_report && self.progress.shown {
+            self.show_progress();
+        }
+    }
+
+    #[cold]
+    fn show_progress(&mut self) {
+        if self.progress.every_ops == 0 {
+            // Steps that grow with what is done: one digit and a half of precision.
+            let magnitude = 10u64.pow(self.next_report.ilog10());
+            self.next_report +=
+                if self.next_report / magnitude < 5 { magnitude / 2 } else { magnitude }.clamp(100, 100_000);
+            eprint!("... finished {} ops{:30}\r", self.done, "");
+            return;
+        }
+        self.next_report += self.progress.every_ops;
+        let now = Instant::now();
+        let (since, done_then) = self.last_report;
+        if now - since < self.progress.every {
+            return;
+        }
+        let (step, all) = ((now - since).as_secs_f64(), (now - self.start).as_secs_f64());
+        eprintln!(
+            "... thread {}: ({},{}) ops and ({:.1},{:.1}) ops/second in ({step:.6},{all:.6}) seconds",
+            self.thread,
+            self.done - done_then,
+            self.done,
+            (self.done - done_then) as f64 / step,
+            self.done as f64 / all,
+        );
+        self.last_report = (now, self.done);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.finish = Instant::now();
+    }
+}
+
+/// When a thread's loop ends: after `--duration`, looked at every so many operations, else after `--reads`.
+pub(crate) struct Until {
+    deadline: Option<Instant>,
+    check_every: u64,
+    max_ops: u64,
+    ops: u64,
+}
+
+impl Until {
+    pub(crate) fn new(flags: &Flags, max_ops: u64) -> Until {
+        let deadline =
+            (flags.duration > 0).then(|| Instant::now() + Duration::from_secs(flags.duration as u64));
+        Until { deadline, check_every: flags.ops_between_duration_checks as u64, max_ops, ops: 0 }
+    }
+
+    /// Whether the next `count` operations are not to be done any more.
+    pub(crate) fn done(&mut self, count: u64) -> bool {
+        let before = self.ops;
+        self.ops += count;
+        match self.deadline {
+            Some(deadline) => {
+                self.ops / self.check_every != before / self.check_every && Instant::now() >= deadline
+            }
+            None => self.ops > self.max_ops,
+        }
+    }
+}
+
+/// User and system CPU seconds of this process so far.
+pub(crate) fn cpu_seconds() -> (f64, f64) {
+    // utime and stime are the 14th and 15th fields of /proc/self/stat, in clock ticks of 10 ms; the second
+    // field, the program's name in parentheses, may hold spaces.
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = text.rsplit(')').next().unwrap_or_default();
+    let field =
+        |n: usize| after_name.split_whitespace().nth(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    (field(11) / 100.0, field(12) / 100.0)
+}
+
+/// The merged counts of all threads of one workload.
+pub(crate) struct Report {
+    ops: Ops,
+    thread_seconds: f64,
+    cpu: (f64, f64),
+    message: String,
+}
+
+impl Report {
+    /// `cpu_before` is [`cpu_seconds`] from before the first thread started.
+    pub(crate) fn merge(threads: Vec<Ops>, cpu_before: (f64, f64), message: String) -> Report {
+        let cpu_now = cpu_seconds();
+        let mut threads = threads.into_iter();
+        let mut all = threads.next().expect("at least one thread");
+        let mut thread_seconds = (all.finish - all.start).as_secs_f64();
+        for t in threads {
+            thread_seconds += (t.finish - t.start).as_secs_f64();
+            all.start = all.start.min(t.start);
+            all.finish = all.finish.max(t.finish);
+            all.done += t.done;
+            all.bytes += t.bytes;
+            all.found += t.found;
+            all.read += t.read;
+            if let (Some(all), Some(one)) = (&mut all.latency_us, &t.latency_us) {
+                all.merge(one);
+            }
+        }
+        let cpu = (cpu_now.0 - cpu_before.0, cpu_now.1 - cpu_before.1);
+        Report { ops: all, thread_seconds, cpu, message }
+    }
+
+    pub(crate) fn ops_per_second(&self) -> f64 {
+        self.ops.done.max(1) as f64 / self.elapsed()
+    }
+
+    fn elapsed(&self) -> f64 {
+        (self.ops.finish - self.ops.start).as_secs_f64().max(1e-9)
+    }
+
+    /// The result line, in db_bench's words, then CPU and the histogram where asked.
+    pub(crate) fn print(&self, name: &str, flags: &Flags) {
+        let done = self.ops.done.max(1);
+        let elapsed = self.elapsed();
+        let mut extra = String::new();
+        if self.ops.bytes > 0 {
+            extra = format!(" {:6.1} MB/s", self.ops.bytes as f64 / 1_048_576.0 / elapsed);
+        }
+        if !self.message.is_empty() {
+            extra.push(' ');
+            extra.push_str(&self.message);
+        }
+        println!(
+            "{name:<12} : {:11.3} micros/op {} ops/sec {elapsed:.3} seconds {done} operations;{extra}",
+            self.thread_seconds * 1e6 / done as f64,
+            self.ops_per_second() as u64,
+        );
+        if flags.cpu {
+            let (user, system) = self.cpu;
+            println!(
+                "{:<12}   {:11.3} micros CPU/op ({user:.2} s user, {system:.2} s system)",
+                "",
+                (user + system) * 1e6 / done as f64,
+            );
+        }
+        if let Some(histogram) = &self.ops.latency_us {
+            println!("Microseconds per read:\n{histogram}");
+        }
+        // Why: a broken pipe shows at the next line; there is nobody to tell.
+        let _ = std::io::stdout().flush();
+    }
+}
+
+/// "(found of read found)", as db_bench says it.
+pub(crate) fn found_message(threads: &[Ops]) -> String {
+    let (found, read) = threads.iter().fold((0, 0), |(f, r), t| (f + t.found, r + t.read));
+    format!("({found} of {read} found)")
+}

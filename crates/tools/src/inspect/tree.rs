@@ -1,0 +1,176 @@
+//! What there is to draw: column families, levels, files, and what the tables' properties say.
+
+use crate::ldb::manifest;
+use crate::table_file::TableFile;
+use karst_format::file_name::FileName;
+use karst_format::index::IndexType;
+use karst_format::metaindex::FilterKind;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A database.
+pub(super) struct Tree {
+    pub(super) path: String,
+    pub(super) last_sequence: u64,
+    pub(super) families: Vec<Family>,
+}
+
+/// A column family.
+pub(super) struct Family {
+    pub(super) name: String,
+    pub(super) comparator: String,
+    pub(super) levels: Vec<Level>,
+    pub(super) blobs: Vec<Blob>,
+    /// Every boundary key of the family, in order: a key's place among them is its place in the picture.
+    boundaries: Vec<Vec<u8>>,
+}
+
+/// A level that has files.
+pub(super) struct Level {
+    pub(super) number: u8,
+    pub(super) files: Vec<TableRow>,
+}
+
+/// A table.
+pub(super) struct TableRow {
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) smallest: Vec<u8>,
+    pub(super) largest: Vec<u8>,
+    /// What its properties say; or why they could not be read.
+    pub(super) facts: Result<Facts, String>,
+}
+
+/// What a table's properties say.
+pub(super) struct Facts {
+    pub(super) entries: u64,
+    pub(super) deletions: u64,
+    pub(super) range_deletions: u64,
+    pub(super) data_blocks: u64,
+    pub(super) data_bytes: u64,
+    pub(super) raw_bytes: u64,
+    pub(super) index_bytes: u64,
+    pub(super) index_partitioned: bool,
+    pub(super) filter: Option<Filter>,
+    pub(super) compression: String,
+    pub(super) format_version: u32,
+}
+
+/// A table's filter.
+pub(super) struct Filter {
+    pub(super) policy: String,
+    pub(super) partitioned: bool,
+    pub(super) bytes: u64,
+    pub(super) bits_per_key: f64,
+}
+
+/// A blob file.
+pub(super) struct Blob {
+    pub(super) name: String,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    pub(super) garbage_bytes: u64,
+}
+
+impl Level {
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size_bytes).sum()
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.facts().map(|facts| facts.entries).sum()
+    }
+
+    pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
+        self.files.iter().filter_map(|file| file.facts.as_ref().ok())
+    }
+
+    /// The distinct values of one fact, joined.
+    pub(super) fn kinds(&self, kind: impl Fn(&Facts) -> String) -> String {
+        let mut seen: Vec<String> = self.facts().map(kind).collect();
+        seen.sort();
+        seen.dedup();
+        seen.join("+")
+    }
+}
+
+impl Family {
+    /// Where a file lies among all keys: from 0 to 1.
+    pub(super) fn span(&self, file: &TableRow) -> (f64, f64) {
+        let last = (self.boundaries.len().max(2) - 1) as f64;
+        let place = |key: &Vec<u8>| self.boundaries.binary_search(key).unwrap_or_else(|at| at) as f64 / last;
+        (place(&file.smallest), place(&file.largest))
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.levels.iter().map(Level::size_bytes).sum()
+    }
+}
+
+/// Read the MANIFEST and the properties of every table.
+pub(super) fn collect(db: &Path) -> Result<Tree, String> {
+    let path = manifest::current(db)?;
+    let set = manifest::replay(&path, &manifest::edits(&path)?)?;
+    let mut families = Vec::new();
+    for state in set.column_families.values() {
+        let mut levels: BTreeMap<u8, Level> = BTreeMap::new();
+        let mut boundaries = Vec::new();
+        for (level, file) in state.version.all_files() {
+            let name = FileName::Table(file.number).to_string();
+            let (smallest, largest) = (file.smallest_user_key().to_vec(), file.largest_user_key().to_vec());
+            boundaries.extend([smallest.clone(), largest.clone()]);
+            let facts = TableFile::open(&db.join(&name)).map(|table| facts(&table));
+            let row = TableRow { name, size_bytes: file.size_bytes, smallest, largest, facts };
+            levels
+                .entry(level.0)
+                .or_insert_with(|| Level { number: level.0, files: Vec::new() })
+                .files
+                .push(row);
+        }
+        boundaries.sort();
+        boundaries.dedup();
+        let blobs = state.version.blob_files().values();
+        families.push(Family {
+            name: state.name.clone(),
+            comparator: state.version.comparator().name().to_string(),
+            levels: levels.into_values().collect(),
+            blobs: blobs
+                .map(|blob| Blob {
+                    name: FileName::Blob(blob.number()).to_string(),
+                    count: blob.file.total_count,
+                    bytes: blob.file.total_bytes,
+                    garbage_bytes: blob.garbage_bytes,
+                })
+                .collect(),
+            boundaries,
+        });
+    }
+    Ok(Tree { path: db.display().to_string(), last_sequence: set.last_sequence.0, families })
+}
+
+fn facts(table: &TableFile) -> Facts {
+    let p = &table.properties;
+    let filter = table.metaindex.filter().filter(|(kind, ..)| *kind != FilterKind::PerBlock);
+    let keys = if p.num_filter_entries > 0 { p.num_filter_entries } else { p.num_entries };
+    Facts {
+        entries: p.num_entries,
+        deletions: p.num_deletions,
+        range_deletions: p.num_range_deletions,
+        data_blocks: p.num_data_blocks,
+        data_bytes: p.data_size,
+        raw_bytes: p.raw_key_size + p.raw_value_size,
+        index_bytes: p.index_size,
+        index_partitioned: p.index_type() == Ok(IndexType::TwoLevelIndexSearch),
+        filter: filter.map(|(kind, policy, handle)| {
+            let bytes = if p.filter_size > 0 { p.filter_size } else { handle.size };
+            Filter {
+                policy,
+                partitioned: kind == FilterKind::Partitioned,
+                bytes,
+                bits_per_key: if keys > 0 { bytes as f64 * 8.0 / keys as f64 } else { 0.0 },
+            }
+        }),
+        compression: p.compression_name.clone(),
+        format_version: table.footer.format_version,
+    }
+}

@@ -1,0 +1,109 @@
+//! ldb's command line: `--name=value`, `--flag`, and words, in any order; the first word is the command.
+
+use crate::text::{Form, parse_bytes};
+use std::collections::BTreeMap;
+
+/// A command line, taken apart. Each `take_` call uses an argument up; [`Arguments::finish`] refuses what is left.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    values: BTreeMap<String, String>,
+    flags: Vec<String>,
+    words: std::collections::VecDeque<String>,
+}
+
+impl Arguments {
+    pub(crate) fn parse(args: &[String]) -> Arguments {
+        let mut parsed = Arguments::default();
+        for arg in args {
+            match arg.strip_prefix("--") {
+                None => parsed.words.push_back(arg.clone()),
+                Some(body) => match body.split_once('=') {
+                    Some((name, value)) => {
+                        parsed.values.insert(name.to_string(), value.to_string());
+                    }
+                    None => parsed.flags.push(body.to_string()),
+                },
+            }
+        }
+        parsed
+    }
+
+    /// The next word.
+    pub(crate) fn take_word(&mut self) -> Option<String> {
+        self.words.pop_front()
+    }
+
+    /// All words that are left.
+    pub(crate) fn take_words(&mut self) -> Vec<String> {
+        self.words.drain(..).collect()
+    }
+
+    /// The value of `--name=value`.
+    pub(crate) fn take_value(&mut self, name: &str) -> Option<String> {
+        self.values.remove(name)
+    }
+
+    /// Whether `--name` or `--name=true` was given.
+    pub(crate) fn take_flag(&mut self, name: &str) -> Result<bool, String> {
+        let given = self.flags.iter().any(|f| f == name);
+        self.flags.retain(|f| f != name);
+        match self.values.remove(name).as_deref() {
+            None => Ok(given),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(format!("--{name} has a value that is neither true nor false: {other}")),
+        }
+    }
+
+    /// `--name=N`.
+    pub(crate) fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+        match self.values.remove(name) {
+            None => Ok(None),
+            Some(text) => {
+                text.parse().map(Some).map_err(|_| format!("--{name} has an invalid value: {text}"))
+            }
+        }
+    }
+
+    /// The forms of keys and of values: `--hex`, `--key_hex`, `--value_hex`.
+    pub(crate) fn take_forms(&mut self) -> Result<(Form, Form), String> {
+        let both = self.take_flag("hex")?;
+        let key = self.take_flag("key_hex")? || both;
+        let value = self.take_flag("value_hex")? || both;
+        Ok((Form::hex_if(key), Form::hex_if(value)))
+    }
+
+    /// `--name=KEY`, in hex if keys are.
+    pub(crate) fn take_key(&mut self, name: &str, form: Form) -> Result<Option<Vec<u8>>, String> {
+        self.values.remove(name).map(|text| parse_bytes(&text, form)).transpose()
+    }
+
+    /// `Err` if anything was given that no call took.
+    pub(crate) fn finish(mut self, command: &str) -> Result<(), String> {
+        let option = self.values.into_keys().chain(self.flags).next();
+        match (option, self.words.pop_front()) {
+            (Some(name), _) => Err(format!("{command} does not know --{name}")),
+            (None, Some(word)) => Err(format!("{command} takes no further word: {word}")),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_apart_and_refuses_the_rest() {
+        let args: Vec<String> =
+            ["--db=x=y", "scan", "--hex", "--max_keys=3", "w"].iter().map(|s| s.to_string()).collect();
+        let mut a = Arguments::parse(&args);
+        assert_eq!(a.take_word().as_deref(), Some("scan"));
+        assert_eq!(a.take_value("db").as_deref(), Some("x=y"));
+        assert_eq!(a.take_number::<u64>("max_keys").unwrap(), Some(3));
+        assert_eq!(a.take_forms().unwrap(), (Form::Hex, Form::Hex));
+        assert!(a.finish("scan").unwrap_err().contains("no further word: w"));
+        let a = Arguments::parse(&["--nope".to_string()]);
+        assert!(a.finish("scan").unwrap_err().contains("does not know --nope"));
+    }
+}

@@ -1,0 +1,168 @@
+//! ldb's commands over an open database: scan, get, multi_get, idump, checkconsistency, list_column_families.
+
+use super::arguments::Arguments;
+use super::manifest;
+use crate::text::{Form, parse_bytes, write_bare, write_bytes, write_internal_key};
+use karst_engine::{ColumnFamily, Db, Options, ReadOptions};
+use karst_format::comparator::Comparator;
+use karst_lsm::ManifestReplay;
+use std::io::Write;
+use std::path::Path;
+
+/// What every command over a database takes: `--db`, `--column_family`, and how bytes are written.
+pub(crate) struct Session {
+    pub(crate) db: Db,
+    pub(crate) family: ColumnFamily,
+    pub(crate) key_form: Form,
+    pub(crate) value_form: Form,
+}
+
+impl Session {
+    pub(crate) fn open(args: &mut Arguments) -> Result<Session, String> {
+        let path = take_db(args)?;
+        let (key_form, value_form) = args.take_forms()?;
+        let db = Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+        let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
+        let family =
+            db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
+        Ok(Session { db, family, key_form, value_form })
+    }
+
+    fn key(&self, text: &str) -> Result<Vec<u8>, String> {
+        parse_bytes(text, self.key_form)
+    }
+}
+
+/// The path of `--db=PATH`.
+pub(crate) fn take_db(args: &mut Arguments) -> Result<String, String> {
+    args.take_value("db").ok_or_else(|| "--db=PATH must be given".to_string())
+}
+
+pub(crate) fn failed(e: impl std::fmt::Display) -> String {
+    format!("cannot write: {e}")
+}
+
+pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(&mut args)?;
+    let from = args.take_key("from", s.key_form)?;
+    let to = args.take_key("to", s.key_form)?;
+    let max_keys: Option<u64> = args.take_number("max_keys")?;
+    let no_value = args.take_flag("no_value")?;
+    args.finish("scan")?;
+    let options = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
+    let mut iter = s.db.iter_cf(&options, &s.family).map_err(|e| e.to_string())?;
+    let mut moved = match &from {
+        Some(key) => iter.seek(key),
+        None => iter.seek_to_first(),
+    };
+    let mut left = max_keys.unwrap_or(u64::MAX);
+    while moved.is_ok() && iter.valid() && left > 0 {
+        // Compat: ldb compares bytes here, whatever the comparator.
+        if to.as_deref().is_some_and(|to| iter.key() >= to) {
+            break;
+        }
+        write_bytes(out, iter.key(), s.key_form).map_err(failed)?;
+        if !no_value {
+            out.write_all(b" : ").map_err(failed)?;
+            write_bytes(out, iter.value(), s.value_form).map_err(failed)?;
+        }
+        out.write_all(b"\n").map_err(failed)?;
+        left -= 1;
+        moved = iter.next();
+    }
+    moved.map_err(|e| e.to_string())
+}
+
+pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(&mut args)?;
+    let key = s.key(&args.take_word().ok_or("get needs a key")?)?;
+    args.finish("get")?;
+    match s.db.get_cf(&ReadOptions::default(), &s.family, &key).map_err(|e| e.to_string())? {
+        Some(value) => write_bytes(out, &value, s.value_form).map_err(failed)?,
+        None => out.write_all(b"Key not found").map_err(failed)?,
+    }
+    out.write_all(b"\n").map_err(failed)
+}
+
+pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(&mut args)?;
+    let keys = args.take_words().iter().map(|word| s.key(word)).collect::<Result<Vec<_>, _>>()?;
+    args.finish("multi_get")?;
+    if keys.is_empty() {
+        return Err("multi_get needs at least one key".into());
+    }
+    let mut bad = Vec::new();
+    for (result, key) in s.db.multi_get_cf(&ReadOptions::default(), &s.family, &keys).into_iter().zip(&keys) {
+        match result {
+            Ok(Some(value)) => {
+                write_bytes(out, key, s.key_form).map_err(failed)?;
+                out.write_all(b" : ").map_err(failed)?;
+                write_bytes(out, &value, s.value_form).map_err(failed)?;
+            }
+            Ok(None) => {
+                out.write_all(b"Key not found: ").map_err(failed)?;
+                write_bytes(out, key, s.key_form).map_err(failed)?;
+            }
+            Err(e) => {
+                bad.push(e.to_string());
+                continue;
+            }
+        }
+        out.write_all(b"\n").map_err(failed)?;
+    }
+    if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
+}
+
+/// Every entry that the database holds, also those that newer ones hide.
+pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(&mut args)?;
+    let input_form = Form::hex_if(args.take_flag("input_key_hex")? || s.key_form == Form::Hex);
+    let from = args.take_key("from", input_form)?;
+    let to = args.take_key("to", input_form)?;
+    let max_keys: u64 = args.take_number("max_keys")?.filter(|n| *n > 0).unwrap_or(u64::MAX);
+    let count_only = args.take_flag("count_only")?;
+    args.finish("idump")?;
+    let mut iter = s.db.internal_iter(&ReadOptions::default(), &s.family).map_err(|e| e.to_string())?;
+    let mut moved = match &from {
+        Some(key) => iter.seek(key),
+        None => iter.seek_to_first(),
+    };
+    let comparator = Comparator::from_name(s.family.comparator_name()).unwrap_or(Comparator::Bytewise);
+    let mut count = 0u64;
+    while moved.is_ok() && iter.valid() && count < max_keys {
+        let user_key = karst_format::key::user_key(iter.key());
+        if to.as_deref().is_some_and(|to| comparator.compare_user(user_key, to).is_ge()) {
+            break;
+        }
+        count += 1;
+        if !count_only {
+            write_internal_key(out, iter.key(), s.key_form).map_err(failed)?;
+            out.write_all(b" => ").map_err(failed)?;
+            write_bare(out, iter.value(), s.value_form).map_err(failed)?;
+            out.write_all(b"\n").map_err(failed)?;
+        }
+        moved = iter.next();
+    }
+    moved.map_err(|e| e.to_string())?;
+    writeln!(out, "Internal keys in range: {count}").map_err(failed)
+}
+
+/// Opening checks the MANIFEST, the files' presence and their sizes.
+pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let path = take_db(&mut args)?;
+    args.finish("checkconsistency")?;
+    Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+    writeln!(out, "OK").map_err(failed)
+}
+
+pub(crate) fn list_column_families(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let path = take_db(&mut args)?;
+    args.finish("list_column_families")?;
+    let edits = manifest::edits(&manifest::current(Path::new(&path))?)?;
+    let mut replay = ManifestReplay::new();
+    for edit in edits {
+        replay.add(edit).map_err(|e| format!("{path}: {e}"))?;
+    }
+    let names: Vec<&str> = replay.column_families().map(|family| family.name).collect();
+    writeln!(out, "Column families in {path}: \n{{{}}}", names.join(", ")).map_err(failed)
+}

@@ -1,0 +1,88 @@
+//! `karst ldb`: RocksDB's ldb, its reading commands. Arguments are ldb's; what is printed for scan, get, multi_get,
+//! idump, dump_wal and manifest_dump is, byte for byte, what ldb prints.
+
+pub(crate) mod arguments;
+mod data;
+mod live_files;
+pub(crate) mod manifest;
+pub(crate) mod wal;
+
+use crate::text::Form;
+use arguments::Arguments;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
+
+  scan [--from=KEY] [--to=KEY] [--max_keys=N] [--no_value]
+  get KEY
+  multi_get KEY [KEY ...]
+  idump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--input_key_hex]
+  list_column_families
+  checkconsistency
+  manifest_dump [--path=MANIFEST] [--verbose]
+  dump_wal --walfile=FILE [--header] [--print_value]
+  dump_live_files
+
+  --column_family=NAME     the column family of scan, get, multi_get and idump; default: default
+  --hex, --key_hex, --value_hex
+                           keys and values are given and printed as 0x6B31
+";
+
+/// Run the program with the arguments after `ldb`; the error is for stderr.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let mut args = Arguments::parse(args);
+    if args.take_flag("help")? {
+        print!("{HELP}");
+        return Ok(());
+    }
+    let Some(command) = args.take_word() else { return Err(format!("which command?\n\n{HELP}")) };
+    // Options of ldb that say what a reading command here does anyway.
+    args.take_flag("try_load_options")?;
+    args.take_flag("ignore_unknown_options")?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let result = match command.as_str() {
+        "scan" => data::scan(args, &mut out),
+        "get" => data::get(args, &mut out),
+        "multi_get" => data::multi_get(args, &mut out),
+        "idump" => data::idump(args, &mut out),
+        "list_column_families" => data::list_column_families(args, &mut out),
+        "checkconsistency" => data::check_consistency(args, &mut out),
+        "manifest_dump" => manifest_dump(args, &mut out),
+        "dump_wal" => dump_wal(args, &mut out),
+        "dump_live_files" => live_files::dump(args, &mut out),
+        other => Err(format!("unknown command `{other}`\n\n{HELP}")),
+    };
+    let flushed = out.flush();
+    result.and(flushed.map_err(data::failed))
+}
+
+fn manifest_dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let form = Form::hex_if(args.take_flag("hex")? || args.take_flag("key_hex")?);
+    let verbose = args.take_flag("verbose")?;
+    let path = match args.take_value("path") {
+        Some(path) => {
+            args.take_value("db");
+            PathBuf::from(path)
+        }
+        None => manifest::current(Path::new(&data::take_db(&mut args)?))?,
+    };
+    args.finish("manifest_dump")?;
+    let edits = manifest::edits(&path)?;
+    if verbose {
+        writeln!(out, "Processing Manifest file {}", path.display()).map_err(data::failed)?;
+        for edit in &edits {
+            manifest::write_edit(out, edit, form).map_err(data::failed)?;
+        }
+    }
+    manifest::write_state(out, &manifest::replay(&path, &edits)?, form).map_err(data::failed)
+}
+
+fn dump_wal(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    args.take_value("db");
+    let path = args.take_value("walfile").ok_or("dump_wal needs --walfile=FILE")?;
+    let header = args.take_flag("header")?;
+    let values = args.take_flag("print_value")?;
+    args.finish("dump_wal")?;
+    wal::dump(out, Path::new(&path), header, values)
+}

@@ -1,0 +1,46 @@
+//! `karst`: one program for the tools of KarstDB, named and spoken to as RocksDB's are.
+
+mod bench;
+mod inspect;
+mod ldb;
+mod sst_dump;
+mod table_file;
+mod text;
+
+use std::process::ExitCode;
+
+const HELP: &str = "karst COMMAND [ARGUMENTS]
+
+  bench      read workloads with db_bench's flags and output
+  ldb        look into a database, as RocksDB's ldb
+  sst_dump   look into table files, as RocksDB's sst_dump
+  inspect    the tree as a picture: levels, files, filters, what a lookup costs
+
+`karst COMMAND --help` says more.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.first().map(String::as_str) {
+        Some("bench") => bench::run(&args[1..]),
+        Some("ldb") => ldb::run(&args[1..]),
+        Some("sst_dump") => sst_dump::run(&args[1..]),
+        Some("inspect") => inspect::run(&args[1..]),
+        Some("help" | "--help" | "-h") => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Some("--version" | "version") => {
+            println!("karst {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Some(other) => Err(format!("unknown command `{other}`\n\n{HELP}")),
+        None => Err(format!("which command?\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("karst: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
