@@ -53,10 +53,12 @@ pub(crate) fn run(root: &Path) -> Result {
         check_machine_paths(path, &text, &mut found);
     }
     for name in SAFE_CRATES {
-        let lib = format!("crates/{name}/src/lib.rs");
-        let text = fs::read_to_string(root.join(&lib)).unwrap_or_default();
-        if !text.contains("#![forbid(unsafe_code)]") {
-            found.push(format!("{lib}: must say #![forbid(unsafe_code)]"));
+        let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
+        let says = |root_file: &String| {
+            fs::read_to_string(root.join(root_file)).is_ok_and(|text| text.contains("#![forbid(unsafe_code)]"))
+        };
+        if !roots.iter().any(says) {
+            found.push(format!("{}: must say #![forbid(unsafe_code)]", roots[0]));
         }
     }
     if found.is_empty() {

@@ -1,4 +1,5 @@
 //! `karst`: one program for the tools of KarstDB, named and spoken to as RocksDB's are.
+#![forbid(unsafe_code)]
 
 mod bench;
 mod inspect;

@@ -1,3 +1,4 @@
+//! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
