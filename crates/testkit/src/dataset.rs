@@ -9,7 +9,7 @@ use crate::random::Random;
 /// How keys look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
-    /// `user/000/00042`: text with a shared prefix of four groups; all of one length.
+    /// `user/003/01542`: text in groups of 500 with a shared prefix, in the order of their numbers.
     Text,
     /// Eight big-endian bytes.
     Number,
@@ -44,7 +44,7 @@ impl KeyShape {
     #[must_use]
     pub fn key(self, i: u64) -> Vec<u8> {
         match self {
-            KeyShape::Text => format!("user/{:03}/{:05}", i % 7 * 100, i).into_bytes(),
+            KeyShape::Text => format!("user/{:03}/{:05}", i / 500, i).into_bytes(),
             KeyShape::Number => (i * 3).to_be_bytes().to_vec(),
             KeyShape::Ragged => {
                 // The tail makes it unique; the head is one of a few long runs, so that neighbours share much.

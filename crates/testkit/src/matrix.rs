@@ -318,6 +318,7 @@ impl Family {
             "max_bytes_for_level_multiplier=3",
             "level0_file_num_compaction_trigger=2",
             "num_levels=5",
+            "level_compaction_dynamic_level_bytes=false",
         ];
         lines.extend(small.map(String::from));
         let own: Vec<&str> = self.options.iter().map(String::as_str).collect();

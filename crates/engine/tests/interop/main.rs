@@ -1,0 +1,74 @@
+//! Databases written by Debian's RocksDB 7.8 tools, one per cell of the option matrix, read in every form:
+//! scans both ways, walks with turns and bounds, every key by get and by multi_get, absent keys, streams.
+
+mod karst;
+
+use karst::{Form, Karst};
+use karst_engine::read::iter::Direction;
+use karst_testkit::matrix::{Cell, cells};
+use std::sync::Mutex;
+
+/// Build one cell, read it in every form; how much was compared.
+fn check(cell: &Cell, folder: &std::path::Path) -> Result<usize, String> {
+    let built = cell.build(folder)?;
+    let in_cell = |e: String| format!("cell {}: {e}", cell.name);
+    let expectation = built.expectation(2026).map_err(in_cell)?;
+    let before = snapshot_of(&built.path);
+    let mut compared = 0;
+    for form in Form::ALL {
+        let store = Karst::open(&built.path, form).map_err(in_cell)?;
+        let done = expectation.check(&store).map_err(in_cell)?;
+        compared += done.entries + done.keys + done.moves;
+        if form == Form::Async {
+            for family in &expectation.families {
+                let forward = store.stream(&family.name, Direction::Forward).map_err(in_cell)?;
+                let mut backward = store.stream(&family.name, Direction::Backward).map_err(in_cell)?;
+                backward.reverse();
+                if forward != family.entries || backward != family.entries {
+                    return Err(in_cell(format!("column family {}: the streams differ", family.name)));
+                }
+            }
+        }
+    }
+    if snapshot_of(&built.path) != before {
+        return Err(in_cell("reading wrote to the database's folder".into()));
+    }
+    Ok(compared)
+}
+
+/// Names, sizes and times of the files of a folder.
+fn snapshot_of(folder: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder is there")
+        .map(|entry| {
+            let entry = entry.expect("an entry");
+            let meta = entry.metadata().expect("its metadata");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, meta.len(), meta.modified().expect("its time"))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn what_rocksdb_7_8_wrote_is_read_as_rocksdb_reads_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (queue, failures) = (Mutex::new(cells()), Mutex::new(Vec::new()));
+    // Most of the time goes to RocksDB's tools, which wait for each other's files.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some(cell) = queue.lock().expect("no panic").pop() else { break };
+                    match check(&cell, folder.path()) {
+                        Ok(compared) => assert!(compared > 3000, "cell {}: {compared} answers", cell.name),
+                        Err(message) => failures.lock().expect("no panic").push(message),
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no panic");
+    assert!(failures.is_empty(), "{} cells:\n{}", failures.len(), failures.join("\n"));
+}

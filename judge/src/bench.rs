@@ -1,0 +1,75 @@
+//! The side-by-side benchmark: fio, RocksDB 11.8 and KarstDB on the same files with the same keys, in turns.
+//!
+//! Every throughput stands beside its CPU and reads per operation; ratios are to fio and to RocksDB. Output
+//! is Markdown on standard output, progress on standard error.
+
+mod data;
+mod fio;
+mod measure;
+mod rows;
+mod slow;
+mod workload;
+
+use data::{Data, Layout};
+use std::path::PathBuf;
+
+const HELP: &str = "karst-judge bench
+  --data DIR      where its databases are kept and, the first time, made: 20 GB
+                  (default $KARST_BENCH_DATA, else /var/tmp/karst)
+  --slowfs BIN    the slowfs program, for the rows on slow storage (default $KARST_SLOWFS)
+  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan
+  --seconds N     of each run (default 5)
+  --repeat N      runs of each, interleaved; medians are printed (default 3)
+  --make-data     make the databases and stop";
+
+const ROWS: [&str; 6] = ["point", "metadata", "multiget", "cold", "cached", "scan"];
+
+/// What the command line asked for.
+struct Settings {
+    data: Data,
+    slowfs: Option<PathBuf>,
+    rows: Vec<String>,
+    seconds: f64,
+    repeat: usize,
+}
+
+pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    let folder = std::env::var_os("KARST_BENCH_DATA").map_or("/var/tmp/karst".into(), PathBuf::from);
+    let mut settings = Settings {
+        data: Data { folder },
+        slowfs: std::env::var_os("KARST_SLOWFS").map(PathBuf::from),
+        rows: ROWS.map(String::from).to_vec(),
+        seconds: 5.0,
+        repeat: 3,
+    };
+    let mut only_data = false;
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        if *word == "--help" {
+            println!("{HELP}");
+            return Ok(());
+        }
+        if *word == "--make-data" {
+            only_data = true;
+            continue;
+        }
+        let value = words.next().ok_or_else(|| format!("{word}: no value\n\n{HELP}"))?;
+        let number = || value.parse::<f64>().ok().filter(|n| *n > 0.0).ok_or(format!("{word}: {value}?"));
+        match *word {
+            "--data" => settings.data.folder = value.into(),
+            "--slowfs" => settings.slowfs = Some(value.into()),
+            "--rows" => settings.rows = value.split(',').map(String::from).collect(),
+            "--seconds" => settings.seconds = number()?,
+            "--repeat" => settings.repeat = number()? as usize,
+            _ => return Err(format!("bench: {word}?\n\n{HELP}")),
+        }
+    }
+    if let Some(unknown) = settings.rows.iter().find(|row| !ROWS.contains(&row.as_str())) {
+        return Err(format!("bench: no rows {unknown}\n\n{HELP}"));
+    }
+    if only_data {
+        settings.data.tree()?;
+        return Layout::ALL.into_iter().try_for_each(|layout| settings.data.values(layout).map(drop));
+    }
+    rows::run(&settings)
+}

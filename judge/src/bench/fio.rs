@@ -1,0 +1,72 @@
+//! What the device gives: fio with io_uring on the same files, at the same depth, request size and alignment.
+
+use super::measure::Figures;
+use std::path::Path;
+use std::process::Command;
+
+/// One fio job.
+pub(super) struct Job<'a> {
+    /// A folder; its files with one of these endings are read.
+    pub(super) folder: &'a Path,
+    pub(super) endings: &'a [&'a str],
+    pub(super) sequential: bool,
+    pub(super) direct: bool,
+    pub(super) depth: usize,
+    pub(super) request_bytes: usize,
+    pub(super) align_bytes: usize,
+    pub(super) seconds: f64,
+}
+
+impl Job<'_> {
+    pub(super) fn run(&self) -> Result<Figures, String> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.folder).map_err(|e| format!("{}: {e}", self.folder.display()))? {
+            let entry = entry.map_err(|e| e.to_string())?;
+            let name = entry.path().display().to_string();
+            let long = entry.metadata().map_err(|e| e.to_string())?.len() > 4 * self.request_bytes as u64;
+            if long && self.endings.iter().any(|ending| name.ends_with(ending)) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() {
+            return Err(format!("{}: no files to read", self.folder.display()));
+        }
+        let output = Command::new("fio")
+            .arg("--name=same-files")
+            .arg(format!("--filename={}", names.join(":")))
+            .arg(format!("--rw={}", if self.sequential { "read" } else { "randread" }))
+            .arg(format!("--direct={}", u8::from(self.direct)))
+            .arg("--ioengine=io_uring")
+            .arg(format!("--iodepth={}", self.depth))
+            .arg(format!("--bs={}", self.request_bytes))
+            .arg(format!("--blockalign={}", self.align_bytes))
+            .arg(format!("--runtime={}", self.seconds.ceil()))
+            .args(["--time_based", "--readonly", "--norandommap", "--randrepeat=0", "--output-format=json"])
+            .output()
+            .map_err(|e| format!("cannot run fio (apt-get install fio): {e}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let read = text.split("\"read\" : {").nth(1);
+        let number = |text: Option<&str>, name: &str| -> Option<f64> {
+            let rest = text?.split(&format!("\"{name}\" : ")).nth(1)?;
+            rest.split([',', '\n', '}']).next()?.trim().parse().ok()
+        };
+        let parsed = (|| {
+            let rate = number(read, "iops")?;
+            let total = number(read, "total_ios")?;
+            let bytes = number(read, "io_bytes")?;
+            let seconds = number(read, "runtime")? / 1000.0;
+            let user = number(Some(&text), "usr_cpu")? / 100.0 * seconds * 1e6;
+            let system = number(Some(&text), "sys_cpu")? / 100.0 * seconds * 1e6;
+            Some(Figures {
+                operations: rate * seconds,
+                seconds,
+                user_us: user,
+                system_us: system,
+                reads: Some(total),
+                bytes: Some(bytes),
+                batch_ms: None,
+            })
+        })();
+        parsed.ok_or_else(|| format!("fio said: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+}

@@ -1,0 +1,189 @@
+//! What one run of a workload cost: operations, time, CPU, reads. And medians over interleaved repetitions,
+//! printed as a Markdown table with ratios.
+
+use std::time::{Duration, Instant};
+
+/// One run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) operations: f64,
+    pub(super) seconds: f64,
+    pub(super) user_us: f64,
+    pub(super) system_us: f64,
+    /// Reads from files, if this run can tell.
+    pub(super) reads: Option<f64>,
+    /// Bytes read from files, if this run can tell.
+    pub(super) bytes: Option<f64>,
+    /// Mean time of one batch, for workloads of batches.
+    pub(super) batch_ms: Option<f64>,
+}
+
+impl Figures {
+    pub(super) fn rate(&self) -> f64 {
+        self.operations / self.seconds
+    }
+
+    pub(super) fn cpu_us(&self) -> f64 {
+        (self.user_us + self.system_us) / self.operations
+    }
+}
+
+/// Started before a run; says at its end what it cost.
+pub(super) struct Meter {
+    start: Instant,
+    usage: (f64, f64),
+    syscalls: f64,
+    storage_bytes: f64,
+}
+
+impl Meter {
+    pub(super) fn start() -> Self {
+        let (syscalls, storage_bytes) = process_io();
+        Meter { usage: cpu(), syscalls, storage_bytes, start: Instant::now() }
+    }
+
+    /// The cost of `operations`. `reads` counts the process's read system calls, which are all of them for an
+    /// engine that reads synchronously; an engine with io_uring brings its own counts.
+    pub(super) fn stop(self, operations: u64) -> Figures {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let (user, system) = cpu();
+        let (syscalls, storage_bytes) = process_io();
+        Figures {
+            operations: operations as f64,
+            seconds,
+            user_us: user - self.usage.0,
+            system_us: system - self.usage.1,
+            reads: Some(syscalls - self.syscalls),
+            bytes: Some(storage_bytes - self.storage_bytes),
+            batch_ms: None,
+        }
+    }
+}
+
+/// CPU time of this process, all threads, those of the kernel that work for it included: user, system (us).
+fn cpu() -> (f64, f64) {
+    // SAFETY: an all-zero rusage is valid, and the call writes within it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let us = |t: libc::timeval| t.tv_sec as f64 * 1e6 + t.tv_usec as f64;
+    (us(usage.ru_utime), us(usage.ru_stime))
+}
+
+/// Read system calls of this process, and bytes it had storage deliver.
+fn process_io() -> (f64, f64) {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let field = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    (field("syscr:"), field("read_bytes:"))
+}
+
+/// A deadline shared by the workers of one run.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    pub(super) fn after(seconds: f64) -> Self {
+        Deadline(Instant::now() + Duration::from_secs_f64(seconds))
+    }
+
+    pub(super) fn passed(self) -> bool {
+        Instant::now() >= self.0
+    }
+}
+
+type Run<'a> = Box<dyn FnMut() -> Result<Figures, String> + 'a>;
+
+/// The same workload by several engines.
+pub(super) struct Section<'a> {
+    title: String,
+    unit: &'static str,
+    entries: Vec<(String, Run<'a>)>,
+    /// Figures of machines and builds that cannot be run here, said to be so.
+    quoted: Vec<(String, f64, f64)>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(title: impl Into<String>, unit: &'static str) -> Self {
+        Section { title: title.into(), unit, entries: Vec::new(), quoted: Vec::new() }
+    }
+
+    pub(super) fn entry(
+        &mut self,
+        label: impl Into<String>,
+        run: impl FnMut() -> Result<Figures, String> + 'a,
+    ) {
+        self.entries.push((label.into(), Box::new(run)));
+    }
+
+    pub(super) fn quote(&mut self, label: impl Into<String>, rate: f64, cpu_us: f64) {
+        self.quoted.push((label.into(), rate, cpu_us));
+    }
+
+    /// Run all entries in turn, `repeat` times, and print the medians.
+    pub(super) fn run(mut self, repeat: usize) -> Result<(), String> {
+        let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); self.entries.len()];
+        for round in 0..repeat {
+            for ((label, run), figures) in self.entries.iter_mut().zip(&mut runs) {
+                let one = run().map_err(|e| format!("{}: {label}: {e}", self.title))?;
+                eprintln!(
+                    "  {} [{}/{repeat}] {label}: {:.0} {}/s, {:.2} us CPU",
+                    self.title,
+                    round + 1,
+                    one.rate(),
+                    self.unit,
+                    one.cpu_us()
+                );
+                figures.push(one);
+            }
+        }
+        let medians: Vec<Figures> = runs.into_iter().map(median).collect();
+        self.print(&medians);
+        Ok(())
+    }
+
+    fn print(&self, medians: &[Figures]) {
+        let rate_of = |start: &str| {
+            let at = self.entries.iter().position(|(label, _)| label.starts_with(start));
+            at.map(|i| medians[i].rate())
+        };
+        let (fio, rocks) = (rate_of("fio"), rate_of("RocksDB"));
+        let number = |v: Option<f64>, digits: usize| v.map_or("".into(), |v| format!("{v:.digits$}"));
+        println!("\n### {}\n", self.title);
+        let unit = self.unit;
+        println!(
+            "| engine | {unit}/s | CPU us/{unit} | user | reads/{unit} | bytes/{unit} | batch ms | x fio | x RocksDB |"
+        );
+        println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+        for ((label, _), f) in self.entries.iter().zip(medians) {
+            println!(
+                "| {label} | {:.0} | {:.2} | {:.2} | {} | {} | {} | {} | {} |",
+                f.rate(),
+                f.cpu_us(),
+                f.user_us / f.operations,
+                number(f.reads.map(|r| r / f.operations), 2),
+                number(f.bytes.map(|b| b / f.operations), 0),
+                number(f.batch_ms, 2),
+                number(fio.map(|r| f.rate() / r), 2),
+                number(rocks.map(|r| f.rate() / r), 2),
+            );
+        }
+        for (label, rate, cpu) in &self.quoted {
+            let cpu = if *cpu > 0.0 { format!("{cpu:.2}") } else { String::new() };
+            println!(
+                "| {label} (quoted) | {rate:.0} | {cpu} | | | | | {} | {} |",
+                number(fio.map(|r| rate / r), 2),
+                number(rocks.map(|r| rate / r), 2)
+            );
+        }
+    }
+}
+
+/// The run with the median rate.
+fn median(mut runs: Vec<Figures>) -> Figures {
+    runs.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+    runs.get(runs.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,352 @@
+//! The rows: which databases, options and engines stand side by side in each.
+
+use super::Settings;
+use super::data::{Layout, VALUES};
+use super::fio;
+use super::measure::{Figures, Section};
+use super::slow::SlowMount;
+use super::workload::{self, CACHED};
+use crate::rocks;
+use karst_engine::{BlockCache, Db, Options, ReadOptions};
+use karst_io::{Env, OpenOptions, block_on, open};
+use rocksdb::DB;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub(super) fn run(settings: &Settings) -> Result<(), String> {
+    for row in &settings.rows {
+        match row.as_str() {
+            "point" => point(settings)?,
+            "metadata" => metadata(settings)?,
+            "multiget" => multiget(settings)?,
+            "cold" => cold(settings)?,
+            "cached" => cached(settings)?,
+            _ => scan(settings)?,
+        }
+    }
+    Ok(())
+}
+
+/// How both engines open a database: the same options, by the same names.
+#[derive(Clone, Copy)]
+struct Opening<'a> {
+    path: &'a Path,
+    direct: bool,
+    cache_bytes: usize,
+    /// Whether indexes and filters live in the block cache.
+    cached_metadata: bool,
+    table_options: &'a str,
+}
+
+impl Opening<'_> {
+    fn rocks(&self) -> Result<DB, String> {
+        let text = format!(
+            "use_direct_reads={};db_log_dir={};block_based_table_factory={{{}block_cache={};\
+             cache_index_and_filter_blocks={};}}",
+            self.direct,
+            std::env::temp_dir().display(),
+            self.table_options,
+            self.cache_bytes,
+            self.cached_metadata
+        );
+        DB::open_for_read_only(&rocks::options(&text)?, self.path, false).map_err(|e| e.to_string())
+    }
+
+    fn karst(&self) -> Result<Db, String> {
+        let (direct, cached_metadata) = (self.direct, self.cached_metadata);
+        let options = Options::new()
+            .db(move |db| db.use_direct_reads = direct)
+            .column_families(move |cf| {
+                cf.table_factory.block_based.cache_index_and_filter_blocks = cached_metadata;
+            })
+            .block_cache(BlockCache::new(self.cache_bytes));
+        Db::open_read_only(self.path, &options).map_err(|e| e.to_string())
+    }
+}
+
+/// The alignment that direct reads of these files have.
+fn alignment(folder: &Path) -> Result<usize, String> {
+    let env = Env::posix();
+    let table = std::fs::read_dir(folder)
+        .map_err(|e| format!("{}: {e}", folder.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "sst"))
+        .ok_or_else(|| format!("{}: no table files", folder.display()))?;
+    let file = block_on(&env, open(&env, &table, OpenOptions { direct: true })).map_err(|e| e.to_string())?;
+    Ok((file.alignment() as usize).max(512))
+}
+
+/// The request size of a run, as fio shall use it.
+fn request_bytes(figures: &Figures, align: usize) -> usize {
+    let mean = figures.bytes.unwrap_or(0.0) / figures.reads.unwrap_or(1.0).max(1.0);
+    ((mean / align as f64).round() as usize).max(1) * align
+}
+
+fn point(settings: &Settings) -> Result<(), String> {
+    for layout in [Layout { blobs: false, partitioned: false }, Layout { blobs: true, partitioned: false }] {
+        let path = settings.data.values(layout)?;
+        let opening = Opening {
+            path: &path,
+            direct: true,
+            cache_bytes: 0,
+            cached_metadata: false,
+            table_options: layout.table_options(),
+        };
+        let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let align = alignment(&path)?;
+        let request = request_bytes(&workload::karst_reactor(&karst, 64, 1.0)?, align);
+        let seconds = settings.seconds;
+        let title = format!(
+            "Uncached point reads of 4 KB values ({}), O_DIRECT, metadata in memory; fio: {request} bytes aligned to {align}",
+            layout.name()
+        );
+        let mut section = Section::new(title, "get");
+        let job = fio::Job {
+            folder: &path,
+            endings: &[if layout.blobs { ".blob" } else { ".sst" }],
+            sequential: false,
+            direct: true,
+            depth: 64,
+            request_bytes: request,
+            align_bytes: align,
+            seconds,
+        };
+        section.entry("fio io_uring, depth 64", || job.run());
+        section.entry("RocksDB Get, 1 thread", || workload::rocks_get(&rocks, 1, seconds));
+        section.entry("RocksDB Get, 64 threads", || workload::rocks_get(&rocks, 64, seconds));
+        section.entry("KarstDB get, 1 thread, 1 in flight", || workload::karst_get(&karst, 1, seconds));
+        section.entry("KarstDB get, 1 reactor thread, 64 in flight", || {
+            workload::karst_reactor(&karst, 64, seconds)
+        });
+        if !layout.blobs {
+            section.quote("RocksDB coroutine Get, 1 thread, 64 jobs", 49_000.0, 19.5);
+        }
+        section.run(settings.repeat)?;
+    }
+    Ok(())
+}
+
+/// Bytes of all indexes and filters of a database.
+fn metadata_bytes(db: &DB) -> Result<usize, String> {
+    let text = db
+        .property_value("rocksdb.aggregated-table-properties")
+        .map_err(|e| e.to_string())?
+        .ok_or("RocksDB has no aggregated table properties")?;
+    let field = |name: &str| {
+        text.split(';').find_map(|part| {
+            let (key, value) = part.trim().split_once('=')?;
+            key.starts_with(name).then(|| value.trim().parse::<f64>().ok())?
+        })
+    };
+    let sum = field("index block size").zip(field("filter block size")).map(|(i, f)| (i + f) as usize);
+    sum.ok_or_else(|| format!("no index and filter sizes in: {text}"))
+}
+
+fn metadata(settings: &Settings) -> Result<(), String> {
+    for layout in Layout::ALL {
+        let path = settings.data.values(layout)?;
+        let whole = Opening {
+            path: &path,
+            direct: true,
+            cache_bytes: 0,
+            cached_metadata: false,
+            table_options: layout.table_options(),
+        };
+        let all = metadata_bytes(&whole.rocks()?)?;
+        for (name, cache_bytes) in [("a tenth of the metadata", all / 10), ("0", 0)] {
+            let opening = Opening { cache_bytes, cached_metadata: true, ..whole };
+            let seconds = settings.seconds;
+            for in_flight in [1, 64] {
+                let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+                let title = format!(
+                    "Point reads of {} with a block cache of {name} ({cache_bytes} of {all} bytes), {in_flight} in flight",
+                    layout.name()
+                );
+                let mut section = Section::new(title, "get");
+                section.entry(format!("RocksDB Get, {in_flight} threads"), || {
+                    workload::rocks_get(&rocks, in_flight, seconds)
+                });
+                section.entry(format!("KarstDB get, 1 thread, {in_flight} in flight"), || {
+                    if in_flight == 1 {
+                        workload::karst_get(&karst, 1, seconds)
+                    } else {
+                        workload::karst_reactor(&karst, in_flight, seconds)
+                    }
+                });
+                section.run(settings.repeat)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn slowfs(settings: &Settings) -> Result<PathBuf, String> {
+    settings.slowfs.clone().filter(|program| program.is_file()).ok_or_else(|| {
+        "slow storage is missing: give the slowfs program with --slowfs BIN or $KARST_SLOWFS, or leave \
+         out the rows multiget and cold"
+            .into()
+    })
+}
+
+fn multiget(settings: &Settings) -> Result<(), String> {
+    let tree = settings.data.tree()?;
+    let mount = SlowMount::new(&slowfs(settings)?, &tree, 1000)?;
+    let (batch, stride, threads, seconds) = (8, 40_000, 4, settings.seconds);
+    for direct in [false, true] {
+        let opening = Opening {
+            path: &mount.path,
+            direct,
+            cache_bytes: 300_000_000,
+            cached_metadata: false,
+            table_options: "filter_policy=bloomfilter:10:false;",
+        };
+        let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let how = if direct { "direct" } else { "buffered" };
+        let title = format!("8-key MultiGet on the published tree, 1 ms a read, 4 threads, {how}");
+        let mut section = Section::new(title, "key");
+        for async_io in [false, true] {
+            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), || {
+                workload::rocks_multi_get(&rocks, async_io, batch, stride, threads, seconds)
+            });
+        }
+        for (async_io, all_levels) in [(true, true), (true, false), (false, false)] {
+            let label =
+                format!("KarstDB multi_get, async_io={async_io}, optimize_multiget_for_io={all_levels}");
+            let options =
+                ReadOptions { async_io, optimize_multiget_for_io: all_levels, ..ReadOptions::default() };
+            section.entry(label, || {
+                workload::karst_multi_get(&karst, &options, batch, stride, threads, seconds)
+            });
+        }
+        section.quote("RocksDB with coroutines, across levels", if direct { 6_200.0 } else { 19_100.0 }, 0.0);
+        section.run(settings.repeat)?;
+    }
+    Ok(())
+}
+
+fn cold(settings: &Settings) -> Result<(), String> {
+    const LATENCY_MS: u64 = 5;
+    const RUNS: usize = 5;
+    for layout in [Layout { blobs: false, partitioned: true }, Layout { blobs: true, partitioned: true }] {
+        let path = settings.data.values(layout)?;
+        let mount = SlowMount::new(&slowfs(settings)?, &path, LATENCY_MS * 1000)?;
+        let opening = Opening {
+            path: &mount.path,
+            direct: true,
+            cache_bytes: 256 << 20,
+            cached_metadata: true,
+            table_options: layout.table_options(),
+        };
+        let title = format!(
+            "64 cold keys of {VALUES} in {}, cold partitions, {LATENCY_MS} ms a read (round trips = batch ms / {LATENCY_MS})",
+            layout.name()
+        );
+        let mut section = Section::new(title, "batch");
+        for async_io in [false, true] {
+            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), || {
+                workload::cold_batch(RUNS, |keys| {
+                    let db = opening.rocks()?;
+                    let family = db.cf_handle("default").ok_or("no default column family")?;
+                    let mut options = rocksdb::ReadOptions::default();
+                    options.set_async_io(async_io);
+                    let start = Instant::now();
+                    for value in db.batched_multi_get_cf_opt(family, keys, true, &options) {
+                        value.map_err(|e| e.to_string())?.ok_or("a key was not found")?;
+                    }
+                    Ok(start.elapsed())
+                })
+            });
+        }
+        section.entry("KarstDB multi_get", || {
+            workload::cold_batch(RUNS, |keys| {
+                let db = opening.karst()?;
+                let start = Instant::now();
+                for value in db.multi_get(keys) {
+                    value.map_err(|e| e.to_string())?.ok_or("a key was not found")?;
+                }
+                Ok(start.elapsed())
+            })
+        });
+        section.run(settings.repeat)?;
+    }
+    Ok(())
+}
+
+fn cached(settings: &Settings) -> Result<(), String> {
+    let tree = settings.data.tree()?;
+    let opening = Opening {
+        path: &tree,
+        direct: false,
+        cache_bytes: 1 << 30,
+        cached_metadata: false,
+        table_options: "filter_policy=bloomfilter:10:false;",
+    };
+    let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+    workload::warm(|key| rocks.get_pinned(key).map(|v| v.is_some()).map_err(|e| e.to_string()))?;
+    workload::warm(|key| karst.get(key).map(|v| v.is_some()).map_err(|e| e.to_string()))?;
+    let seconds = settings.seconds;
+    for batch in [1, 64] {
+        let what = if batch == 1 { "get".to_string() } else { format!("multi_get of {batch} keys") };
+        let mut section =
+            Section::new(format!("Cached {what}, one thread, {CACHED} keys of the published tree"), "key");
+        section.entry("RocksDB", || workload::rocks_cached(&rocks, batch, seconds));
+        section.entry("KarstDB, synchronous", || workload::karst_cached(&karst, batch, false, seconds));
+        section.entry("KarstDB, asynchronous", || workload::karst_cached(&karst, batch, true, seconds));
+        if batch == 1 {
+            section.quote("RocksDB coroutine Get", 1e6 / 7.9, 7.9);
+        }
+        section.run(settings.repeat)?;
+    }
+    Ok(())
+}
+
+fn scan(settings: &Settings) -> Result<(), String> {
+    let layout = Layout { blobs: false, partitioned: false };
+    let values = settings.data.values(layout)?;
+    let tree = settings.data.tree()?;
+    let seconds = settings.seconds;
+    for (path, what) in [(&values, "4 KB values, not compressed"), (&tree, "the published tree, Snappy")] {
+        let opening = Opening {
+            path,
+            direct: true,
+            cache_bytes: 8 << 20,
+            cached_metadata: false,
+            table_options: layout.table_options(),
+        };
+        let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let options = ReadOptions { fill_cache: false, ..ReadOptions::default() };
+        let align = alignment(path)?;
+        let request = request_bytes(&workload::karst_scan(&karst, &options, 1.0)?, align);
+        let title = format!("Scan of uncached data ({what}), O_DIRECT; fio: {request} bytes at depth 8");
+        let mut section = Section::new(title, "MB");
+        let job = fio::Job {
+            folder: path,
+            endings: &[".sst"],
+            sequential: true,
+            direct: true,
+            depth: 8,
+            request_bytes: request,
+            align_bytes: align,
+            seconds,
+        };
+        section.entry("fio io_uring, sequential", || {
+            let figures = job.run()?;
+            Ok(Figures { operations: figures.bytes.unwrap_or(0.0) / 1e6, ..figures })
+        });
+        for (label, readahead, async_io) in [
+            ("RocksDB iterator", 0, false),
+            ("RocksDB iterator, readahead_size=2 MB, async_io", 2 << 20, true),
+        ] {
+            section.entry(label, || {
+                let mut options = rocksdb::ReadOptions::default();
+                options.fill_cache(false);
+                options.set_readahead_size(readahead);
+                options.set_async_io(async_io);
+                workload::rocks_scan(&rocks, options, seconds)
+            });
+        }
+        section.entry("KarstDB iterator", || workload::karst_scan(&karst, &options, seconds));
+        section.run(settings.repeat)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
+//! it reads from them, and it runs the same workloads side by side.
+//!
+//! `karst-judge make-matrix DIR | check DIR | matrix | bench ...`; see [`HELP`].
+
+mod bench;
+#[path = "../../crates/engine/tests/interop/karst.rs"]
+mod karst;
+mod matrix;
+mod rocks;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const HELP: &str = "karst-judge COMMAND
+
+  make-matrix DIR   write one database per cell, with what RocksDB reads from it beside each
+  check DIR         read them with KarstDB, in every form, and compare
+  matrix            both, in a temporary folder
+  bench ...         the side-by-side benchmark; `bench --help` lists its options";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["make-matrix", dir] => matrix::make(Path::new(dir)),
+        ["check", dir] => matrix::check(Path::new(dir)),
+        ["matrix"] => matrix::make_and_check(),
+        ["bench", rest @ ..] => bench::run(rest),
+        _ => Err(format!("which command?\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("karst-judge: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
