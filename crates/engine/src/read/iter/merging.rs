@@ -376,7 +376,7 @@ impl Merging {
 
     #[inline]
     fn start_of(&self, child: u32) -> u64 {
-        if !self.bytewise || self.heap.len() + self.children.len() < 3 {
+        if !self.bytewise || self.children.len() < 2 {
             return 0;
         }
         let key = self.children[child as usize].key();
