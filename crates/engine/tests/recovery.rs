@@ -1,0 +1,265 @@
+//! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled, compressed; read by KarstDB and by `ldb`, which must agree.
+
+use karst_engine::db::Db;
+use karst_engine::open::Options;
+use karst_engine::options::ReadOptions;
+use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, run};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Every file of a directory with its bytes.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+/// All entries of a column family, by an iterator and by get. The directory is left as it was.
+fn read(directory: &Path, family: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    let before = contents(directory);
+    let db = Db::open_read_only(directory, &Options::new()).map_err(|e| e.to_string())?;
+    let family = db.column_family(family).ok_or("no such column family")?;
+    let options = ReadOptions::new();
+    let mut iter = db.iter_cf(&options, &family).map_err(|e| e.to_string())?;
+    let mut all = Vec::new();
+    iter.seek_to_first().map_err(|e| e.to_string())?;
+    while iter.valid() {
+        all.push((iter.key().to_vec(), iter.value().to_vec()));
+        iter.next().map_err(|e| e.to_string())?;
+    }
+    for (key, value) in &all {
+        assert_eq!(db.get_cf(&options, &family, key).unwrap().as_deref(), Some(&value[..]));
+    }
+    assert!(contents(directory) == before, "reading changed the directory");
+    Ok(all)
+}
+
+fn agree(directory: &Path, family: &str) -> usize {
+    let theirs = ldb_scan(directory, family).unwrap();
+    let ours = read(directory, family).unwrap();
+    assert!(ours == theirs, "{} entries, ldb has {}", ours.len(), theirs.len());
+    ours.len()
+}
+
+/// The logs, oldest first.
+fn logs(directory: &Path) -> Vec<PathBuf> {
+    let mut logs: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    logs.sort();
+    logs
+}
+
+fn copy(from: &Path, to: &Path) {
+    for (path, bytes) in contents(from) {
+        fs::write(to.join(path.file_name().unwrap()), bytes).unwrap();
+    }
+}
+
+/// Changes an option in the newest OPTIONS file, so that both sides open with it.
+fn set_option(directory: &Path, name: &str, value: &str) {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let options = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("OPTIONS-"));
+    for path in options {
+        let text = fs::read_to_string(&path).unwrap();
+        let changed: String = text
+            .lines()
+            .map(|line| match line.trim_start().split_once('=') {
+                Some((n, _)) if n == name => format!("  {name}={value}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        assert_ne!(text, changed, "{name} was there and had another value");
+        fs::write(&path, changed).unwrap();
+    }
+}
+
+#[test]
+fn what_ldb_put_left_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = directory.path();
+    ldb(db, &["--create_if_missing", "batchput", "a", "1", "b", "2", "c", "3"], b"").unwrap();
+    ldb(db, &["create_column_family", "other"], b"").unwrap();
+    ldb(db, &["--column_family=other", "put", "o", "9"], b"").unwrap();
+    // One process, so that all of it stays in one log.
+    let script = b"put d 4\nput e 5\ndelete b\nput a 11\ndelete nothing\n";
+    ldb(db, &["query"], script).unwrap();
+    assert!(logs(db).iter().any(|log| fs::metadata(log).unwrap().len() > 0));
+    assert_eq!(agree(db, "default"), 4);
+    assert_eq!(agree(db, "other"), 1);
+    ldb(db, &["deleterange", "c", "e"], b"").unwrap();
+    assert_eq!(agree(db, "default"), 2);
+}
+
+#[test]
+fn what_db_bench_left_in_several_logs() {
+    for flags in [
+        &["--wal_compression=zstd"][..],
+        &["--num_column_families=3", "--disable_auto_compactions"][..],
+        &["--disable_wal"][..],
+        &["--merge_operator=stringappend", "--benchmarks=fillrandom,mergerandom"][..],
+        &["--benchmarks=fillrandom,deleterandom,overwrite", "--batch_size=7"][..],
+        &["--allow_concurrent_memtable_write=false", "--enable_pipelined_write=true", "--threads=3"][..],
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut all = vec!["--num=3000", "--value_size=60", "--write_buffer_size=150000", "--seed=5"];
+        if !flags.iter().any(|flag| flag.starts_with("--benchmarks")) {
+            all.push("--benchmarks=fillrandom");
+        }
+        all.extend(flags);
+        db_bench(directory.path(), &all).unwrap();
+        let entries = agree(directory.path(), "default");
+        assert!(entries > 500, "{flags:?}: {entries}");
+        if flags[0].contains("column_families") {
+            agree(directory.path(), "column_family_name_000001");
+            agree(directory.path(), "column_family_name_000002");
+        }
+    }
+}
+
+#[test]
+fn recycled_logs() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = directory.path();
+    let flags = ["--benchmarks=fillrandom", "--num=200", "--value_size=100"];
+    db_bench(db, &flags).unwrap();
+    let options_file = tempfile::NamedTempFile::new().unwrap();
+    set_option(db, "recycle_log_file_num", "2");
+    // RocksDB 7.8 recycles in this mode only.
+    set_option(db, "wal_recovery_mode", "kTolerateCorruptedTailRecords");
+    set_option(db, "write_buffer_size", "65536");
+    set_option(db, "arena_block_size", "4096");
+    let newest =
+        contents(db).into_iter().filter(|(path, _)| path.to_string_lossy().contains("OPTIONS-")).next_back();
+    fs::write(options_file.path(), newest.unwrap().1).unwrap();
+    let fresh = tempfile::tempdir().unwrap();
+    let options = format!("--options_file={}", options_file.path().display());
+    db_bench(
+        fresh.path(),
+        &[&options, "--benchmarks=fillrandom,overwrite", "--num=3000", "--value_size=100"],
+    )
+    .unwrap();
+    // Invariant of the test: recyclable records, and a log with bytes of its former life behind its end.
+    let log = fs::read(logs(fresh.path()).pop().unwrap()).unwrap();
+    assert!((5..=8).contains(&log[6]), "record type {}", log[6]);
+    assert!(agree(fresh.path(), "default") > 1500);
+}
+
+#[test]
+fn killed_while_writing() {
+    for (number, flags) in
+        [&["--wal_compression=zstd"][..], &["--sync=true"][..], &["--threads=4"][..]].iter().enumerate()
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let db = format!("--db={}", directory.path().display());
+        let mut child = Command::new("db_bench")
+            .args([db.as_str(), "--benchmarks=fillrandom", "--num=100000000", "--write_buffer_size=300000"])
+            .args(*flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500 + 150 * number as u64));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!logs(directory.path()).is_empty());
+        let entries = agree(directory.path(), "default");
+        assert!(entries > 10, "{flags:?}: {entries}");
+    }
+}
+
+#[test]
+fn torn_and_damaged_logs_in_every_recovery_mode() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = [
+        "--benchmarks=fillrandom",
+        "--num=800",
+        "--value_size=90",
+        "--write_buffer_size=10000000",
+        "--seed=3",
+    ];
+    db_bench(directory.path(), &flags).unwrap();
+    let whole = fs::read(logs(directory.path()).pop().unwrap()).unwrap();
+    assert!(whole.len() > 3 * 32768, "several blocks: {} bytes", whole.len());
+    let modes = [
+        "kTolerateCorruptedTailRecords",
+        "kAbsoluteConsistency",
+        "kSkipAnyCorruptedRecords",
+        "kPointInTimeRecovery",
+    ];
+    let (mut opened, mut refused) = (0, 0);
+    for mode in modes {
+        for damage in 0..8 {
+            let mut bytes = whole.clone();
+            match damage {
+                0 => bytes.truncate(whole.len() - 1),
+                1 => bytes.truncate(whole.len() - 60),
+                2 => bytes.truncate(2 * 32768 + 3),
+                3 => bytes[40_000] ^= 1,
+                4 => bytes[whole.len() - 20] ^= 0x80,
+                5 => bytes.extend_from_slice(&[0; 5000]),
+                6 => bytes[4..6].copy_from_slice(&[0xff, 0xff]),
+                _ => bytes.truncate(0),
+            }
+            let torn = tempfile::tempdir().unwrap();
+            copy(directory.path(), torn.path());
+            fs::write(torn.path().join(logs(directory.path()).pop().unwrap().file_name().unwrap()), &bytes)
+                .unwrap();
+            if mode != "kPointInTimeRecovery" {
+                set_option(torn.path(), "wal_recovery_mode", mode);
+            }
+            let theirs = ldb_scan(torn.path(), "default");
+            let ours = read(torn.path(), "default");
+            match (&theirs, &ours) {
+                (Ok(theirs), Ok(ours)) => {
+                    assert!(ours == theirs, "{mode} {damage}: {} entries, ldb {}", ours.len(), theirs.len());
+                    opened += 1;
+                }
+                (Err(_), Err(ours)) => {
+                    assert!(ours.contains(".log, offset "), "{mode} {damage}: {ours}");
+                    refused += 1;
+                }
+                _ => panic!(
+                    "{mode} {damage}: ldb {:?}, KarstDB {:?}",
+                    theirs.map(|t| t.len()),
+                    ours.map(|o| o.len())
+                ),
+            }
+        }
+    }
+    assert!(opened >= 15 && refused >= 5, "{opened} opened, {refused} refused");
+}
+
+#[test]
+fn the_log_may_be_in_a_directory_of_its_own() {
+    let (directory, wal) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let wal_dir = format!("--wal_dir={}", wal.path().display());
+    db_bench(directory.path(), &["--benchmarks=fillrandom", "--num=500", &wal_dir]).unwrap();
+    assert!(logs(directory.path()).is_empty() && !logs(wal.path()).is_empty());
+    assert!(agree(directory.path(), "default") > 200);
+    fs::remove_dir_all(wal.path()).unwrap();
+    let error = Db::open_read_only(directory.path(), &Options::new()).unwrap_err().to_string();
+    assert!(error.contains(&wal.path().display().to_string()) && error.contains("wal_dir"), "{error}");
+}
+
+#[test]
+fn a_database_may_be_read_while_another_process_has_it_open() {
+    let directory = tempfile::tempdir().unwrap();
+    ldb(directory.path(), &["--create_if_missing", "batchput", "a", "1", "b", "2"], b"").unwrap();
+    let mut child = Command::new("ldb")
+        .args([&format!("--db={}", directory.path().display()), "query"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let locked = run("ldb", &[&format!("--db={}", directory.path().display()), "put", "x", "y"], b"");
+    assert!(locked.is_err(), "the other process holds the lock");
+    assert_eq!(read(directory.path(), "default").unwrap().len(), 2);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
