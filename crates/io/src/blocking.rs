@@ -1,7 +1,7 @@
 //! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`].
 
+use crate::sync::Mutex;
 use crate::thread_pool::ThreadPool;
-use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;

@@ -35,6 +35,7 @@ mod remote;
 mod ring;
 mod soft;
 mod stats;
+mod sync;
 pub mod testing;
 mod thread_pool;
 mod transport;

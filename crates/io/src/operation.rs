@@ -221,7 +221,11 @@ impl Operation {
                 Some(channel) => channel.abandon(ticket),
                 None => outbox.abandon(ticket),
             },
-            State::Remote { op, .. } => op.abandon(),
+            State::Remote { op, fork_generation } if fork_generation == posix::fork_generation() => {
+                op.abandon()
+            }
+            // Why leak: the parent's driver may have held its lock at the moment of the fork.
+            State::Remote { op, .. } => std::mem::forget(op),
             State::New | State::Finished => {}
         }
     }

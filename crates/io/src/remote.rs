@@ -7,7 +7,7 @@
 
 use crate::channel::slot::{Outcome, Request};
 use crate::error::Failure;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::io;
 use std::task::{Context, Poll, Waker};
 

@@ -3,7 +3,7 @@
 //! Each channel has its own [`Counters`], written by its own thread, so that counting costs no shared cache
 //! line; the environment adds them up when asked. Sums of channels that are gone are kept.
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

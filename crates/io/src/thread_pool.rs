@@ -9,15 +9,14 @@
 
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
+use crate::sync::{Condvar, Mutex};
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const IDLE_LIMIT: Duration = Duration::from_secs(5);
@@ -33,7 +32,7 @@ enum Work {
 
 /// Threads that may block, for an environment.
 pub(crate) struct ThreadPool {
-    shared: Arc<PoolShared>,
+    shared: Mutex<Arc<PoolShared>>,
 }
 
 struct PoolShared {
@@ -41,7 +40,7 @@ struct PoolShared {
     available: Condvar,
     limit: usize,
     name: String,
-    fork_generation: AtomicU64,
+    fork_generation: u64,
 }
 
 #[derive(Default)]
@@ -54,44 +53,55 @@ struct PoolState {
 
 impl ThreadPool {
     pub(crate) fn new(limit: usize, name: &str) -> Self {
-        let shared = PoolShared {
-            state: Mutex::default(),
-            available: Condvar::new(),
-            limit: limit.max(1),
-            name: name.into(),
-            fork_generation: AtomicU64::new(posix::fork_generation()),
-        };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Mutex::new(PoolShared::new(limit.max(1), name)) }
     }
 
     /// Run `job` on one of the threads.
     pub(crate) fn run(&self, job: Job) {
-        self.shared.push([Work::Run(job)]);
+        self.shared().push([Work::Run(job)]);
     }
 
     /// A transport for the calling thread.
     pub(crate) fn transport(&self) -> Threads {
         let returns = Arc::new(Returns { done: Mutex::default(), alarm: Alarm::with_condvar() });
-        Threads { pool: self.shared.clone(), returns, queued: Vec::new(), in_flight: 0 }
+        Threads { pool: self.shared(), returns, queued: Vec::new(), in_flight: 0 }
+    }
+
+    fn shared(&self) -> Arc<PoolShared> {
+        let mut shared = self.shared.lock();
+        if shared.fork_generation != posix::fork_generation() {
+            // Its threads, and the reads they were to do, stayed with the parent, and so did those who waited
+            // on its condition variable.
+            let fresh = PoolShared::new(shared.limit, &shared.name);
+            std::mem::forget(std::mem::replace(&mut *shared, fresh));
+        }
+        shared.clone()
     }
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.state.lock().closed = true;
-        self.shared.available.notify_all();
+        let shared = self.shared.get_mut();
+        if shared.fork_generation == posix::fork_generation() {
+            shared.state.lock().closed = true;
+            shared.available.notify_all();
+        }
     }
 }
 
 impl PoolShared {
+    fn new(limit: usize, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            available: Condvar::new(),
+            limit,
+            name: name.into(),
+            fork_generation: posix::fork_generation(),
+        })
+    }
+
     fn push(self: &Arc<Self>, work: impl IntoIterator<Item = Work>) {
         let mut state = self.state.lock();
-        let generation = posix::fork_generation();
-        if self.fork_generation.swap(generation, Ordering::Relaxed) != generation {
-            // The threads, and the reads they were to do, stayed with the parent.
-            std::mem::forget(std::mem::take(&mut state.queue));
-            (state.threads, state.idle) = (0, 0);
-        }
         state.queue.extend(work);
         let wanted =
             state.queue.len().saturating_sub(state.idle).min(self.limit - state.threads.min(self.limit));
@@ -132,7 +142,8 @@ impl PoolShared {
                 break;
             }
             state.idle += 1;
-            let timed_out = self.available.wait_for(&mut state, IDLE_LIMIT).timed_out();
+            let timed_out;
+            (state, timed_out) = self.available.wait_for(state, IDLE_LIMIT);
             state.idle -= 1;
             if timed_out && state.queue.is_empty() {
                 break;

@@ -10,7 +10,7 @@
 use crate::buffer::{Buffer, Region};
 use crate::file::{OpenOptions, RandomAccessFile};
 use crate::posix::PosixFile;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -160,10 +160,10 @@ impl Alarm {
         };
         let mut rung = rung.lock();
         if !*rung {
-            match timeout {
-                Some(timeout) => drop(condvar.wait_for(&mut rung, timeout)),
-                None => condvar.wait(&mut rung),
-            }
+            rung = match timeout {
+                Some(timeout) => condvar.wait_for(rung, timeout).0,
+                None => condvar.wait(rung),
+            };
         }
         *rung = false;
     }

@@ -4,8 +4,9 @@
 //! channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read that stays on its thread.
 
 use super::slot::Ticket;
+use crate::posix;
+use crate::sync::Mutex;
 use crate::transport::Alarm;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,6 +17,7 @@ pub(crate) struct Outbox {
     abandoned: Mutex<Vec<Ticket>>,
     any: AtomicBool,
     alarm: Arc<Alarm>,
+    fork_generation: u64,
 }
 
 impl Outbox {
@@ -26,10 +28,14 @@ impl Outbox {
             abandoned: Mutex::default(),
             any: AtomicBool::new(false),
             alarm,
+            fork_generation: posix::fork_generation(),
         }
     }
 
     pub(crate) fn abandon(&self, ticket: Ticket) {
+        if self.fork_generation != posix::fork_generation() {
+            return; // the channel is the parent's
+        }
         {
             let mut abandoned = self.abandoned.lock();
             abandoned.push(ticket);

@@ -2,6 +2,7 @@
 //!
 //! Written by the reactor's thread alone, with plain loads and stores; read by anyone.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub(crate) struct HoldTimes {
 }
 
 /// The times that tasks held a reactor, at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HoldTimeHistogram {
     buckets: Vec<u64>,
     count: u64,
@@ -71,6 +72,18 @@ impl HoldTimes {
             total_ns: self.total_ns.load(Ordering::Relaxed),
             max_ns: self.max_ns.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl fmt::Debug for HoldTimeHistogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldTimeHistogram")
+            .field("count", &self.count)
+            .field("mean_ns", &self.mean_ns())
+            .field("p50_ns", &self.percentile_ns(50.0))
+            .field("p99_ns", &self.percentile_ns(99.0))
+            .field("max_ns", &self.max_ns)
+            .finish()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::task::TaskKey;
 use super::{Message, Shared};
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -96,7 +96,7 @@ impl<T> JoinHandle<T> {
         assert!(!self.shared.is_this_thread(), "a reactor's task blocked on a task of the same reactor");
         let mut state = self.join.state.lock();
         while matches!(*state, State::Running(_)) {
-            self.join.finished.wait(&mut state);
+            state = self.join.finished.wait(state);
         }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Finished(result) => result,

@@ -260,10 +260,12 @@ where
     if control.aborted.load(Ordering::SeqCst) {
         return;
     }
+    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told after.
+    let parts = (future, ending);
     let key = local.tasks.add(
         &local.shared,
         Box::pin(async move {
-            let ending = ending;
+            let (future, ending) = parts;
             let result = {
                 let mut future = pin!(future);
                 poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

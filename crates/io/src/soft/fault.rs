@@ -5,7 +5,7 @@
 use super::disturbed::{Disturb, DisturbedFileSystem};
 use crate::env::mix;
 use crate::file::Disturbance;
-use parking_lot::RwLock;
+use crate::sync::Mutex;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ pub struct FaultCounts {
 /// A source of faults.
 #[derive(Debug)]
 pub struct Faults {
-    plan: RwLock<FaultPlan>,
+    plan: Mutex<FaultPlan>,
     seed: u64,
     drawn: AtomicU64,
     counts: [AtomicU64; 6],
@@ -80,12 +80,12 @@ pub type FaultFileSystem = DisturbedFileSystem<Faults>;
 impl Faults {
     /// Faults by `plan`, drawn from `seed`.
     pub fn new(seed: u64, plan: FaultPlan) -> Self {
-        Self { plan: RwLock::new(plan), seed, drawn: AtomicU64::new(0), counts: Default::default() }
+        Self { plan: Mutex::new(plan), seed, drawn: AtomicU64::new(0), counts: Default::default() }
     }
 
     /// From now on by another plan.
     pub fn set_plan(&self, plan: FaultPlan) {
-        *self.plan.write() = plan;
+        *self.plan.lock() = plan;
     }
 
     /// What has gone wrong so far.
@@ -112,7 +112,7 @@ impl Faults {
 
 impl Disturb for Faults {
     fn read(&self, _: &Path, _: u64, len: usize) -> Option<Disturbance> {
-        let plan = self.plan.read();
+        let plan = self.plan.lock();
         let mut disturbance = Disturbance::default();
         if self.happens(plan.read_error, 0) {
             disturbance.fail = Some(plan.read_errno);
@@ -130,12 +130,12 @@ impl Disturb for Faults {
     }
 
     fn open(&self, _: &Path) -> io::Result<()> {
-        let probability = self.plan.read().open_error;
+        let probability = self.plan.lock().open_error;
         if self.happens(probability, 4) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     fn write(&self, _: &Path) -> io::Result<()> {
-        let probability = self.plan.read().write_error;
+        let probability = self.plan.lock().write_error;
         if self.happens(probability, 5) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Context, Error, Result};
 use crate::file::{
     Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile, WritableFile,
 };
-use parking_lot::{Mutex, RwLock};
+use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -39,13 +39,13 @@ enum Node {
 
 #[derive(Debug)]
 struct Content {
-    bytes: RwLock<Vec<u8>>,
+    bytes: Mutex<Vec<u8>>,
     modified: Mutex<SystemTime>,
 }
 
 impl Content {
     fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes: RwLock::new(bytes), modified: Mutex::new(SystemTime::now()) })
+        Arc::new(Self { bytes: Mutex::new(bytes), modified: Mutex::new(SystemTime::now()) })
     }
 }
 
@@ -132,14 +132,14 @@ impl MemoryFileSystem {
 impl FileSystem for MemoryFileSystem {
     fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
         let content = self.tree.lock().file(&normal(path)).context("open", path)?;
-        let size = content.bytes.read().len() as u64;
+        let size = content.bytes.lock().len() as u64;
         let alignment = if options.direct { DIRECT_ALIGNMENT } else { 1 };
         Ok(Arc::new(MemoryFile { content, path: path.into(), size, alignment, id: FileId::next() }))
     }
 
     fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
         let content = self.tree.lock().file(&normal(path)).context("read", path)?;
-        let bytes = content.bytes.read().clone();
+        let bytes = content.bytes.lock().clone();
         Ok(bytes)
     }
 
@@ -155,7 +155,7 @@ impl FileSystem for MemoryFileSystem {
         Ok(match self.tree.lock().node(&normal(path)).context("stat", path)? {
             Node::Directory => Metadata { len: 0, is_dir: true, modified: None },
             Node::File(content) => Metadata {
-                len: content.bytes.read().len() as u64,
+                len: content.bytes.lock().len() as u64,
                 is_dir: false,
                 modified: Some(*content.modified.lock()),
             },
@@ -289,7 +289,7 @@ impl SoftFile for MemoryFile {
         if !offset.is_multiple_of(unit) || !(into.len() as u64).is_multiple_of(unit) {
             return Err(errno(libc::EINVAL));
         }
-        let bytes = self.content.bytes.read();
+        let bytes = self.content.bytes.lock();
         let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
@@ -308,10 +308,10 @@ impl WritableFile for MemoryAppender {
         &self.path
     }
     fn size(&self) -> u64 {
-        self.content.bytes.read().len() as u64
+        self.content.bytes.lock().len() as u64
     }
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.content.bytes.write().extend_from_slice(data);
+        self.content.bytes.lock().extend_from_slice(data);
         *self.content.modified.lock() = SystemTime::now();
         Ok(())
     }
@@ -320,7 +320,7 @@ impl WritableFile for MemoryAppender {
     }
     fn truncate(&mut self, size: u64) -> Result<()> {
         let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG)).context("truncate", &self.path)?;
-        self.content.bytes.write().resize(size, 0);
+        self.content.bytes.lock().resize(size, 0);
         Ok(())
     }
 }

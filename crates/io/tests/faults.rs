@@ -1,0 +1,109 @@
+//! What the fault-injecting file system does arrives at the reader as it should.
+
+use karst_io::testing::{foreign_block_on, pattern, quiesce};
+use karst_io::{
+    Env, FaultFileSystem, FaultPlan, Faults, MemoryFileSystem, OpenOptions, block_on, open, read,
+};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn faulty(plan: FaultPlan) -> (Env, FaultFileSystem) {
+    let memory = MemoryFileSystem::new();
+    memory.write_file(Path::new("/db/file"), pattern(0, 100_000)).unwrap();
+    let file_system = FaultFileSystem::new(Arc::new(memory), Faults::new(1, plan));
+    (Env::builder().file_system(Arc::new(file_system.clone())).build(), file_system)
+}
+
+#[test]
+fn a_failed_read_names_the_operation_the_path_and_the_offset_for_every_joiner() {
+    let (env, file_system) = faulty(FaultPlan { read_error: 1.0, ..FaultPlan::default() });
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::DIRECT)).unwrap();
+    block_on(&env, async {
+        let (mut first, second) = (read(&env, &file, 1234, 10), read(&env, &file, 1234, 10));
+        let poll_first = std::future::poll_fn(|cx| {
+            assert!(std::pin::Pin::new(&mut first).poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        });
+        poll_first.await;
+        for e in [second.await.unwrap_err(), first.await.unwrap_err()] {
+            assert_eq!(e.to_string(), "read /db/file at offset 1234: Input/output error (os error 5)");
+        }
+    });
+    assert_eq!(file_system.between().counts().read_errors, 1, "the second joined the first");
+    assert_eq!(env.io_stats().errors, 1);
+    assert!(foreign_block_on(read(&env, &file, 0, 1)).is_err());
+    // The same place reads well once the fault is gone: a failure is not remembered.
+    file_system.between().set_plan(FaultPlan::default());
+    assert_eq!(*block_on(&env, read(&env, &file, 1234, 10)).unwrap(), *pattern(1234, 10));
+    quiesce(&env);
+}
+
+#[test]
+fn an_interruption_without_end_is_an_error() {
+    let (env, _) = faulty(FaultPlan { read_error: 1.0, read_errno: 4, ..FaultPlan::default() });
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();
+    let e = block_on(&env, read(&env, &file, 0, 10)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Interrupted);
+    assert_eq!(env.io_stats().continued, 1000);
+}
+
+#[test]
+fn a_flipped_bit_is_one_bit() {
+    let (env, file_system) = faulty(FaultPlan { bit_flip: 1.0, ..FaultPlan::default() });
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();
+    for offset in 0..50 {
+        let got = block_on(&env, read(&env, &file, offset, 4000)).unwrap();
+        let wrong: u32 = got.iter().zip(pattern(offset, 4000)).map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!(wrong, 1, "at {offset}");
+    }
+    assert_eq!(file_system.between().counts().bit_flips, 50);
+}
+
+#[test]
+fn a_stuck_read_is_late_and_holds_nobody_up() {
+    let late = Duration::from_millis(60);
+    let (env, file_system) = faulty(FaultPlan { stuck: 1.0, stuck_for: late, ..FaultPlan::default() });
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();
+    let start = Instant::now();
+    let mut stuck = read(&env, &file, 0, 100);
+    block_on(&env, async {
+        let poll_once =
+            std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut stuck).poll(cx)));
+        assert!(poll_once.await.is_pending());
+        file_system.between().set_plan(FaultPlan::default());
+        read(&env, &file, 500, 100).await.unwrap();
+        assert!(start.elapsed() < late, "a healthy read waited for a stuck one");
+    });
+    assert_eq!(*block_on(&env, stuck).unwrap(), *pattern(0, 100));
+    assert!(start.elapsed() >= late);
+}
+
+#[test]
+fn opens_and_writes_fail_too_and_counts_tell() {
+    let (env, file_system) = faulty(FaultPlan { open_error: 1.0, write_error: 1.0, ..FaultPlan::default() });
+    let path = Path::new("/db/file");
+    let e = block_on(&env, open(&env, path, OpenOptions::BUFFERED)).unwrap_err();
+    assert_eq!((e.op, &*e.path), ("open", path));
+    assert_eq!(env.fs().create(path).unwrap_err().op, "create");
+    file_system.between().set_plan(FaultPlan::default());
+    let mut file = env.fs().append(path).unwrap();
+    file_system.between().set_plan(FaultPlan { write_error: 1.0, ..FaultPlan::default() });
+    assert_eq!(file.append(b"x").unwrap_err().op, "append to");
+    assert_eq!(file.sync().unwrap_err().op, "sync");
+    let counts = file_system.between().counts();
+    assert_eq!((counts.open_errors, counts.write_errors), (1, 3));
+}
+
+#[test]
+fn the_same_seed_fails_the_same_reads() {
+    let run = || {
+        let (env, _) = faulty(FaultPlan { read_error: 0.5, ..FaultPlan::default() });
+        let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();
+        (0..64).map(|i| block_on(&env, read(&env, &file, i, 1)).is_ok()).collect::<Vec<_>>()
+    };
+    let (first, second) = (run(), run());
+    assert_eq!(first, second);
+    assert!(first.contains(&true) && first.contains(&false));
+}

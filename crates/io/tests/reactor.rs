@@ -1,0 +1,198 @@
+//! The reactor's promises beyond reading: ends of tasks, wakes from elsewhere, timers, shutdown, statistics.
+
+use karst_io::testing::foreign_block_on;
+use karst_io::{Env, IdlePolicy, JoinError, Reactor, block_on, sleep, spawn_local, yield_now};
+use std::cell::{Cell, RefCell};
+use std::future::{pending, poll_fn};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+fn policies() -> [IdlePolicy; 3] {
+    [IdlePolicy::Block, IdlePolicy::SpinThenBlock(Duration::from_micros(50)), IdlePolicy::Spin]
+}
+
+/// Counts how often it is dropped.
+struct Bomb(Arc<AtomicUsize>);
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_task_ends_with_its_value_its_panic_or_its_abort() {
+    let env = Env::posix();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    assert_eq!(reactor.spawn(|| async { 7 }).join().unwrap(), 7);
+    let panicked = reactor.spawn(|| async { assert_eq!(1, 2, "on purpose") }).join().unwrap_err();
+    assert!(matches!(&panicked, JoinError::Panicked(_)) && panicked.to_string().contains("on purpose"));
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let bomb = Bomb(dropped.clone());
+    let task = reactor.spawn(move || async move {
+        let _bomb = bomb;
+        pending::<()>().await
+    });
+    assert!(!task.is_finished());
+    task.abort();
+    assert!(matches!(foreign_block_on(task), Err(JoinError::Cancelled)));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    // The reactor has survived all that, and a handle can be awaited in a task and in block_on.
+    let outer = reactor.spawn(|| async { spawn_local(async { 8 }).await.unwrap() });
+    assert_eq!(block_on(&env, outer).unwrap(), 8);
+}
+
+#[test]
+fn a_task_may_abort_itself_and_its_sibling() {
+    let env = Env::posix();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    let order = reactor.spawn(|| async {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let own = Rc::new(RefCell::new(None::<karst_io::JoinHandle<()>>));
+        let (l, o) = (log.clone(), own.clone());
+        let suicide = spawn_local(async move {
+            l.borrow_mut().push("aborts itself");
+            o.borrow().as_ref().unwrap().abort();
+            yield_now().await;
+            l.borrow_mut().push("still alive");
+        });
+        *own.borrow_mut() = Some(suicide);
+        let l = log.clone();
+        let sibling = spawn_local(async move {
+            sleep(&Env::posix(), Duration::from_millis(1)).await;
+            l.borrow_mut().push("sibling ran");
+        });
+        sibling.abort();
+        assert!(matches!(sibling.await, Err(JoinError::Cancelled)));
+        let own = own.borrow_mut().take().unwrap();
+        assert!(matches!(own.await, Err(JoinError::Cancelled)));
+        log.take()
+    });
+    assert_eq!(order.join().unwrap(), ["aborts itself"]);
+}
+
+#[test]
+fn another_thread_wakes_a_sleeping_reactor() {
+    let env = Env::posix();
+    for idle in policies() {
+        let reactor = Reactor::builder(&env).idle(idle).build().unwrap();
+        let (send_waker, wakers) = mpsc::channel::<Waker>();
+        let count = Arc::new(AtomicUsize::new(0));
+        let theirs = count.clone();
+        let task = reactor.spawn(move || {
+            poll_fn(move |cx| {
+                if theirs.fetch_add(1, Ordering::SeqCst) == 200 {
+                    return Poll::Ready(());
+                }
+                send_waker.send(cx.waker().clone()).unwrap();
+                Poll::Pending
+            })
+        });
+        for (i, waker) in wakers.iter().enumerate() {
+            if i % 20 == 0 {
+                std::thread::sleep(Duration::from_millis(1)); // it sleeps by now
+            }
+            waker.wake_by_ref();
+            waker.wake();
+        }
+        task.join().unwrap();
+        assert!(count.load(Ordering::SeqCst) >= 201);
+        let stats = &reactor.stats()[0];
+        assert!(stats.hold_times.count() >= 200, "{stats:?}");
+        assert_eq!(stats.sleeps == 0, idle == IdlePolicy::Spin, "{idle:?}: {stats:?}");
+    }
+}
+
+#[test]
+fn block_on_is_woken_by_another_thread() {
+    let env = Env::posix();
+    for _ in 0..50 {
+        let (send_waker, wakers) = mpsc::channel::<Waker>();
+        let waking = std::thread::spawn(move || wakers.iter().for_each(Waker::wake));
+        let mut polls = 0;
+        block_on(
+            &env,
+            poll_fn(|cx| {
+                polls += 1;
+                if polls == 20 {
+                    return Poll::Ready(());
+                }
+                send_waker.send(cx.waker().clone()).unwrap();
+                Poll::Pending
+            }),
+        );
+        drop(send_waker);
+        waking.join().unwrap();
+    }
+}
+
+#[test]
+fn sleeps_end_in_order_and_tasks_take_turns() {
+    let env = Env::posix();
+    for idle in policies() {
+        let reactor = Reactor::builder(&env).idle(idle).build().unwrap();
+        let e = env.clone();
+        let start = Instant::now();
+        let order = reactor.spawn(move || async move {
+            let log = Rc::new(RefCell::new(Vec::new()));
+            let naps = [30u64, 10, 20].map(|ms| {
+                let (env, log) = (e.clone(), log.clone());
+                spawn_local(async move {
+                    sleep(&env, Duration::from_millis(ms)).await;
+                    log.borrow_mut().push(ms);
+                })
+            });
+            let spins = Rc::new(Cell::new(0u64));
+            let counting = spins.clone();
+            let busy = spawn_local(async move {
+                loop {
+                    counting.set(counting.get() + 1);
+                    yield_now().await;
+                }
+            });
+            for nap in naps {
+                nap.await.unwrap();
+            }
+            busy.abort();
+            assert!(spins.get() > 10, "the yielding task had {} turns", spins.get());
+            log.take()
+        });
+        assert_eq!(order.join().unwrap(), [10, 20, 30]);
+        assert!(start.elapsed() >= Duration::from_millis(30));
+    }
+    assert!(env.io_stats().is_quiescent());
+}
+
+#[test]
+fn dropping_the_reactor_drops_its_tasks() {
+    let env = Env::posix();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let reactor = Reactor::builder(&env).threads(2).build().unwrap();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let (bomb, env) = (Bomb(dropped.clone()), env.clone());
+            reactor.spawn(move || async move {
+                let _bomb = bomb;
+                sleep(&env, Duration::from_secs(1000)).await;
+            })
+        })
+        .collect();
+    drop(reactor);
+    assert_eq!(dropped.load(Ordering::SeqCst), 20);
+    for task in tasks {
+        assert!(matches!(task.join(), Err(JoinError::Cancelled)));
+    }
+    assert!(env.io_stats().is_quiescent(), "{:?}", env.io_stats());
+}
+
+#[test]
+fn the_environment_may_end_first() {
+    let env = Env::posix();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    foreign_block_on(sleep(&env, Duration::from_millis(1))); // starts the driver
+    drop(env);
+    assert_eq!(reactor.spawn(|| async { 1 }).join().unwrap(), 1);
+}
