@@ -126,7 +126,14 @@ impl PrefixExtractor {
 
 impl PartialEq for PrefixExtractor {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        match (self, other) {
+            (PrefixExtractor::Custom(a), b) => b.has_name(a.name()),
+            (a, PrefixExtractor::Custom(b)) => a.has_name(b.name()),
+            (PrefixExtractor::Fixed(a), PrefixExtractor::Fixed(b))
+            | (PrefixExtractor::Capped(a), PrefixExtractor::Capped(b)) => a == b,
+            (PrefixExtractor::Noop, PrefixExtractor::Noop) => true,
+            _ => false,
+        }
     }
 }
 
