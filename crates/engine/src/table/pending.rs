@@ -133,9 +133,9 @@ impl Pending {
             Some(Held::Block(_)) => unreachable!("no block has the offset of an open file"),
             None => {}
         }
+        // Why it is not held: a hit shall not allocate. If it is closed before the next step, that step opens it again, and then it
+        // is held; so a small table cache can cost a second open, but not make a read start over and over.
         if let Some(table) = ctx.tables.lookup(file) {
-            // Invariant: a table in use stays in hand, so that a small table cache cannot make a read start over.
-            self.slots.push(Slot { key, state: State::Held(Held::Table(table.clone())) });
             return Ok(table);
         }
         refuse_io(ctx)?;

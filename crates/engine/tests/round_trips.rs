@@ -1,0 +1,146 @@
+//! How many round trips to storage an operation takes: reads that are issued together count as one.
+//!
+//! Every read of the file system takes the same long time, so reads fall into waves. A cold batch of 64 keys with partitioned
+//! metadata takes as many waves as there are dependent hops, not keys x levels of them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use karst_engine::db::Db;
+use karst_engine::open::Options;
+use karst_engine::options::ReadOptions;
+use karst_io::testing::foreign_block_on;
+use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
+use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
+use parking_lot::Mutex;
+
+/// Long against everything that happens between two waves, even on a busy machine.
+const READ: Duration = Duration::from_millis(150);
+
+/// Makes every read take [`READ`] and notes when each was issued.
+#[derive(Debug)]
+struct Waves {
+    begin: Instant,
+    issued: Mutex<Vec<Duration>>,
+}
+
+impl Disturb for Waves {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        self.issued.lock().push(self.begin.elapsed());
+        Some(Disturbance { delay: Some(READ), ..Disturbance::default() })
+    }
+}
+
+impl Waves {
+    /// The waves and the reads since the last call. A wave ends where nothing was issued for half the time of a read.
+    fn take(&self) -> (usize, usize) {
+        let issued = std::mem::take(&mut *self.issued.lock());
+        let gaps = issued.windows(2).filter(|pair| pair[1] - pair[0] > READ / 2).count();
+        (if issued.is_empty() { 0 } else { gaps + 1 }, issued.len())
+    }
+}
+
+struct Cold {
+    db: Db,
+    waves: Arc<Waves>,
+    keys: Vec<Vec<u8>>,
+    _directory: tempfile::TempDir,
+}
+
+/// A tree of several levels, opened with nothing in the cache.
+fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
+    let directory = tempfile::tempdir().unwrap();
+    let mut all = vec![
+        "--num=20000",
+        "--benchmarks=fillrandom,overwrite,waitforcompaction,overwrite,flush",
+        "--write_buffer_size=200000",
+        "--target_file_size_base=100000",
+        "--max_bytes_for_level_base=300000",
+        "--bloom_bits=16",
+    ];
+    all.extend(flags);
+    db_bench(directory.path(), &all).unwrap();
+    let keys: Vec<Vec<u8>> =
+        ldb_scan(directory.path(), "default").unwrap().into_iter().map(|(key, _)| key).collect();
+    let waves = Waves { begin: Instant::now(), issued: Mutex::default() };
+    let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), waves);
+    let waves = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let options = Options::new().env(env).block_cache_bytes(cache_bytes).column_families(|family| {
+        family.table_factory.block_based.cache_index_and_filter_blocks = false;
+    });
+    let db = Db::open_read_only(directory.path(), &options).unwrap();
+    let levels: BTreeSet<_> = db.live_files().iter().map(|file| file.level).collect();
+    assert!(levels.len() >= 3, "the tree has the levels {levels:?}");
+    waves.take();
+    Cold { db, waves, keys, _directory: directory }
+}
+
+const PARTITIONED: &[&str] = &["--partition_index_and_filters=true", "--metadata_block_size=512"];
+
+impl Cold {
+    /// 64 keys spread over the whole range, others for each `seed`.
+    fn batch(&self, seed: usize) -> Vec<&[u8]> {
+        let step = self.keys.len() / 64;
+        (0..64).map(|i| &self.keys[i * step + seed % step][..]).collect()
+    }
+
+    fn read(&self, options: &ReadOptions, seed: usize, awaited: bool) -> (usize, usize) {
+        let keys = self.batch(seed);
+        let family = self.db.default_column_family();
+        let results = if awaited {
+            foreign_block_on(self.db.multi_get_cf_async(options, family, &keys))
+        } else {
+            self.db.multi_get_cf(options, family, &keys)
+        };
+        assert!(results.iter().all(|result| result.as_ref().unwrap().is_some()));
+        self.waves.take()
+    }
+}
+
+#[test]
+fn a_cold_batch_with_partitioned_metadata_takes_its_dependent_hops() {
+    // Hops: partitions of filter and index, data. One more for keys whose newest possible file does not have them.
+    let cold = cold(PARTITIONED, 64 << 20);
+    let defaults = ReadOptions::default();
+    let (waves, reads) = cold.read(&defaults, 0, false);
+    assert!((2..=3).contains(&waves), "{waves} round trips for {reads} reads");
+    // Neighbouring blocks are read together, so there are fewer reads than blocks; more than the keys' data blocks there must be.
+    assert!(reads > 64, "{reads} reads: the metadata was not cold");
+    let (waves, reads) = cold.read(&defaults, 17, true);
+    assert!(waves <= 3, "{waves} round trips for {reads} reads");
+    // The same keys once more are all cached.
+    assert_eq!(cold.read(&defaults, 17, true), (0, 0));
+}
+
+#[test]
+fn nothing_is_fetched_twice_without_a_cache() {
+    let cold = cold(PARTITIONED, 0);
+    let (waves, reads) = cold.read(&ReadOptions::default(), 0, true);
+    assert!(waves <= 3, "{waves} round trips for {reads} reads");
+    let (again, as_many) = cold.read(&ReadOptions::default(), 0, false);
+    assert!(again <= 3 && as_many == reads, "{as_many} reads, then {reads}");
+}
+
+#[test]
+fn a_cold_batch_with_metadata_in_memory_takes_one_round_trip() {
+    let cold = cold(&[], 64 << 20);
+    let (waves, reads) = cold.read(&ReadOptions::default(), 0, false);
+    assert!(waves <= 2, "{waves} round trips for {reads} reads");
+    assert!((48..=80).contains(&reads), "{reads} reads for 64 keys");
+}
+
+#[test]
+fn level_by_level_takes_a_round_trip_more_for_every_level() {
+    let cold = cold(PARTITIONED, 64 << 20);
+    let by_level = ReadOptions { optimize_multiget_for_io: false, ..ReadOptions::default() };
+    let (by_levels, reads_by_level) = cold.read(&by_level, 5, false);
+    let cold = self::cold(PARTITIONED, 64 << 20);
+    let (at_once, reads_at_once) = cold.read(&ReadOptions::default(), 5, false);
+    assert!(
+        at_once < by_levels,
+        "{by_levels} round trips for {reads_by_level} reads, {at_once} for {reads_at_once}"
+    );
+}
