@@ -63,6 +63,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// One entry of --benchmarks.
+#[derive(Debug)]
 struct Workload {
     name: String,
     repeats: usize,

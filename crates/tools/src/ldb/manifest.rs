@@ -61,11 +61,12 @@ pub(crate) fn replay(path: &Path, edits: &[VersionEdit]) -> Result<VersionSet, S
 
 /// The trees and counters at the end of a dump.
 pub(crate) fn write_state(out: &mut impl Write, set: &VersionSet, form: Form) -> io::Result<()> {
-    for (id, family) in &set.column_families {
+    for (index, (id, family)) in set.column_families.iter().enumerate() {
         writeln!(out, "--------------- Column family \"{}\"  (ID {}) --------------", family.name, id.0)?;
         writeln!(out, "log number: {}", family.log_number.0)?;
         writeln!(out, "comparator: {}", family.version.comparator().name())?;
-        write_version(out, &family.version, form)?;
+        // Compat: RocksDB numbers versions as it makes them, first an empty one for each family.
+        write_version(out, &family.version, set.column_families.len() + index, form)?;
     }
     writeln!(
         out,
@@ -78,9 +79,9 @@ pub(crate) fn write_state(out: &mut impl Write, set: &VersionSet, form: Form) ->
     )
 }
 
-fn write_version(out: &mut impl Write, version: &Version, form: Form) -> io::Result<()> {
+fn write_version(out: &mut impl Write, version: &Version, number: usize, form: Form) -> io::Result<()> {
     for level in version.levels() {
-        write!(out, "--- level {} --- version# 1", level.level().0)?;
+        write!(out, "--- level {} --- version# {number}", level.level().0)?;
         if let Some(cursor) = version.compact_cursors().get(&level.level()) {
             write!(out, " --- compact_cursor: ")?;
             write_internal_key(out, cursor, form)?;
@@ -103,7 +104,7 @@ fn write_version(out: &mut impl Write, version: &Version, form: Form) -> io::Res
         }
     }
     if !version.blob_files().is_empty() {
-        writeln!(out, "--- blob files --- version# 1 ---")?;
+        writeln!(out, "--- blob files --- version# {number} ---")?;
         for blob in version.blob_files().values() {
             writeln!(
                 out,

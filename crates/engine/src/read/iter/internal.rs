@@ -1,4 +1,4 @@
-//! Every entry of a column family, hidden ones and deletions too, by internal key: for tools that look underneath.
+//! Every entry of a column family, older versions and deletions too, by internal key: for tools that look underneath.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::table::pending::{Pending, Stop};
 
 /// An iterator over the internal entries of a column family, forward. Blocks the calling thread where it reads.
 ///
-/// Range tombstones are not among the entries.
+/// Compat: as in RocksDB's internal iterator, range tombstones are not among the entries, nor is what they hide.
 pub struct InternalIterator {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
@@ -39,7 +39,13 @@ impl Step for Move<'_> {
     type Out = ();
 
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
-        self.merging.settle(ctx, self.pending, &PrefixFilter::default(), &Bounds::default())
+        loop {
+            self.merging.settle(ctx, self.pending, &PrefixFilter::default(), &Bounds::default())?;
+            if !self.merging.valid() || !self.merging.hides_entry() {
+                return Ok(());
+            }
+            self.merging.begin_advance()?;
+        }
     }
 
     fn pending(&mut self) -> &mut Pending {
@@ -54,7 +60,7 @@ impl InternalIterator {
         options: ReadOptions,
     ) -> Self {
         let readahead = readahead_limits(&options, &superversion);
-        let merging = Merging::new(&superversion, SeqNo::MAX, &Bounds::default(), readahead, false);
+        let merging = Merging::new(&superversion, SeqNo::MAX, &Bounds::default(), readahead, true);
         let fetches = Fetches::new(&options);
         InternalIterator {
             tables,

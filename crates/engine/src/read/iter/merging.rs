@@ -363,6 +363,13 @@ impl Merging {
         self.children[self.heap[0].child as usize].key()
     }
 
+    /// Whether a range tombstone hides the entry.
+    pub(super) fn hides_entry(&mut self) -> bool {
+        let internal = self.children[self.heap[0].child as usize].key();
+        let (user_key, trailer) = key::split(internal);
+        self.tombstones.hides(user_key, SeqNo(trailer >> 8))
+    }
+
     /// The value of the entry, as it is stored.
     #[inline]
     pub(super) fn value(&self) -> &[u8] {
