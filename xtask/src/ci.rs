@@ -26,10 +26,56 @@ pub(crate) fn ci(args: &[String]) -> Result {
     tidy::run(&repository_root())?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    model_checks()?;
+    fuzz()?;
+    long_tests()?;
     if !quick {
         judge_matrix()?;
     }
     Ok(())
+}
+
+/// Every interleaving of small scenarios of the lock-free types, and undefined behaviour.
+fn model_checks() -> Result {
+    let target = cache_dir().join("loom-target");
+    let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", path_text(&target)?)];
+    step("cargo", &["test", "--release", "-p", "karst-mem", "--lib", "loom"], &env)?;
+    if !succeeds("cargo", &["+nightly", "miri", "--version"]) {
+        println!("Miri is not installed (rustup +nightly component add miri): its check is left out");
+        return Ok(());
+    }
+    let target = cache_dir().join("miri-target");
+    let env = [("CARGO_TARGET_DIR", path_text(&target)?), ("MIRIFLAGS", "-Zmiri-disable-isolation")];
+    step("cargo", &["+nightly", "miri", "test", "-p", "karst-mem", "--lib"], &env)
+}
+
+/// Each fuzz target for a few seconds, from an empty corpus.
+fn fuzz() -> Result {
+    let dir = repository_root().join("fuzz");
+    let target = cache_dir().join("fuzz-target");
+    let env = [("CARGO_TARGET_DIR", path_text(&target)?)];
+    let mut names: Vec<String> = std::fs::read_dir(dir.join("fuzz_targets"))
+        .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>())
+        .map_err(|e| format!("fuzz targets: {e}"))?
+        .iter()
+        .filter_map(|path| path.file_stem()?.to_str().map(str::to_string))
+        .collect();
+    names.sort();
+    for name in names {
+        let args = ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
+        step_in(&dir, "cargo", &args, &env)?;
+    }
+    Ok(())
+}
+
+/// The tests that have a longer form, in it.
+fn long_tests() -> Result {
+    let env = [("KARST_LONG_TESTS", "1")];
+    step("cargo", &["test", "-p", "karst-engine", "--test", "damage", "--test", "cancellation"], &env)
+}
+
+fn path_text(path: &std::path::Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back what RocksDB reads.
@@ -48,10 +94,9 @@ pub(crate) fn compare(args: &[String]) -> Result {
 
 fn judge(args: &[&str]) -> Result {
     let target = cache_dir().join("judge-target");
-    let target = target.to_str().ok_or("the cache folder's name is not UTF-8")?;
     let mut all = vec!["run", "--release", "--locked", "--"];
     all.extend(args);
-    step_in(&repository_root().join("judge"), "cargo", &all, &[("CARGO_TARGET_DIR", target)])
+    step_in(&repository_root().join("judge"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
 
 fn install_judge() -> Result {
