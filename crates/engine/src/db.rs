@@ -327,7 +327,6 @@ impl Db {
         SeqNo(self.0.visible_seq.load(Ordering::Acquire))
     }
 
-    /// The sequence number to read at. Called after the superversion was pinned.
     /// An iterator over the default column family. Seek before anything else.
     ///
     /// # Errors
@@ -356,6 +355,7 @@ impl Db {
         Ok(InternalIterator::new(family.tables.clone(), family.superversion(), options.clone()))
     }
 
+    /// The sequence number to read at. Called after the superversion was pinned.
     #[inline]
     fn read_seq(&self, options: &ReadOptions) -> Result<SeqNo> {
         match &options.snapshot {

@@ -23,10 +23,23 @@ pub(crate) mod wal;
 pub use column_family::ColumnFamily;
 pub use db::{Db, LiveFile};
 pub use error::{Error, ErrorKind, Result};
-pub use ingest::BulkLoader;
+pub use ingest::{BulkLoader, SortedRun};
 pub use merge_operator::MergeOperator;
 pub use open::{BlockCache, Options};
 pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};
+pub use read::iter::{DbIterator, Direction, EntryStream};
 pub use snapshot::Snapshot;
-pub use stats::{Statistics, StatsLevel};
+pub use stats::{HistogramKind, Statistics, StatsLevel, Ticker};
 pub use table::Value;
+
+/// What a user of the engine needs of the formats: orders, prefixes, entry types.
+pub mod format {
+    pub use karst_format::comparator::{Comparator, UserComparator};
+    pub use karst_format::ids::ColumnFamilyId;
+    pub use karst_format::key::ValueType;
+    pub use karst_format::properties::TableProperties;
+    pub use karst_format::slice_transform::{PrefixExtractor, SliceTransform};
+}
+
+/// The environment: files, clock, threads, I/O channels, reactors.
+pub use karst_io as io;

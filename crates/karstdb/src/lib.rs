@@ -1,2 +1,95 @@
-//! An embedded ordered key-value store that reads and writes RocksDB's format, with one asynchronous read path.
+//! KarstDB: an embedded, ordered key-value store that reads RocksDB's databases through one asynchronous read path.
+//!
+//! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's stack, and what has to come from storage is read through
+//! io_uring, many reads at a time. Every call has two forms over the same code:
+//!
+//! | caller | call | who waits |
+//! |---|---|---|
+//! | a thread | [`Db::get`] | the calling thread, on its own ring; no other thread is involved |
+//! | a task of any executor | [`Db::get_async`] | nobody: a `Send` future, completed by the environment's driver |
+//! | a task of a [`io::Reactor`] | [`Db::get_async`] | nobody: the same future, on the reactor thread's own ring |
+//!
+//! # Reading a database
+//!
+//! ```
+//! use karstdb::{BulkLoader, Db, Options, ReadOptions};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("db");
+//! # let mut loader = BulkLoader::create(&path, &Options::new())?;
+//! # for fruit in ["apple", "banana", "cherry"] { loader.put(fruit.as_bytes(), b"ripe")?; }
+//! # loader.finish()?;
+//! // Column families, comparators and merge operators are found by the names in the database's own files.
+//! let db = Db::open_read_only(&path, &Options::new())?;
+//!
+//! let value = db.get("apple")?;
+//! assert_eq!(value.as_deref(), Some(&b"ripe"[..])); // a `Value` pins its block; nothing is copied
+//!
+//! // A batch reads all it needs at the same time.
+//! let found = db.multi_get(&["banana", "durian"]);
+//! assert!(found[0].as_ref().unwrap().is_some() && found[1].as_ref().unwrap().is_none());
+//!
+//! let mut iter = db.iter(&ReadOptions { iterate_upper_bound: Some(b"c".to_vec()), ..ReadOptions::new() })?;
+//! iter.seek("b")?;
+//! while iter.valid() {
+//!     println!("{} = {}", iter.key().escape_ascii(), iter.value().escape_ascii());
+//!     iter.next()?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Asynchronously
+//!
+//! Futures are `Send` and belong to no executor; iterators become a `Stream` with [`DbIterator::into_stream`].
+//!
+//! ```
+//! # use karstdb::{BulkLoader, Db, Options};
+//! # let directory = tempfile::tempdir()?;
+//! # let mut loader = BulkLoader::create(directory.path(), &Options::new())?;
+//! # loader.put(b"apple", b"ripe")?;
+//! # loader.finish()?;
+//! # let db = Db::open_read_only(directory.path(), &Options::new())?;
+//! # pollster::block_on(async {
+//! let value = db.get_async(b"apple").await?;
+//! let batch = db.multi_get_async(&["apple", "banana"]).await;
+//! # assert!(value.is_some() && batch.len() == 2);
+//! # Ok::<(), karstdb::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Options
+//!
+//! A database is opened with the options in its own OPTIONS file; [`Options`] changes what shall be different, by field, by RocksDB's names, or as an option
+//! string. Things that no file can hold are given as instances.
+//!
+//! ```
+//! use karstdb::{Options, Statistics};
+//! let statistics = std::sync::Arc::new(Statistics::default());
+//! let options = Options::new()
+//!     .set_all("max_open_files=500;use_direct_reads=true")?
+//!     .column_families(|family| family.table_factory.block_based.cache_index_and_filter_blocks = true)
+//!     .block_cache_bytes(1 << 30)
+//!     .statistics(statistics.clone());
+//! # let _ = options;
+//! # Ok::<(), karstdb::Error>(())
+//! ```
+//!
+//! # What is there
+//!
+//! | | |
+//! |---|---|
+//! | [`Db`] | `get`, `multi_get`, iterators, snapshots, column families, RocksDB's properties |
+//! | [`BulkLoader`] | makes a database from streams of entries |
+//! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
+//! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
+//! | [`io`] | environments, file systems for tests, the reactor |
+//!
+//! Reading never writes to a database's directory, and any damage ends in an [`Error`] that names the file and the offset.
 #![forbid(unsafe_code)]
+
+pub use karst_engine::{
+    BlockBasedTableOptions, BlockCache, BulkLoader, ColumnFamily, ColumnFamilyOptions, Db, DbIterator,
+    DbOptions, Direction, EntryStream, Error, ErrorKind, HistogramKind, LiveFile, MergeOperator, Options,
+    ReadOptions, ReadTier, Result, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Value, format, io,
+    merge_operator, options, perf_context,
+};
