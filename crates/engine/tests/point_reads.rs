@@ -23,6 +23,10 @@ struct Sample {
 impl Sample {
     /// Writes it with db_bench and these flags on top of the usual ones.
     fn write(flags: &[&str]) -> Sample {
+        Sample::write_at_least(4000, flags)
+    }
+
+    fn write_at_least(least: usize, flags: &[&str]) -> Sample {
         let directory = tempfile::tempdir().unwrap();
         let mut all = vec![
             "--num=8000",
@@ -41,7 +45,7 @@ impl Sample {
         }
         db_bench(directory.path(), &all).unwrap();
         let entries = ldb_scan(directory.path(), "default").unwrap();
-        assert!(entries.len() > 4000, "{} entries", entries.len());
+        assert!(entries.len() > least, "{} entries", entries.len());
         Sample { directory, entries }
     }
 
@@ -149,6 +153,48 @@ fn values_in_blob_files() {
         "--compression_type=none",
     ]);
     compressed.check(cache(1 << 20), &ReadOptions::default());
+}
+
+#[test]
+fn merge_operands_over_memtables_files_and_levels() {
+    let benchmarks =
+        "--benchmarks=fillrandom,mergerandom,waitforcompaction,mergerandom,overwrite,mergerandom,mergerandom";
+    for flags in [&[][..], &["--enable_blob_files=true", "--min_blob_size=1"]] {
+        let flags = [&[benchmarks, "--merge_operator=stringappend", "--value_size=40"], flags].concat();
+        let sample = Sample::write(&flags);
+        let merged = sample.entries.iter().filter(|(_, value)| value.contains(&b','));
+        assert!(merged.count() > 1000, "values are made of several operands");
+        sample.check(cache(64 << 20), &ReadOptions::default());
+        sample.check(cache(0), &ReadOptions::default());
+        sample.check(cache(0), &ReadOptions { optimize_multiget_for_io: false, ..ReadOptions::default() });
+    }
+}
+
+#[test]
+fn range_tombstones_and_deletions_hide_what_is_older() {
+    let flags = [
+        "--benchmarks=fillrandom,overwrite,deleterandom,waitforcompaction,overwrite",
+        "--writes_per_range_tombstone=60",
+        "--range_tombstone_width=40",
+        "--max_num_range_tombstones=1000",
+    ];
+    let sample = Sample::write_at_least(1000, &flags);
+    let properties = karst_testkit::rocksdb_tools::table_properties(sample.path()).unwrap();
+    assert!(properties.lines().any(|line| line.contains("range deletions") && !line.ends_with(" 0")));
+    sample.check(cache(64 << 20), &ReadOptions::default());
+    sample.check(cache(0), &ReadOptions::default());
+    // Every key that could have been written and is not in the scan was deleted.
+    let db = Db::open_read_only(sample.path(), &cache(1 << 20)).unwrap();
+    let live: std::collections::BTreeSet<&[u8]> = sample.entries.iter().map(|(key, _)| &key[..]).collect();
+    let mut deleted = 0;
+    for number in 0..8000u64 {
+        let key = [&number.to_be_bytes()[..], b"00000000"].concat();
+        if !live.contains(&key[..]) {
+            assert_eq!(db.get(&key).unwrap(), None, "{number}");
+            deleted += 1;
+        }
+    }
+    assert!(deleted > 100);
 }
 
 #[test]
