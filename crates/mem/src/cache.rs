@@ -1,8 +1,10 @@
 //! The block cache: a hash table of weighted, pin-counted entries in the manner of RocksDB's
 //! HyperClockCache. In: keys, values of any type with their charge in bytes; out: [`Handle`]s, which pin.
 //!
-//! - A hit is one hash, one probe (most often one slot, where word, key and value lie together), one atomic add;
-//!   its release is one atomic add. No lock, no list, no allocation. See `cache/slot.rs` for the protocol.
+//! - A hit is one hash, one look at the tags of seven slots (a byte for each slot, so they stay in the
+//!   processor's caches), and one access to main memory: the slot, where state, key and value lie together. It
+//!   pins by one atomic add and releases by another. No lock, no list, no allocation. See `cache/table.rs` for
+//!   the search and `cache/slot.rs` for the protocol.
 //! - Eviction is a clock: a hand passes over the slots, lowers the count of entries that were not used since
 //!   its last round, and takes those whose count ran out. Each insert that needs room moves the hand itself.
 //! - Priorities: an entry survives as many rounds unused as its priority says (High 3, Low 2, Bottom 1); use
@@ -52,16 +54,16 @@ use table::{Swept, Table};
 
 /// Slots of a cache's first table, at most.
 const FIRST_SLOTS: usize = if cfg!(loom) {
-    4
+    7
 } else if cfg!(miri) {
-    16
+    14
 } else {
     1 << 13
 };
 /// Fewer slots than this are not worth a table.
-const SLOTS_AT_LEAST: usize = if cfg!(loom) { 4 } else { 16 };
+const SLOTS_AT_LEAST: usize = if cfg!(loom) { 7 } else { 14 };
 /// Slots of the old table that an insert moves.
-const DRAIN_SLOTS: usize = if cfg!(loom) { 4 } else { 32 };
+const DRAIN_SLOTS: usize = if cfg!(loom) { 7 } else { 28 };
 /// High priority ages in one of so many rounds while within its fraction.
 const HIGH_AGES_EVERY: usize = 8;
 /// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one round that
@@ -382,7 +384,7 @@ impl<V> BlockCache<V> {
 
     /// Charges of what is pinned now: entries with a handle, standalone handles, reservations.
     ///
-    /// Looks at every slot: a few milliseconds per million entries.
+    /// Looks at every entry: some ten milliseconds per million.
     pub fn pinned_bytes(&self) -> usize {
         let charged = self.account.charged_bytes.load(Ordering::Relaxed);
         charged + self.tables().map(Table::pinned_bytes).sum::<usize>()

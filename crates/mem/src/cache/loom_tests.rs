@@ -204,10 +204,10 @@ fn loom_standalone_handles() {
     });
 }
 
-/// A scene whose next insert grows the table from four slots to eight and moves the entries 1, 2 and 3.
+/// A scene whose next insert grows the table from seven slots to fourteen and moves the entries 1 to 5.
 fn about_to_grow() -> Scene {
     let scene = Scene::new(16);
-    (1..=3).for_each(|k| drop(scene.put(k, k * 10)));
+    (1..=5).for_each(|k| drop(scene.put(k, k * 10)));
     scene
 }
 
@@ -216,12 +216,12 @@ fn loom_get_against_growth() {
     model(2, || {
         let scene = about_to_grow();
         let other = scene.fork(|s| assert!(s.get(2).is_none_or(|h| h.number == 20)));
-        drop(scene.put(4, 40));
+        drop(scene.put(6, 60));
         other.join().unwrap();
-        for key in 1..=4 {
+        for key in 1..=6 {
             assert_eq!(scene.get(key).unwrap().number, key * 10);
         }
-        assert_eq!(scene.cache.entry_count(), 4);
+        assert_eq!(scene.cache.entry_count(), 6);
         scene.end();
     });
 }
@@ -235,11 +235,11 @@ fn loom_release_against_growth() {
             assert_eq!(pinned.number, 10);
             drop(pinned);
         });
-        drop(scene.put(4, 40));
+        drop(scene.put(6, 60));
         // Moved or not, it is found; a hit in the old table moves it.
         assert_eq!(scene.get(1).unwrap().number, 10);
         other.join().unwrap();
-        assert_eq!(scene.cache.entry_count(), 4);
+        assert_eq!(scene.cache.entry_count(), 6);
         scene.end();
     });
 }
@@ -248,14 +248,14 @@ fn loom_release_against_growth() {
 fn loom_insert_against_growth() {
     model(2, || {
         let scene = about_to_grow();
-        let other = scene.fork(|s| drop(s.put(4, 40)));
-        drop(scene.put(5, 50));
+        let other = scene.fork(|s| drop(s.put(7, 70)));
+        drop(scene.put(6, 60));
         other.join().unwrap();
-        for key in 1..=3 {
+        for key in 1..=5 {
             assert_eq!(scene.get(key).unwrap().number, key * 10);
         }
         // With so few slots, an insert that meets a lock on the way to a larger table stands alone.
-        for key in 4..=5 {
+        for key in 6..=7 {
             assert!(scene.get(key).is_none_or(|h| h.number == key * 10));
         }
         scene.end();
@@ -270,7 +270,7 @@ fn loom_erase_against_growth() {
             assert!(s.cache.erase(CacheKey(1, 0)));
             assert!(s.get(1).is_none());
         });
-        drop(scene.put(4, 40));
+        drop(scene.put(6, 60));
         other.join().unwrap();
         assert!(scene.get(1).is_none());
         scene.end();

@@ -10,19 +10,19 @@
 //! | 56..58 | priority |
 //! | 58 | CLOSED: the cache is gone; the last pin frees the value |
 //! | 59 | STANDALONE: never was in a table; the last pin frees the slot |
-//! | 61 | VISIBLE: may be found by key |
-//! | 62 | SHAREABLE: holds a value that may be pinned |
-//! | 63 | OCCUPIED: not free |
+//! | 62 | VISIBLE: may be found by key |
+//! | 63 | SHAREABLE: holds a value that may be pinned |
 //!
-//! States: empty (no bit), owned by one thread (OCCUPIED), invisible (OCCUPIED, SHAREABLE: erased while
-//! pinned) and visible (all three).
+//! States: neither bit (free, or owned by one thread that fills or empties it), invisible (SHAREABLE alone:
+//! erased while pinned) and visible (both). Which slots are free, the table's tags say.
 //!
 //! Invariants:
 //! - A - R is the number of pins, and while it is not 0 nobody takes a value away. When it is 0, A (= R) is
 //!   the clock's count: how many rounds of the eviction hand the entry still survives. So a hit is one add
 //!   on A and its release one add on R, and no separate write marks the entry as used.
-//! - Only a compare-and-swap from an unpinned shareable word to OCCUPIED makes a thread the owner; owned and
-//!   empty words may carry stray counts of threads that came too late, which publishing overwrites.
+//! - Only a compare-and-swap from an unpinned shareable word to 0, or setting the tag of a free slot, makes a
+//!   thread the owner; words of such slots may carry stray counts of searches that came too late, which
+//!   publishing overwrites.
 //! - A handle's release does not touch the slot after its add, unless the word told it that it was the
 //!   last pin of a closed or standalone slot, which makes it the owner. So no release races with the end of
 //!   the table. An invisible slot is freed by the hand, by the migration or by the end of the cache.
@@ -31,7 +31,7 @@
 //! operation, and pins by compare-and-swap would slow down on blocks that many threads hit at once.
 
 use super::Priority;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Cell, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, Cell, Ordering};
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -44,10 +44,9 @@ const RELEASED_TOP: u64 = TAKEN_TOP << COUNT_BITS;
 const PRIORITY_SHIFT: u32 = 56;
 pub(super) const CLOSED: u64 = 1 << 58;
 pub(super) const STANDALONE: u64 = 1 << 59;
-const VISIBLE: u64 = 1 << 61;
-const SHAREABLE: u64 = 1 << 62;
-const OCCUPIED: u64 = 1 << 63;
-const STATE_MASK: u64 = OCCUPIED | SHAREABLE | VISIBLE;
+const VISIBLE: u64 = 1 << 62;
+const SHAREABLE: u64 = 1 << 63;
+const STATE_MASK: u64 = SHAREABLE | VISIBLE;
 
 /// The clock's count never helps an entry for more than this many rounds.
 pub(super) const COUNT_AT_MOST: u64 = 3;
@@ -66,11 +65,8 @@ impl Word {
     pub(super) fn count(self) -> u64 {
         self.0 & COUNT_MASK
     }
-    pub(super) fn is_occupied(self) -> bool {
-        self.0 & OCCUPIED != 0
-    }
     pub(super) fn is_shareable(self) -> bool {
-        self.0 & (OCCUPIED | SHAREABLE) == OCCUPIED | SHAREABLE
+        self.0 & SHAREABLE != 0
     }
     pub(super) fn is_visible(self) -> bool {
         self.0 & STATE_MASK == STATE_MASK
@@ -100,15 +96,13 @@ pub(super) struct Entry<V> {
 
 /// Invariant: all-zero bytes are an empty slot (outside loom), so that a table is memory fresh from the system.
 ///
-/// Why this layout: a probe needs the word and the key, a hit then the value; they share the first cache line.
+/// Why this layout: a hit needs the word, the key and the head of the value; they share the first cache line.
 #[repr(C, align(64))]
 pub(super) struct Slot<V> {
     pub(super) word: AtomicU64,
     key: [AtomicU64; 2],
     /// The charge, as an address without a target; in a closed slot the table to give up last.
     charge_or_table: AtomicPtr<()>,
-    /// How many entries passed over this slot when they were placed; 0 ends a search here.
-    pub(super) passed_over: AtomicU32,
     value: Cell<MaybeUninit<V>>,
 }
 
@@ -119,7 +113,6 @@ impl<V> Slot<V> {
             word: AtomicU64::new(0),
             key: [AtomicU64::new(0), AtomicU64::new(0)],
             charge_or_table: AtomicPtr::new(ptr::null_mut()),
-            passed_over: AtomicU32::new(0),
             value: Cell::new(MaybeUninit::uninit()),
         }
     }
@@ -127,7 +120,7 @@ impl<V> Slot<V> {
     /// A pinned slot outside of any table.
     pub(super) fn standalone(value: V) -> Self {
         let slot = Self { value: Cell::new(MaybeUninit::new(value)), ..Self::empty() };
-        slot.word.store(OCCUPIED | SHAREABLE | STANDALONE | TAKEN_ONE, Ordering::Relaxed);
+        slot.word.store(SHAREABLE | STANDALONE | TAKEN_ONE, Ordering::Relaxed);
         slot
     }
 
@@ -136,13 +129,13 @@ impl<V> Slot<V> {
         Word(self.word.load(ordering))
     }
 
-    /// Ordering: Relaxed; a hint unless the slot is pinned, and then the key does not change.
+    /// REQUIRES: a pin is held, so that the key does not change.
     #[inline(always)]
-    pub(super) fn has_key(&self, key: [u64; 2]) -> bool {
+    fn has_key(&self, key: [u64; 2]) -> bool {
         self.key[0].load(Ordering::Relaxed) == key[0] && self.key[1].load(Ordering::Relaxed) == key[1]
     }
 
-    pub(super) fn key(&self) -> [u64; 2] {
+    fn key(&self) -> [u64; 2] {
         [self.key[0].load(Ordering::Relaxed), self.key[1].load(Ordering::Relaxed)]
     }
 
@@ -195,12 +188,6 @@ impl<V> Slot<V> {
         }
     }
 
-    /// Become the owner of an empty slot.
-    pub(super) fn try_claim(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `clear`.
-        self.word.fetch_or(OCCUPIED, Ordering::Acquire) & OCCUPIED == 0
-    }
-
     /// REQUIRES: the caller owns the slot. Puts the entry in, for all to see, with `pins` pins.
     pub(super) fn publish(&self, entry: Entry<V>, pins: u64) {
         self.key[0].store(entry.key[0], Ordering::Relaxed);
@@ -209,8 +196,8 @@ impl<V> Slot<V> {
         // SAFETY: the owner is alone with the value, and there is none to drop.
         self.value.with_mut(|v| unsafe { (*v).write(entry.value) });
         // Ordering: Release publishes the above.
-        // Why swap, here and in `clear`: a store would do (it overwrites the counts of searches that came too late),
-        // but loom does not order a plain store after a concurrent read-modify-write. Misses alone pay for it.
+        // Why swap: a store would do (it overwrites the counts of searches that came too late), but loom does not
+        // order a plain store after a concurrent read-modify-write. Only misses pay for it.
         self.word.swap(Word::visible(entry.priority, entry.count, pins), Ordering::Release);
     }
 
@@ -218,14 +205,13 @@ impl<V> Slot<V> {
     pub(super) fn try_own(&self, seen: Word) -> bool {
         debug_assert!(seen.is_shareable() && seen.pins() == 0);
         // Ordering: Acquire pairs with the Release of every pin given back.
-        self.word.compare_exchange(seen.0, OCCUPIED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange(seen.0, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// REQUIRES: the caller owns the slot, got it from a word with this priority and count, and then calls
-    /// `clear`. Moves the entry out.
+    /// REQUIRES: the caller became the owner by `try_own(seen)` and has not taken the entry yet. Moves it out.
     pub(super) fn take(&self, seen: Word) -> Entry<V> {
         // SAFETY: the owner is alone with the value, which was there while the slot was shareable, and which
-        // nobody reads again: `clear` makes the slot empty.
+        // nobody reads again: the slot is not shareable until another value is published.
         let value = self.value.with(|v| unsafe { (*v).assume_init_read() });
         Entry {
             key: self.key(),
@@ -234,12 +220,6 @@ impl<V> Slot<V> {
             priority: seen.priority(),
             count: seen.count(),
         }
-    }
-
-    /// REQUIRES: the caller owns the slot and has taken its entry.
-    pub(super) fn clear(&self) {
-        // Ordering: Release; the taking comes before the next owner's writing.
-        self.word.swap(0, Ordering::Release);
     }
 
     /// Lower the clock's count of an unpinned entry; no matter if another thread was faster.

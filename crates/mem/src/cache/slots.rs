@@ -1,4 +1,5 @@
-//! The memory of a table: a fixed number of slots, all empty at first. Used by the table alone.
+//! The memory of a table: a fixed array of slots, all free at first, or of group words, all zero. Used by
+//! the table alone.
 //!
 //! Large arrays are mapped from the system and touched by nobody before use, so that they cost memory
 //! only where entries are; they ask for huge pages, since a lookup goes to a random place and would
@@ -6,10 +7,33 @@
 //! global allocator.
 
 use super::slot::Slot;
+use crate::sync::AtomicU64;
 use std::ptr::NonNull;
 
-pub(super) struct Slots<V> {
-    first: NonNull<Slot<V>>,
+/// # Safety
+/// All-zero bytes must be what `fresh` returns (outside loom and Miri).
+pub(super) unsafe trait Fresh {
+    /// A value as at the start.
+    fn fresh() -> Self;
+}
+
+// SAFETY: atomics of integers and of a null pointer are zero bytes, and a value that is not there may be any.
+unsafe impl<V> Fresh for Slot<V> {
+    fn fresh() -> Self {
+        Slot::empty()
+    }
+}
+
+// SAFETY: an atomic zero is zero bytes.
+unsafe impl Fresh for AtomicU64 {
+    fn fresh() -> Self {
+        AtomicU64::new(0)
+    }
+}
+
+/// Invariant: dropping a `T` does nothing, whatever it holds.
+pub(super) struct Slots<T> {
+    first: NonNull<T>,
     len: usize,
     memory: Memory,
 }
@@ -25,15 +49,15 @@ enum Memory {
 #[cfg(all(unix, not(miri), not(loom)))]
 const MAPPED_FROM_BYTES: usize = 256 << 10;
 
-impl<V> Slots<V> {
-    /// `len` empty slots; `None` if the system has not the memory.
+impl<T: Fresh> Slots<T> {
+    /// `len` fresh slots; `None` if the system has not the memory.
     pub(super) fn new(len: usize) -> Option<Self> {
         #[cfg(all(unix, not(miri), not(loom)))]
-        if len.checked_mul(size_of::<Slot<V>>())? >= MAPPED_FROM_BYTES {
-            let first = map(len * size_of::<Slot<V>>())?.cast();
+        if len.checked_mul(size_of::<T>())? >= MAPPED_FROM_BYTES {
+            let first = map(len * size_of::<T>())?.cast();
             return Some(Self { first, len, memory: Memory::Mapped });
         }
-        let boxed: Box<[Slot<V>]> = (0..len).map(|_| Slot::empty()).collect();
+        let boxed: Box<[T]> = (0..len).map(|_| T::fresh()).collect();
         let first = NonNull::new(Box::into_raw(boxed).cast())?;
         Some(Self { first, len, memory: Memory::Boxed })
     }
@@ -42,44 +66,41 @@ impl<V> Slots<V> {
         self.len
     }
 
-    #[cfg(all(unix, not(miri), not(loom)))]
-    fn bytes(&self) -> usize {
-        self.len * size_of::<Slot<V>>()
-    }
-
     /// REQUIRES: `index < len`; every index in this crate comes from a home or a step that wraps at `len`.
     #[inline(always)]
-    pub(super) fn at(&self, index: usize) -> &Slot<V> {
+    pub(super) fn at(&self, index: usize) -> &T {
         assert!(index < self.len);
         // SAFETY: in bounds; slots are initialised from the start and live as long as `self`.
         unsafe { self.first.add(index).as_ref() }
     }
 
-    /// Give the memory back to the system but keep its addresses; reading them finds empty slots.
+    /// Give the memory back to the system but keep its addresses; reading them finds fresh slots.
     ///
-    /// REQUIRES: all slots are empty and nobody claims one any more. Late searches may still read them.
+    /// REQUIRES: nothing in the slots is needed and nobody puts anything there. Late searches may still read them.
     pub(super) fn discard(&self) {
         #[cfg(all(unix, not(miri), not(loom)))]
         if self.memory == Memory::Mapped {
-            // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as empty slots,
-            // which late searches bear at any time. No slot holds anything, by the requirement.
-            unsafe { libc::madvise(self.first.as_ptr().cast(), self.bytes(), libc::MADV_DONTNEED) };
+            // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as fresh slots,
+            // which late searches bear at any time. No slot holds a value, by the requirement.
+            unsafe {
+                libc::madvise(self.first.as_ptr().cast(), self.len * size_of::<T>(), libc::MADV_DONTNEED)
+            };
         }
     }
 }
 
-impl<V> Drop for Slots<V> {
+impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         match self.memory {
             Memory::Boxed => {
                 let slots = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len);
-                // SAFETY: made by `Box::into_raw` of a slice of this length. A slot drops no value by itself.
+                // SAFETY: made by `Box::into_raw` of a slice of this length. Dropping a slot drops no value.
                 drop(unsafe { Box::from_raw(slots) });
             }
             #[cfg(all(unix, not(miri), not(loom)))]
             Memory::Mapped => {
                 // SAFETY: a mapping of this very size, which nobody uses any more.
-                unsafe { libc::munmap(self.first.as_ptr().cast(), self.bytes()) };
+                unsafe { libc::munmap(self.first.as_ptr().cast(), self.len * size_of::<T>()) };
             }
         }
     }

@@ -1,26 +1,56 @@
 //! Open addressing over a fixed array of slots: find and pin, place, erase, and the clock hand that evicts.
 //! Used by `BlockCache`, which owns a chain of tables, and by the last handle of a table that closed.
 //!
-//! Invariants:
-//! - An entry lies at the first slot, from its home on, that was free when it was placed. Each slot it passed
-//!   over counts it in `passed_over` until it goes; a search ends at a slot that nobody passed over. So slots
-//!   become free at once, and there are no tombstones to clean.
-//! - `live` counts entries and inserts under way; it is raised before an insert touches a slot and lowered
-//!   after the last access. So a retired table with `live` 0 is never written again, but for the counts of
-//!   searches that came too late.
+//! Slots come in groups of seven, and each group has one word, apart from the slots:
 //!
-//! Why linear steps and not double hashing: neighbours share pages and the next line is often fetched
-//! already, and tables are kept below three quarters full, where the sequences are short.
+//! | bits of a group's word | what |
+//! |---|---|
+//! | 8 * i .. 8 * i + 8, i in 0..7 | tag of slot i: 0 if free, else 8 bits of its key's hash (never 0) |
+//! | 56..64 | passed: how many entries found the group full and went on to the next; 255 stays 255 |
+//!
+//! Invariants:
+//! - An entry lies in the first group, from its home on, that had a free slot when it was placed. Each group it
+//!   passed counts it until it goes; a search ends at a group that nobody passed. So slots become free at
+//!   once, and there are no tombstones to clean.
+//! - Setting the tag of a free slot makes a thread the slot's owner; the owner alone clears it.
+//! - `live` counts entries and inserts under way; it is raised before an insert touches the table and lowered
+//!   after the last access. So the slots of a retired table with `live` 0 are never written again, but for
+//!   the counts of searches that came too late.
+//!
+//! Why tags apart from the slots: they take one byte for each slot and stay in the processor's caches, so a
+//! search learns from them where its entry is and goes to main memory once, for that slot; a miss does not
+//! go there at all. Searching the slots themselves costs another access whenever the entry is not in the first
+//! place looked at, and the processor guesses wrong whether it is, just where finding out takes longest.
 
 use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
-use crate::sync::{AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Slots of a group.
+pub(super) const GROUP_SLOTS: usize = 7;
+const EACH_TAG: u64 = 0x0001_0101_0101_0101;
+const PASSED_SHIFT: u32 = 56;
+const PASSED_ONE: u64 = 1 << PASSED_SHIFT;
+const PASSED_MOST: u64 = 0xff;
+
+/// Bit 7 of each byte of `word` that is 0, among the tags; above the lowest such byte it may err.
+#[inline(always)]
+fn zero_tags(word: u64) -> u64 {
+    word.wrapping_sub(EACH_TAG) & !word & (EACH_TAG << 7)
+}
+
+#[inline(always)]
+fn tag_of(hash: u64) -> u64 {
+    // Why the low bits: the high ones choose the group.
+    (hash & 0xff).max(1)
+}
 
 /// Set in `live` when the table takes no more inserts.
 const RETIRED: usize = 1 << (usize::BITS - 1);
 
 pub(super) struct Table<V> {
-    slots: Slots<V>,
+    groups: Slots<AtomicU64>,
+    slots: Slots<Slot<V>>,
     live: AtomicUsize,
     /// Slots the hand has passed since the beginning; its place is this modulo the length.
     hand: AtomicUsize,
@@ -47,10 +77,12 @@ impl std::ops::AddAssign for Swept {
 }
 
 impl<V> Table<V> {
-    /// An empty table of `len` slots; `None` if the system has not the memory.
-    pub(super) fn new(len: usize, older: *mut Table<V>) -> Option<*mut Self> {
+    /// An empty table of at least `slots` slots; `None` if the system has not the memory.
+    pub(super) fn new(slots: usize, older: *mut Table<V>) -> Option<*mut Self> {
+        let groups = slots.div_ceil(GROUP_SLOTS);
         let table = Self {
-            slots: Slots::new(len)?,
+            groups: Slots::new(groups)?,
+            slots: Slots::new(groups * GROUP_SLOTS)?,
             live: AtomicUsize::new(0),
             hand: AtomicUsize::new(0),
             outstanding: AtomicUsize::new(0),
@@ -70,7 +102,7 @@ impl<V> Table<V> {
 
     /// Three quarters full: more entries would make searches long; time for a larger table.
     pub(super) fn is_crowded(&self) -> bool {
-        self.live() >= self.len() / 4 * 3
+        self.live() >= self.len() * 3 / 4
     }
 
     /// Entries a table of `len` slots takes at most; some slots stay free, so that searches end.
@@ -80,29 +112,49 @@ impl<V> Table<V> {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.len() as u128) >> 64) as usize
+        ((u128::from(hash) * self.groups.len() as u128) >> 64) as usize
     }
 
     #[inline(always)]
-    fn step(&self, index: usize) -> usize {
-        if index + 1 == self.len() { 0 } else { index + 1 }
+    fn step(&self, group: usize) -> usize {
+        if group + 1 == self.groups.len() { 0 } else { group + 1 }
     }
 
     /// The visible entry with this key, pinned for the caller.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: [u64; 2]) -> Option<&Slot<V>> {
-        let mut index = self.home(hash);
-        for _ in 0..self.len() {
-            let slot = self.slots.at(index);
-            // Why look before pinning: a pin on another's entry would write to its cache line for nothing.
-            if slot.has_key(key) && slot.load(Ordering::Relaxed).is_visible() && slot.try_pin(key) {
-                return Some(slot);
+        self.find_where(hash, key, |_, slot| Some(slot))
+    }
+
+    /// Pin the visible entries with this key, one after the other, until `found` returns something.
+    #[inline(always)]
+    fn find_where<'a, R>(
+        &'a self,
+        hash: u64,
+        key: [u64; 2],
+        mut found: impl FnMut(usize, &'a Slot<V>) -> Option<R>,
+    ) -> Option<R> {
+        let mut group = self.home(hash);
+        for _ in 0..self.groups.len() {
+            // Ordering: Relaxed; tags are hints, and an entry whose insert returned before this search began has
+            // set its tag and the counts on its way.
+            let word = self.groups.at(group).load(Ordering::Relaxed);
+            let mut equal = zero_tags(word ^ (tag_of(hash) * EACH_TAG));
+            while equal != 0 {
+                let index = group * GROUP_SLOTS + (equal.trailing_zeros() / 8) as usize;
+                let slot = self.slots.at(index);
+                // Why pin before looking at the key: the line is fetched once, for writing.
+                if slot.try_pin(key)
+                    && let Some(result) = found(index, slot)
+                {
+                    return Some(result);
+                }
+                equal &= equal - 1;
             }
-            // Ordering: Relaxed; an entry whose insert returned before this search began is counted.
-            if slot.passed_over.load(Ordering::Relaxed) == 0 {
+            if word >> PASSED_SHIFT == 0 {
                 return None;
             }
-            index = self.step(index);
+            group = self.step(group);
         }
         None
     }
@@ -115,67 +167,98 @@ impl<V> Table<V> {
             self.live.fetch_sub(1, Ordering::Release);
             return Err(entry);
         }
-        let home = self.home(hash);
-        let mut index = home;
-        for _ in 0..self.len() {
-            let slot = self.slots.at(index);
-            if !slot.load(Ordering::Relaxed).is_occupied() && slot.try_claim() {
+        let mut group = self.home(hash);
+        for _ in 0..self.groups.len() {
+            if let Some(slot) = self.claim(group, tag_of(hash)) {
                 slot.publish(entry, pins);
                 return Ok(slot);
             }
-            slot.passed_over.fetch_add(1, Ordering::Relaxed);
-            index = self.step(index);
+            self.count_passed(group, |passed| passed + 1);
+            group = self.step(group);
         }
-        // Others filled each slot just before this thread came to it.
-        self.forget_path(home, self.len());
+        // Others filled each group just before this thread came to it.
+        self.forget_path(hash, self.groups.len());
         self.live.fetch_sub(1, Ordering::Release);
         Err(entry)
     }
 
-    /// Undo the marks of an entry that had passed over `steps` slots.
-    fn forget_path(&self, home: usize, steps: usize) {
-        let mut index = home;
-        for _ in 0..steps {
-            self.slots.at(index).passed_over.fetch_sub(1, Ordering::Relaxed);
-            index = self.step(index);
+    /// Become the owner of a free slot of the group.
+    fn claim(&self, group: usize, tag: u64) -> Option<&Slot<V>> {
+        let word = self.groups.at(group);
+        let mut seen = word.load(Ordering::Relaxed);
+        loop {
+            let free = zero_tags(seen);
+            if free == 0 {
+                return None;
+            }
+            let slot = (free.trailing_zeros() / 8) as usize;
+            let claimed = seen | (tag << (8 * slot));
+            // Ordering: Acquire pairs with the Release that freed the slot.
+            match word.compare_exchange_weak(seen, claimed, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(self.slots.at(group * GROUP_SLOTS + slot)),
+                Err(now) => seen = now,
+            }
+        }
+    }
+    fn count_passed(&self, group: usize, change: impl Fn(u64) -> u64) {
+        // Ordering: Relaxed; see `find_where`. Why 255 stays: how many passed is not known any more.
+        let _ = self.groups.at(group).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            let passed = word >> PASSED_SHIFT;
+            (passed != PASSED_MOST).then(|| word - passed * PASSED_ONE + change(passed) * PASSED_ONE)
+        });
+    }
+
+    /// Undo the counts of an entry that had passed `groups` groups.
+    fn forget_path(&self, hash: u64, groups: usize) {
+        let mut group = self.home(hash);
+        for _ in 0..groups {
+            self.count_passed(group, |passed| passed - 1);
+            group = self.step(group);
         }
     }
 
     /// REQUIRES: the caller owns the slot at `index`, from a word that was `seen`. Frees it.
     fn remove(&self, index: usize, seen: Word) -> Entry<V> {
-        let slot = self.slots.at(index);
-        let entry = slot.take(seen);
-        slot.clear();
-        let home = self.home(super::key::hash(entry.key));
-        self.forget_path(home, (index + self.len() - home) % self.len());
+        let entry = self.slots.at(index).take(seen);
+        let (group, slot) = (index / GROUP_SLOTS, index % GROUP_SLOTS);
+        // Ordering: Release; the taking comes before the next owner's writing.
+        self.groups.at(group).fetch_and(!(0xff << (8 * slot)), Ordering::Release);
+        let hash = super::key::hash(entry.key);
+        self.forget_path(hash, (group + self.groups.len() - self.home(hash)) % self.groups.len());
         self.live.fetch_sub(1, Ordering::Release);
         entry
+    }
+
+    fn is_free(&self, index: usize) -> bool {
+        let word = self.groups.at(index / GROUP_SLOTS).load(Ordering::Relaxed);
+        (word >> (8 * (index % GROUP_SLOTS))) & 0xff == 0
+    }
+
+    /// The slots that are not free, and their words.
+    fn taken(&self) -> impl Iterator<Item = (&Slot<V>, Word)> {
+        (0..self.len()).filter(|i| !self.is_free(*i)).map(|i| {
+            let slot = self.slots.at(i);
+            (slot, slot.load(Ordering::Relaxed))
+        })
     }
 
     /// Erase every visible entry with this key: unpinned ones go to `removed`, pinned ones become invisible and
     /// go when the hand finds them unpinned. Whether there was one.
     pub(super) fn erase(&self, hash: u64, key: [u64; 2], removed: &mut impl FnMut(Entry<V>)) -> bool {
-        let mut index = self.home(hash);
-        let mut found = false;
-        for _ in 0..self.len() {
-            let slot = self.slots.at(index);
-            if slot.has_key(key) && slot.try_pin(key) {
-                // Pinned, so the slot stays this entry; hide it, then give up the pin.
-                while !slot.try_hide(slot.load(Ordering::Relaxed)) {}
-                // Ordering: Release, as for every pin given back.
-                slot.word.fetch_add(super::slot::RELEASED_ONE, Ordering::Release);
-                found = true;
-                let seen = slot.load(Ordering::Relaxed);
-                if seen.is_shareable() && !seen.is_visible() && seen.pins() == 0 && slot.try_own(seen) {
-                    removed(self.remove(index, seen));
-                }
+        let mut any = false;
+        self.find_where(hash, key, |index, slot| {
+            any = true;
+            // Pinned, so the slot stays this entry: hide it, then give up the pin.
+            while !slot.try_hide(slot.load(Ordering::Relaxed)) {}
+            // Ordering: Release, as for every pin given back.
+            slot.word.fetch_add(super::slot::RELEASED_ONE, Ordering::Release);
+            let seen = slot.load(Ordering::Relaxed);
+            if seen.is_shareable() && !seen.is_visible() && seen.pins() == 0 && slot.try_own(seen) {
+                removed(self.remove(index, seen));
             }
-            if slot.passed_over.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            index = self.step(index);
-        }
-        found
+            None::<()>
+        });
+        any
     }
 
     /// Move the hand over `slots` slots: unpinned entries whose count ran out go to `evicted`, others age.
@@ -187,6 +270,9 @@ impl<V> Table<V> {
         for place in start..start.wrapping_add(slots) {
             let index = place % self.len();
             let spares_high = spares_high && !(place / self.len()).is_multiple_of(super::HIGH_AGES_EVERY);
+            if self.is_free(index) {
+                continue;
+            }
             let slot = self.slots.at(index);
             let seen = slot.load(Ordering::Relaxed);
             if !seen.is_shareable() {
@@ -206,7 +292,7 @@ impl<V> Table<V> {
         swept
     }
 
-    /// Take no more inserts. They are drained by [`drain`](Self::drain).
+    /// Take no more inserts. The entries go by [`drain`](Self::drain).
     pub(super) fn retire(&self) {
         self.live.fetch_or(RETIRED, Ordering::AcqRel);
     }
@@ -220,6 +306,9 @@ impl<V> Table<V> {
         let start = self.hand.fetch_add(slots, Ordering::Relaxed);
         for place in start..start.wrapping_add(slots) {
             let index = place % self.len();
+            if self.is_free(index) {
+                continue;
+            }
             let slot = self.slots.at(index);
             let seen = slot.load(Ordering::Relaxed);
             if seen.is_shareable() && seen.pins() == 0 && slot.try_own(seen) {
@@ -232,17 +321,12 @@ impl<V> Table<V> {
         }
     }
 
-    /// Bytes charged for entries that are pinned now. Looks at every slot.
+    /// Bytes charged for entries that are pinned now. Looks at every entry.
     pub(super) fn pinned_bytes(&self) -> usize {
-        if self.live() == 0 {
-            return 0;
-        }
-        let charge_if_pinned = |i| {
-            let slot = self.slots.at(i);
-            let seen = slot.load(Ordering::Relaxed);
-            if seen.is_shareable() && seen.pins() != 0 { slot.charge() } else { 0 }
+        let pinned = |(slot, word): (&Slot<V>, Word)| {
+            if word.is_shareable() && word.pins() != 0 { slot.charge() } else { 0 }
         };
-        (0..self.len()).map(charge_if_pinned).sum()
+        if self.live() == 0 { 0 } else { self.taken().map(pinned).sum() }
     }
 
     /// Drop all values that nobody pins and free the table; if some are pinned, the last pin frees it.
@@ -253,13 +337,8 @@ impl<V> Table<V> {
         // SAFETY: alive until `outstanding` falls to 0, which takes this function's own share.
         let this = unsafe { &*table };
         this.outstanding.store(1, Ordering::Relaxed);
-        // Why: an empty table may be large, and looking at its slots would bring them all into memory.
-        if this.live() != 0 {
-            for index in 0..this.len() {
-                let slot = this.slots.at(index);
-                if !slot.load(Ordering::Relaxed).is_shareable() {
-                    continue;
-                }
+        for (slot, word) in this.taken() {
+            if word.is_shareable() {
                 this.outstanding.fetch_add(1, Ordering::Relaxed);
                 if !slot.close(table.cast()) {
                     slot.drop_value();
