@@ -87,6 +87,17 @@ fn main() {
             measure(threads, n, hit)
         );
     }
+    let batch = |x: u64| {
+        let mut x = x;
+        let keys: [CacheKey; 16] = std::array::from_fn(|_| key(pick(next(&mut x))));
+        keys.iter().for_each(|k| cache.prefetch(*k));
+        keys.iter().map(|k| cache.get(*k).expect("all fit").number).fold(0, u64::wrapping_add)
+    };
+    println!(
+        "hit in a batch of 16 with prefetch, 1 thread: {:.1} ns; {threads} threads: {:.1} ns",
+        measure(1, n / 16, batch) / 16.0,
+        measure(threads, n / 16, batch) / 16.0
+    );
     let hot = |x: u64| cache.get(key(x & 15)).expect("all fit").number;
     println!(
         "hit of 16 hot keys, 1 thread: {:.1} ns; {threads} threads: {:.1} ns",

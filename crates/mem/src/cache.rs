@@ -222,6 +222,14 @@ impl<V> BlockCache<V> {
         }
     }
 
+    /// Begin to bring what [`get`](Self::get) of this key will need into the processor's caches. Pays for keys that
+    /// are looked up a little later, as in a batch: each `get` waits for memory, and its atomic add keeps the
+    /// processor from starting the next one meanwhile.
+    #[inline]
+    pub fn prefetch(&self, key: CacheKey) {
+        self.current().prefetch(key::hash(key.words()));
+    }
+
     /// The end of [`get`](Self::get) when the current table has not the key.
     #[cold]
     fn get_older(&self, table: &Table<V>, hash: u64, key: [u64; 2]) -> Option<Handle<V>> {

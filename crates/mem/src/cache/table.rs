@@ -26,6 +26,12 @@ use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
+/// The slot of a group where an entry with this hash should lie, if it is free.
+#[inline(always)]
+fn favourite(hash: u64) -> usize {
+    (((hash >> 8) & 0xffff) as usize * GROUP_SLOTS) >> 16
+}
+
 /// Slots of a group.
 pub(super) const GROUP_SLOTS: usize = 7;
 const EACH_TAG: u64 = 0x0001_0101_0101_0101;
@@ -120,6 +126,15 @@ impl<V> Table<V> {
         if group + 1 == self.groups.len() { 0 } else { group + 1 }
     }
 
+    /// Begin to fetch the slot where an entry with this hash lies, as far as its tag tells.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, hash: u64) {
+        let group = self.home(hash);
+        let equal = zero_tags(self.groups.at(group).load(Ordering::Relaxed) ^ (tag_of(hash) * EACH_TAG));
+        let slot = (equal.trailing_zeros() / 8) as usize;
+        self.slots.prefetch(group * GROUP_SLOTS + slot.min(GROUP_SLOTS - 1));
+    }
+
     /// The visible entry with this key, pinned for the caller.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: [u64; 2]) -> Option<&Slot<V>> {
@@ -135,6 +150,8 @@ impl<V> Table<V> {
         mut found: impl FnMut(usize, &'a Slot<V>) -> Option<R>,
     ) -> Option<R> {
         let mut group = self.home(hash);
+        // Why: this fetch need not wait for the tags, and is right in two of three cases.
+        self.slots.prefetch(group * GROUP_SLOTS + favourite(hash));
         for _ in 0..self.groups.len() {
             // Ordering: Relaxed; tags are hints, and an entry whose insert returned before this search began has
             // set its tag and the counts on its way.
@@ -169,7 +186,7 @@ impl<V> Table<V> {
         }
         let mut group = self.home(hash);
         for _ in 0..self.groups.len() {
-            if let Some(slot) = self.claim(group, tag_of(hash)) {
+            if let Some(slot) = self.claim(group, hash) {
                 slot.publish(entry, pins);
                 return Ok(slot);
             }
@@ -183,7 +200,7 @@ impl<V> Table<V> {
     }
 
     /// Become the owner of a free slot of the group.
-    fn claim(&self, group: usize, tag: u64) -> Option<&Slot<V>> {
+    fn claim(&self, group: usize, hash: u64) -> Option<&Slot<V>> {
         let word = self.groups.at(group);
         let mut seen = word.load(Ordering::Relaxed);
         loop {
@@ -191,8 +208,11 @@ impl<V> Table<V> {
             if free == 0 {
                 return None;
             }
-            let slot = (free.trailing_zeros() / 8) as usize;
-            let claimed = seen | (tag << (8 * slot));
+            let slot = match favourite(hash) {
+                slot if (seen >> (8 * slot)) & 0xff == 0 => slot,
+                _ => (free.trailing_zeros() / 8) as usize,
+            };
+            let claimed = seen | (tag_of(hash) << (8 * slot));
             // Ordering: Acquire pairs with the Release that freed the slot.
             match word.compare_exchange_weak(seen, claimed, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(self.slots.at(group * GROUP_SLOTS + slot)),
