@@ -201,12 +201,13 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             table_options: "filter_policy=bloomfilter:10:false;",
         };
         let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let (rocks, karst) = (&rocks, &karst);
         let how = if direct { "direct" } else { "buffered" };
         let title = format!("8-key MultiGet on the published tree, 1 ms a read, 4 threads, {how}");
         let mut section = Section::new(title, "key");
         for async_io in [false, true] {
-            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), || {
-                workload::rocks_multi_get(&rocks, async_io, batch, stride, threads, seconds)
+            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
+                workload::rocks_multi_get(rocks, async_io, batch, stride, threads, seconds)
             });
         }
         for (async_io, all_levels) in [(true, true), (true, false), (false, false)] {
@@ -214,8 +215,8 @@ fn multiget(settings: &Settings) -> Result<(), String> {
                 format!("KarstDB multi_get, async_io={async_io}, optimize_multiget_for_io={all_levels}");
             let options =
                 ReadOptions { async_io, optimize_multiget_for_io: all_levels, ..ReadOptions::default() };
-            section.entry(label, || {
-                workload::karst_multi_get(&karst, &options, batch, stride, threads, seconds)
+            section.entry(label, move || {
+                workload::karst_multi_get(karst, &options, batch, stride, threads, seconds)
             });
         }
         section.quote("RocksDB with coroutines, across levels", if direct { 6_200.0 } else { 19_100.0 }, 0.0);
@@ -237,13 +238,14 @@ fn cold(settings: &Settings) -> Result<(), String> {
             cached_metadata: true,
             table_options: layout.table_options(),
         };
+        let opening = &opening;
         let title = format!(
             "64 cold keys of {VALUES} in {}, cold partitions, {LATENCY_MS} ms a read (round trips = batch ms / {LATENCY_MS})",
             layout.name()
         );
         let mut section = Section::new(title, "batch");
         for async_io in [false, true] {
-            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), || {
+            section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
                 workload::cold_batch(RUNS, |keys| {
                     let db = opening.rocks()?;
                     let family = db.cf_handle("default").ok_or("no default column family")?;
@@ -314,9 +316,10 @@ fn scan(settings: &Settings) -> Result<(), String> {
             table_options: layout.table_options(),
         };
         let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let (rocks, karst) = (&rocks, &karst);
         let options = ReadOptions { fill_cache: false, ..ReadOptions::default() };
         let align = alignment(path)?;
-        let request = request_bytes(&workload::karst_scan(&karst, &options, 1.0)?, align);
+        let request = request_bytes(&workload::karst_scan(karst, &options, 1.0)?, align);
         let title = format!("Scan of uncached data ({what}), O_DIRECT; fio: {request} bytes at depth 8");
         let mut section = Section::new(title, "MB");
         let job = fio::Job {
@@ -337,15 +340,15 @@ fn scan(settings: &Settings) -> Result<(), String> {
             ("RocksDB iterator", 0, false),
             ("RocksDB iterator, readahead_size=2 MB, async_io", 2 << 20, true),
         ] {
-            section.entry(label, || {
+            section.entry(label, move || {
                 let mut options = rocksdb::ReadOptions::default();
                 options.fill_cache(false);
                 options.set_readahead_size(readahead);
                 options.set_async_io(async_io);
-                workload::rocks_scan(&rocks, options, seconds)
+                workload::rocks_scan(rocks, options, seconds)
             });
         }
-        section.entry("KarstDB iterator", || workload::karst_scan(&karst, &options, seconds));
+        section.entry("KarstDB iterator", || workload::karst_scan(karst, &options, seconds));
         section.run(settings.repeat)?;
     }
     Ok(())

@@ -176,7 +176,7 @@ fn operations() -> Vec<Cell> {
     }
     let mut blobs = cell(
         "merge-blobs",
-        default().options(BLOBS).options(&["merge_operator={id=StringAppendOperator;delimiter=;}"]),
+        default().options(BLOBS).options(&["merge_operator={id=StringAppendOperator;delimiter=<>;}"]),
     );
     blobs.merges = true;
     cells.push(blobs);

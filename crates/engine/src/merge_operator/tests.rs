@@ -37,6 +37,7 @@ fn strings_are_joined() {
     assert_eq!(merge("stringappend", None, &[b"a", b"", b"c"]), b"a,,c");
     assert_eq!(merge("stringappendtest", Some(b""), &[b"a", b"b"]), b",a,b");
     assert_eq!(merge("{id=StringAppendOperator;delimiter=<>;}", Some(b"x"), &[b"y"]), b"x<>y");
+    assert_eq!(merge("{id=StringAppendOperator;delimiter=\\:;}", Some(b"x"), &[b"y"]), b"x:y");
     assert_eq!(merge("{delimiter=;id=StringAppendTESTOperator}", None, &[b"x", b"y"]), b"xy");
     let partial = |name| from_name(name).unwrap().partial_merge(b"", &[b"a", b"b"]);
     assert_eq!(partial("stringappend").unwrap(), b"a,b");
