@@ -89,7 +89,8 @@ pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
         }
     }
     // Compat: OPTIONS has `\:` for a colon.
-    let delimiter = delimiter.map_or(b",".to_vec(), |d| karst_format::options::text::unescape(d).into_bytes());
+    let delimiter =
+        delimiter.map_or(b",".to_vec(), |d| karst_format::options::text::unescape(d).into_bytes());
     Some(match id {
         // Compat: the short names are `MergeOperator::NickName`s; both string operators give the same values.
         "StringAppendOperator" | "stringappend" => Arc::new(StringAppend::new(delimiter)),
