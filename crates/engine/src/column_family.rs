@@ -8,7 +8,6 @@ use crate::options::FamilyConfig;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use arc_swap::{ArcSwap, Guard};
-use karst_format::ids::ColumnFamilyId;
 use std::sync::Arc;
 
 /// A column family of an open database. Cloning is cheap.
@@ -66,9 +65,5 @@ impl ColumnFamily {
     /// The name of its comparator.
     pub fn comparator_name(&self) -> &str {
         self.0.config.comparator.name()
-    }
-
-    pub(crate) fn family_id(&self) -> ColumnFamilyId {
-        self.0.config.id
     }
 }

@@ -313,6 +313,17 @@ impl Db {
         &self.0.opened.db_options
     }
 
+    /// Numbers of the logs that hold what is not in tables, ascending.
+    pub fn log_numbers(&self) -> Vec<u64> {
+        self.0.opened.logs.iter().map(|number| number.0).collect()
+    }
+
+    /// The place in a log behind which point-in-time recovery left everything out, if there is damage: file, offset and what is wrong. What was
+    /// written behind it is not seen.
+    pub fn log_damage(&self) -> Option<&str> {
+        self.0.opened.log_damage.as_deref()
+    }
+
     /// The database's identity, if it has one.
     pub fn identity(&self) -> Option<&str> {
         self.0.opened.db_id.as_deref()

@@ -32,7 +32,7 @@ impl SuperVersion {
         version: Arc<Version>,
     ) -> Self {
         // Compat: with optimize_filters_for_hits the last level has no filters worth asking.
-        let last = version.levels().iter().rposition(|level| level.len() > 0);
+        let last = version.levels().iter().rposition(|level| !level.is_empty());
         let unfiltered_level =
             last.filter(|_| config.options.optimize_filters_for_hits).map(|level| level as u8);
         Self { number, config, mem, immutable: immutable.into(), version, unfiltered_level }

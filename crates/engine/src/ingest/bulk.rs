@@ -141,7 +141,7 @@ impl BulkLoader {
         // Why now: options that no table can have are better refused before anything is loaded.
         table_options(&config, 0, TableIdentity::default())?;
         self.families.push(LoadedFamily {
-            memtable: MemTable::new(config.comparator.clone(), FileNumber(0)),
+            memtable: MemTable::new(config.comparator.clone()),
             config,
             files: Vec::new(),
             highest: None,
@@ -283,7 +283,7 @@ impl BulkLoader {
             return Ok(());
         }
         self.families[index].check_level(level)?;
-        let empty = MemTable::new(self.families[index].config.comparator.clone(), FileNumber(0));
+        let empty = MemTable::new(self.families[index].config.comparator.clone());
         let full = std::mem::replace(&mut self.families[index].memtable, empty);
         let mut writer = self.run_writer(index, level, full.range_tombstones());
         let mut at = full.first();

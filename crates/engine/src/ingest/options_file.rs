@@ -72,8 +72,7 @@ mod tests {
 
     #[test]
     fn only_what_was_chosen_is_named_and_it_reads_back() {
-        let mut db = DbOptions::default();
-        db.max_open_files = 77;
+        let db = DbOptions { max_open_files: 77, ..DbOptions::default() };
         let mut options = ColumnFamilyOptions::default();
         options.set_all("compression_opts={level=3;max_dict_bytes=100};prefix_extractor=fixed:3").unwrap();
         options.table_factory.block_based.block_size = 999;

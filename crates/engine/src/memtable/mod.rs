@@ -15,7 +15,6 @@ mod tombstones;
 
 use crate::range_del::{Fragments, RangeTombstone};
 use karst_format::comparator::Comparator;
-use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_mem::skiplist::{KeyOrder, Position, SkipList};
 use smallvec::SmallVec;
@@ -40,8 +39,6 @@ pub(crate) struct MemTable {
     comparator: Comparator,
     list: SkipList<InternalOrder>,
     tombstones: Tombstones,
-    /// The oldest WAL that may hold entries of this memtable.
-    wal: FileNumber,
     counts: Counts,
 }
 
@@ -49,10 +46,6 @@ pub(crate) struct MemTable {
 struct Counts {
     entries: AtomicU64,
     deletes: AtomicU64,
-    /// Key and value bytes.
-    data_bytes: AtomicU64,
-    /// Smallest sequence number, 0 while empty.
-    first_seq: AtomicU64,
 }
 
 impl std::fmt::Debug for MemTable {
@@ -67,11 +60,10 @@ impl std::fmt::Debug for MemTable {
 
 /// An entry as a lookup finds it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct Entry {
     pub(crate) seq: SeqNo,
     pub(crate) kind: ValueType,
-    pub(crate) value: &'a [u8],
-    /// For handing out the value together with the memtable.
+    /// Where its value is, for handing it out together with the memtable.
     pub(crate) at: ValueAt,
 }
 
@@ -100,13 +92,12 @@ impl ValueAt {
 pub(crate) struct DuplicateEntry;
 
 impl MemTable {
-    /// An empty memtable whose entries are logged in `wal` and later ones.
-    pub(crate) fn new(comparator: Comparator, wal: FileNumber) -> Self {
+    /// An empty memtable.
+    pub(crate) fn new(comparator: Comparator) -> Self {
         Self {
             list: SkipList::new(InternalOrder(comparator.clone())),
             tombstones: Tombstones::default(),
             comparator,
-            wal,
             counts: Counts::default(),
         }
     }
@@ -136,15 +127,10 @@ impl MemTable {
         }
         let counts = &self.counts;
         counts.entries.fetch_add(1, Ordering::Relaxed);
-        counts
-            .data_bytes
-            .fetch_add((user_key.len() + key::TRAILER_BYTES + value.len()) as u64, Ordering::Relaxed);
         if matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
         {
             counts.deletes.fetch_add(1, Ordering::Relaxed);
         }
-        let first = |now: u64| (now == 0 || seq.0 < now).then_some(seq.0);
-        let _ = counts.first_seq.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
         Ok(())
     }
 
@@ -234,24 +220,9 @@ impl MemTable {
         self.counts.deletes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of keys and values.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        self.counts.data_bytes.load(Ordering::Relaxed)
-    }
-
     /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.list.memory_usage() + self.tombstones.memory_bytes()
-    }
-
-    /// The smallest sequence number in it; 0 while it is empty.
-    pub(crate) fn first_seq(&self) -> SeqNo {
-        SeqNo(self.counts.first_seq.load(Ordering::Relaxed))
-    }
-
-    /// The oldest WAL that may hold entries of it.
-    pub(crate) fn wal(&self) -> FileNumber {
-        self.wal
     }
 
     /// The order of its user keys.
@@ -269,10 +240,10 @@ pub(crate) struct Entries<'a> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+    type Item = Entry;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<Entry> {
         let position = self.next?;
         let (user_key, trailer) = key::split(self.memtable.key(position));
         if self.memtable.comparator.compare_user(user_key, self.user_key).is_ne() {
@@ -283,6 +254,6 @@ impl<'a> Iterator for Entries<'a> {
         // Invariant: `add` only takes value types that exist.
         let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
         let at = self.memtable.value_at(position);
-        Some(Entry { seq: SeqNo(trailer >> 8), kind, value: self.memtable.value(at), at })
+        Some(Entry { seq: SeqNo(trailer >> 8), kind, at })
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Opened {
     pub(crate) manifest_bytes: u64,
     pub(crate) options_file: Option<FileName>,
     pub(crate) logs: Vec<FileNumber>,
+    /// Where point-in-time recovery left out the rest of the logs, if it did.
+    pub(crate) log_damage: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
 }
@@ -82,7 +84,7 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
         .values()
         .map(|state| {
             let comparator = configs[&state.id].comparator.clone();
-            (state.id, Arc::new(MemTable::new(comparator, state.log_number)))
+            (state.id, Arc::new(MemTable::new(comparator)))
         })
         .collect();
     let (recovered, logs) = recover(&env, &directory, &db_options, &set, &memtables)?;
@@ -117,6 +119,7 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
         manifest_bytes,
         options_file: directory.newest_options(),
         logs,
+        log_damage: recovered.stopped.map(|stopped| stopped.to_string()),
         min_log_number: set.min_log_number(),
         db_id: database_id(&directory, &set)?,
         env,
@@ -273,6 +276,7 @@ fn recover(
     }
     let with_tables = set.column_families.values().filter(|state| state.version.file_count() > 0);
     let recovered = recovery.finish(with_tables.map(|state| (state.name.as_str(), state.log_number)))?;
+    tracing::debug!("{} entries replayed from {} logs", recovered.applied, logs.len());
     if recovered.undecided > 0 {
         tracing::info!("{} prepared transactions are not committed and have no effect", recovered.undecided);
     }

@@ -195,7 +195,7 @@ pub(super) fn family_stats(view: &SuperVersion, uptime: Duration) -> String {
             z = 0.0
         );
     };
-    for level in version.levels().iter().filter(|level| level.len() > 0) {
+    for level in version.levels().iter().filter(|level| !level.is_empty()) {
         row(&format!("L{}", level.level().0), level.len(), level.size_bytes());
     }
     row("Sum", version.file_count(), version.size_bytes());

@@ -72,10 +72,10 @@ impl Fragments {
         let mut next = tombstones.iter().peekable();
         let place =
             |key: &[u8]| boundaries.partition_point(|b| comparator.compare_user(b, key) == Ordering::Less);
-        for at in 0..boundaries.len() {
+        for (at, boundary) in boundaries.iter().enumerate() {
             cut.active.retain(|&(end, _)| end > at);
             while let Some(t) =
-                next.next_if(|t| comparator.compare_user(&t.start, boundaries[at]) == Ordering::Equal)
+                next.next_if(|t| comparator.compare_user(&t.start, boundary) == Ordering::Equal)
             {
                 cut.active.push((place(&t.end), t.seq));
             }

@@ -44,6 +44,12 @@ pub(crate) struct Stopped {
     pub(crate) corruption: Corruption,
 }
 
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, offset {}: {}", self.path.display(), self.corruption.offset, self.corruption.what)
+    }
+}
+
 /// What was recovered.
 #[derive(Debug)]
 pub(crate) struct Recovered {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const CF: ColumnFamilyId = ColumnFamilyId(0);
 
 fn target(cf: u32, log_number: u64) -> Target {
-    let memtable = Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(log_number)));
+    let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
     Target { cf: ColumnFamilyId(cf), log_number: FileNumber(log_number), memtable }
 }
 

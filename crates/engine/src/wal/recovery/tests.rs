@@ -33,7 +33,7 @@ fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) 
 
 /// Replays the logs and says how many entries arrived, or what the error was.
 fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
-    let memtable = Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(1)));
+    let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
     let target = Target { cf: ColumnFamilyId(0), log_number: FileNumber(1), memtable: memtable.clone() };
     let mut recovery = Recovery::new(mode, vec![target], SeqNo(0), FileNumber(1));
     for (number, bytes) in logs {
@@ -132,7 +132,7 @@ fn tables_newer_than_the_recovered_point_are_refused() {
     let target = Target {
         cf: ColumnFamilyId(0),
         log_number: FileNumber(1),
-        memtable: Arc::new(MemTable::new(Comparator::Bytewise, FileNumber(1))),
+        memtable: Arc::new(MemTable::new(Comparator::Bytewise)),
     };
     let mut recovery =
         Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], SeqNo(0), FileNumber(1));
