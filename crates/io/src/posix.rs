@@ -284,3 +284,28 @@ pub(crate) fn fork_generation() -> u64 {
     });
     GENERATION.load(Ordering::Relaxed)
 }
+
+/// Bind the calling thread to one of the CPUs it may use: number `number`, modulo how many those are.
+pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
+    // SAFETY: all-zero bytes are an empty set.
+    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: the set is as large as said.
+    if unsafe { libc::sched_getaffinity(0, size, &mut allowed) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all numbers are below the set's size.
+    let cpus: Vec<usize> =
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect();
+    let cpu = *cpus.get(number % cpus.len().max(1)).ok_or(io::ErrorKind::NotFound)?;
+    // SAFETY: as above.
+    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` is below the set's size.
+    unsafe { libc::CPU_SET(cpu, &mut one) };
+    // SAFETY: the set is as large as said.
+    if unsafe { libc::sched_setaffinity(0, size, &one) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

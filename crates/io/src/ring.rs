@@ -11,7 +11,7 @@ use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -52,7 +52,6 @@ pub(crate) struct Ring {
     alarm: Arc<Alarm>,
     alarm_armed: bool,
     regions: [Option<Arc<Region>>; REGISTERED_CLASSES],
-    deferred: bool,
     /// The kernel has refused an entry for good; what it holds may never come back.
     broken: bool,
 }
@@ -63,9 +62,14 @@ impl Ring {
     /// # Errors
     /// io_uring is missing (`ENOSYS`), forbidden (`EPERM`), too old, or out of locked memory or descriptors.
     pub(crate) fn new(depth: u32) -> io::Result<Self> {
+        Self::at_level(depth, 0)
+    }
+
+    /// With the features of kernels from `level` on; see [`build`].
+    fn at_level(depth: u32, level: u32) -> io::Result<Self> {
         let entries = depth.clamp(8, 256).next_power_of_two();
         let completions = (depth * 2 + 8).next_power_of_two().max(entries * 2);
-        let (ring, deferred) = build(entries, completions)?;
+        let ring = build(entries, completions, level)?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -86,7 +90,6 @@ impl Ring {
             alarm,
             alarm_armed: false,
             regions: Default::default(),
-            deferred,
             broken: false,
         };
         made.probe()?;
@@ -111,6 +114,9 @@ impl Ring {
 
     fn push(&mut self, entry: &squeue::Entry, token: u32) {
         loop {
+            if self.broken {
+                return self.refuse(token, libc::EIO);
+            }
             // SAFETY: all memory that an entry points at (a read's buffer, an open's path and `statx`) is owned by
             // what `fly` has put into `in_flight`, until it completes; the alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
@@ -122,8 +128,19 @@ impl Ring {
         }
     }
 
+    /// Give an op back that the kernel has not taken, and never will.
+    fn refuse(&mut self, token: u32, errno: i32) {
+        if let Some(flying) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
+            self.count -= 1;
+            self.refused.push(flying.fail(errno));
+        }
+    }
+
     /// Hand all pushed entries to the kernel. False: it took none now, and may later.
     fn enter(&mut self) -> bool {
+        if self.broken {
+            return false;
+        }
         let before = self.unsubmitted.len();
         let result = self.ring.submit();
         self.entered(result.map(drop));
@@ -144,14 +161,12 @@ impl Ring {
             return;
         }
         // Anything else means that the kernel will not take these entries at all: their reads fail.
+        // Invariant: nothing is submitted after that, for the entries' memory goes back to its owners now.
         if !std::mem::replace(&mut self.broken, true) {
             tracing::error!(error = %e, "io_uring_enter failed");
         }
         for token in std::mem::take(&mut self.unsubmitted) {
-            if let Some(flying) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
-                self.count -= 1;
-                self.refused.push(flying.fail(errno));
-            }
+            self.refuse(token, errno);
         }
     }
 
@@ -230,6 +245,17 @@ impl Ring {
         self.push(&entry.user_data(u64::from(token)), token);
     }
 
+    /// Without submitting: whatever the kernel still works on may complete.
+    fn wait_broken(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed, and nothing is submitted.
+        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+        self.reap(done);
+        if done.is_empty() {
+            std::thread::sleep(timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(1)));
+        }
+    }
+
     /// Empty the eventfd, so that a one-shot poll armed again does not fire at once.
     fn silence(&self) {
         use std::io::Read;
@@ -274,9 +300,10 @@ impl Opening {
     }
 }
 
-fn build(entries: u32, completions: u32) -> io::Result<(IoUring, bool)> {
+/// A ring with the features of the newest kernel that has them all.
+fn build(entries: u32, completions: u32, level: u32) -> io::Result<IoUring> {
     let mut first_error = None;
-    for attempt in 0..3 {
+    for attempt in level..3 {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions).setup_clamp();
         match attempt {
@@ -289,7 +316,7 @@ fn build(entries: u32, completions: u32) -> io::Result<(IoUring, bool)> {
             _ => {}
         }
         match builder.build(entries) {
-            Ok(ring) => return Ok((ring, attempt == 0)),
+            Ok(ring) => return Ok(ring),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => first_error = first_error.or(Some(e)),
             Err(e) => return Err(e),
         }
@@ -336,15 +363,17 @@ impl Transport for Ring {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        if self.deferred && self.has_work_to_run() {
-            let ran = self.ring.submit(); // with what is queued, and running the kernel's deferred work
-            self.entered(ran.map(drop));
+        if self.has_work_to_run() {
+            self.enter(); // submits what is queued, and has the kernel finish its deferred work
         }
         self.reap(done);
     }
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
         self.arm_alarm();
+        if self.broken {
+            return self.wait_broken(timeout, done);
+        }
         if !self.refused.is_empty() || !self.alarm.fall_asleep() {
             self.submit();
             return self.poll(done);
@@ -408,3 +437,6 @@ impl Drop for Ring {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

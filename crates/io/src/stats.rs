@@ -47,6 +47,12 @@ impl IoStats {
         self.buffers_out += c.buffers_out.load(Ordering::Relaxed);
     }
 
+    pub(crate) fn of(counters: &Counters) -> Self {
+        let mut stats = Self::default();
+        stats.add(counters);
+        stats
+    }
+
     /// Whether nothing is in flight, held or waited for.
     pub fn is_quiescent(&self) -> bool {
         self.in_flight == 0 && self.slots_in_use == 0 && self.buffers_out == 0

@@ -196,3 +196,28 @@ fn the_environment_may_end_first() {
     drop(env);
     assert_eq!(reactor.spawn(|| async { 1 }).join().unwrap(), 1);
 }
+
+#[test]
+fn each_thread_is_bound_and_counts_for_itself() {
+    let env = Env::posix();
+    let reactor = Reactor::builder(&env).threads(2).pin(true).build().unwrap();
+    for thread in 0..2 {
+        let e = env.clone();
+        let status = reactor.spawn_on(thread, move || async move {
+            sleep(&e, Duration::from_micros(10)).await;
+            std::fs::read_to_string("/proc/thread-self/status").unwrap()
+        });
+        let status = status.join().unwrap();
+        let allowed = status.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap();
+        assert!(!allowed.contains(['-', ',']), "{allowed}");
+    }
+    let path = std::env::current_exe().unwrap();
+    let e = env.clone();
+    let read = reactor.spawn_on(1, move || async move {
+        let file = karst_io::open(&e, &path, karst_io::OpenOptions::BUFFERED).await.unwrap();
+        karst_io::read(&e, &file, 0, 100).await.unwrap().len()
+    });
+    assert_eq!(read.join().unwrap(), 100);
+    let stats = reactor.stats();
+    assert_eq!((stats[0].io.reads, stats[1].io.reads, stats[1].io.bytes), (0, 1, 100));
+}

@@ -267,6 +267,11 @@ impl Core {
     }
 
     fn hold_until(&mut self, index: u32, at: Instant) {
+        if self.timer.len() > 64 + 2 * self.slots.len() {
+            // Abandoned sleeps would otherwise stay until their time.
+            let slots = &self.slots;
+            self.timer.retain(|Reverse(due)| slots[due.slot as usize].generation == due.generation);
+        }
         let generation = self.slots[index as usize].generation;
         self.timer.push(Reverse(Due { at, slot: index, generation }));
     }
@@ -428,9 +433,13 @@ impl Core {
                     buffer.flip_bit(work.filled, step, bit);
                 }
                 work.interruptions = 0;
-                if work.is_complete_after(step) {
-                    let bytes = work.finish();
-                    return self.complete(index, Ok(Answer::Bytes(bytes)));
+                match work.is_complete_after(step) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let bytes = work.finish();
+                        return self.complete(index, Ok(Answer::Bytes(bytes)));
+                    }
+                    Err(e) => return self.complete(index, Err(Failure::from(e))),
                 }
             }
             Err(e) if is_passing(&e) && work.interruptions < INTERRUPTIONS_AT_MOST => work.interruptions += 1,

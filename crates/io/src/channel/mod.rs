@@ -72,6 +72,11 @@ impl Channel {
         &self.alarm
     }
 
+    /// How this channel alone has done.
+    pub(crate) fn counters(&self) -> Arc<Counters> {
+        self.core.borrow().counters.clone()
+    }
+
     /// Whether it was made in a process that this one was forked from.
     pub(crate) fn is_inherited(&self) -> bool {
         self.fork_generation != crate::posix::fork_generation()

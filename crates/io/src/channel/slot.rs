@@ -152,12 +152,30 @@ impl ReadWork {
     }
 
     /// Whether a step that read `step` bytes was the last.
-    pub(crate) fn is_complete_after(&mut self, step: usize) -> bool {
+    ///
+    /// # Errors
+    /// It stopped inside a unit of the device, before the end of the file: going on would need an aligned place.
+    pub(crate) fn is_complete_after(&mut self, step: usize) -> io::Result<bool> {
         self.filled += step;
-        // Why the remainder: a device reads whole units, except the last of the file.
-        step == 0
-            || self.filled >= self.window_len
-            || !(self.filled as u64).is_multiple_of(u64::from(self.file.alignment().max(1)))
+        let unit = self.file.alignment().max(1) as usize;
+        if step == 0 || self.filled >= self.window_len {
+            return Ok(true);
+        }
+        let odd = self.filled % unit;
+        if odd == 0 {
+            return Ok(false);
+        }
+        if self.window_start + self.filled as u64 >= self.file.size() {
+            return Ok(true);
+        }
+        if step <= odd {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the device read less than its own unit",
+            ));
+        }
+        self.filled -= odd; // read it again
+        Ok(false)
     }
 
     /// The bytes asked for, out of what was read.

@@ -16,6 +16,7 @@ use crate::channel::Channel;
 use crate::current::{self, Enter};
 use crate::env::{Env, Purpose};
 use crate::error::Error;
+use crate::stats::{Counters, IoStats};
 use crate::transport::Alarm;
 pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
@@ -70,6 +71,7 @@ struct Shared {
 struct LoopStats {
     hold_times: HoldTimes,
     sleeps: AtomicU64,
+    io: Arc<Counters>,
     fork_generation: u64,
 }
 
@@ -94,6 +96,8 @@ pub struct ReactorStats {
     pub hold_times: HoldTimeHistogram,
     /// How often it slept.
     pub sleeps: u64,
+    /// What its channel did.
+    pub io: IoStats,
 }
 
 thread_local! {
@@ -125,6 +129,7 @@ pub struct ReactorBuilder {
     threads: usize,
     idle: IdlePolicy,
     name: String,
+    pin: bool,
 }
 
 impl ReactorBuilder {
@@ -146,14 +151,21 @@ impl ReactorBuilder {
         self
     }
 
+    /// Bind each thread to one CPU, of those this process may use, in turn. Default: no.
+    pub fn pin(mut self, yes: bool) -> Self {
+        self.pin = yes;
+        self
+    }
+
     /// Start the threads. Returns when all are ready.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn build(self) -> Result<Reactor, Error> {
         let mut reactor = Reactor { threads: Vec::new(), next: AtomicUsize::new(0) };
-        for _ in 0..self.threads {
-            reactor.threads.push(start(&self.env, &self.name, self.idle)?);
+        for number in 0..self.threads {
+            let pin_to = self.pin.then_some(number);
+            reactor.threads.push(start(&self.env, &self.name, self.idle, pin_to)?);
         }
         Ok(reactor)
     }
@@ -162,7 +174,13 @@ impl ReactorBuilder {
 impl Reactor {
     /// A reactor of `env`.
     pub fn builder(env: &Env) -> ReactorBuilder {
-        ReactorBuilder { env: env.clone(), threads: 1, idle: IdlePolicy::Block, name: "karst-reactor".into() }
+        ReactorBuilder {
+            env: env.clone(),
+            threads: 1,
+            idle: IdlePolicy::Block,
+            name: "karst-reactor".into(),
+            pin: false,
+        }
     }
 
     /// Run the future that `make` returns, on the next thread in turn.
@@ -200,6 +218,7 @@ impl Reactor {
         let of = |t: &ReactorThread| ReactorStats {
             hold_times: t.shared.stats.hold_times.snapshot(),
             sleeps: t.shared.stats.sleeps.load(Ordering::Relaxed),
+            io: IoStats::of(&t.shared.stats.io),
         };
         self.threads.iter().map(of).collect()
     }
@@ -256,12 +275,11 @@ where
         }
     }
     let control = join.control.clone();
-    let ending = Ending(join);
+    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told after.
+    let parts = (future, Ending(join));
     if control.aborted.load(Ordering::SeqCst) {
         return;
     }
-    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told after.
-    let parts = (future, ending);
     let key = local.tasks.add(
         &local.shared,
         Box::pin(async move {
@@ -285,11 +303,16 @@ where
     }
 }
 
-fn start(env: &Env, name: &str, idle: IdlePolicy) -> Result<ReactorThread, Error> {
+fn start(env: &Env, name: &str, idle: IdlePolicy, pin_to: Option<usize>) -> Result<ReactorThread, Error> {
     let (inbox, messages) = channel();
     let (ready, is_ready) = channel();
     let env_of_thread = env.clone();
     let thread = env.spawn_thread(name, move || {
+        if let Some(number) = pin_to
+            && let Err(e) = crate::posix::pin_to_cpu(number)
+        {
+            tracing::warn!(error = %e, "cannot bind a reactor's thread to a CPU");
+        }
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
         // Why: the environment lives as long as someone outside uses it.
         drop(env_of_thread);
@@ -297,6 +320,7 @@ fn start(env: &Env, name: &str, idle: IdlePolicy) -> Result<ReactorThread, Error
         let stats = Arc::new(LoopStats {
             hold_times: HoldTimes::new(),
             sleeps: AtomicU64::new(0),
+            io: io.counters(),
             fork_generation: crate::posix::fork_generation(),
         });
         let shared =
