@@ -1,0 +1,308 @@
+//! Directories that are no (whole) database: every error names the file and says what was expected, and the directory stays as it was.
+
+use karst_engine::format::{Comparator, UserComparator};
+use karst_engine::{BulkLoader, Db, ErrorKind, Options};
+use karst_testkit::rocksdb_tools::{db_bench, ldb};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A database with tables on two levels, a blob file, a log and two column families.
+fn sample() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = [
+        "--benchmarks=fillrandom",
+        "--num=6000",
+        "--write_buffer_size=60000",
+        "--value_size=100",
+        "--enable_blob_files=true",
+        "--min_blob_size=90",
+        "--num_column_families=2",
+    ];
+    db_bench(directory.path(), &flags).unwrap();
+    directory
+}
+
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+/// The first file whose name has this in it.
+fn file(directory: &Path, part: &str) -> PathBuf {
+    let mut files: Vec<PathBuf> = contents(directory).into_keys().collect();
+    files.retain(|path| path.file_name().unwrap().to_string_lossy().contains(part));
+    files.into_iter().next_back().unwrap_or_else(|| panic!("no file {part}"))
+}
+
+fn refused(directory: &Path, options: &Options) -> (ErrorKind, String) {
+    let before = contents(directory);
+    let error = Db::open_read_only(directory, options).unwrap_err();
+    assert!(contents(directory) == before, "{error}: the directory has changed");
+    (error.kind(), error.to_string())
+}
+
+/// Opening after `change` fails, with all of `said` in the message.
+fn check(change: impl Fn(&Path), options: &Options, kind: ErrorKind, said: &[&str]) {
+    let directory = sample();
+    change(directory.path());
+    let (found, text) = refused(directory.path(), options);
+    assert_eq!(found, kind, "{text}");
+    for part in said {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn the_sample_itself_opens() {
+    let directory = sample();
+    let before = contents(directory.path());
+    let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    assert_eq!(db.column_families().len(), 2);
+    let key = [0; 16];
+    db.get(key).unwrap();
+    assert!(contents(directory.path()) == before);
+    for part in [".sst", ".blob", ".log"] {
+        file(directory.path(), part);
+    }
+}
+
+#[test]
+fn directories_that_are_no_database() {
+    let missing = tempfile::tempdir().unwrap().path().join("nothing here");
+    let error = Db::open_read_only(&missing, &Options::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("nothing here"), "{error}");
+    assert!(!missing.exists());
+
+    let empty = tempfile::tempdir().unwrap();
+    let (kind, text) = refused(empty.path(), &Options::new());
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(text.contains("CURRENT: missing") && text.contains("is no database"), "{text}");
+
+    let plain = tempfile::NamedTempFile::new().unwrap();
+    let error = Db::open_read_only(plain.path(), &Options::new()).unwrap_err().to_string();
+    assert!(error.contains(&plain.path().display().to_string()), "{error}");
+}
+
+#[test]
+fn current() {
+    let options = Options::new();
+    let write = |bytes: &'static [u8]| move |db: &Path| fs::write(db.join("CURRENT"), bytes).unwrap();
+    for garbage in
+        [&b""[..], b"MANIFEST-000005", b"MANIFEST\n", b"000005.log\n", b"\xff\xfe\n", b"../MANIFEST-000001\n"]
+    {
+        check(
+            write(garbage),
+            &options,
+            ErrorKind::Corruption,
+            &["CURRENT, offset 0", "expected the name of a MANIFEST"],
+        );
+    }
+    check(
+        write(b"MANIFEST-999999\n"),
+        &options,
+        ErrorKind::Corruption,
+        &["MANIFEST-999999: missing", "CURRENT names it"],
+    );
+}
+
+#[test]
+fn manifest() {
+    let options = Options::new();
+    let kind = ErrorKind::Corruption;
+    check(
+        |db| fs::write(file(db, "MANIFEST"), b"").unwrap(),
+        &options,
+        kind,
+        &["MANIFEST-", "offset 0", "no record"],
+    );
+    check(|db| fs::write(file(db, "MANIFEST"), [7; 500]).unwrap(), &options, kind, &["MANIFEST-", "offset "]);
+    check(
+        |db| {
+            let path = file(db, "MANIFEST");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[70] ^= 0x40;
+            fs::write(path, bytes).unwrap();
+        },
+        &options,
+        kind,
+        &["MANIFEST-", "offset ", "checksum mismatch"],
+    );
+    // Another kind of log in its place.
+    check(
+        |db| {
+            fs::copy(file(db, ".log"), file(db, "MANIFEST")).unwrap();
+        },
+        &options,
+        kind,
+        &["MANIFEST-", "offset 0"],
+    );
+}
+
+#[test]
+fn tables_and_blob_files() {
+    let options = Options::new();
+    let kind = ErrorKind::Corruption;
+    check(|db| fs::remove_file(file(db, ".sst")).unwrap(), &options, kind, &[".sst: missing", "MANIFEST-"]);
+    check(|db| fs::remove_file(file(db, ".blob")).unwrap(), &options, kind, &[".blob: missing", "MANIFEST-"]);
+    check(
+        |db| {
+            let path = file(db, ".sst");
+            let bytes = fs::read(&path).unwrap();
+            fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+        },
+        &options,
+        kind,
+        &[".sst, offset ", "MANIFEST-", "says"],
+    );
+    // As large as it should be, but not the table it should be.
+    check(
+        |db| {
+            let path = file(db, ".sst");
+            let len = fs::metadata(&path).unwrap().len() as usize;
+            fs::write(path, vec![b'x'; len]).unwrap();
+        },
+        &options,
+        kind,
+        &[".sst, offset ", "magic"],
+    );
+}
+
+#[test]
+fn options_file() {
+    let append = |text: &'static str| {
+        move |db: &Path| {
+            let path = file(db, "OPTIONS");
+            let whole = fs::read_to_string(&path).unwrap();
+            fs::write(path, whole.replacen("[DBOptions]\n", &format!("[DBOptions]\n{text}\n"), 1)).unwrap();
+        }
+    };
+    let plain = Options::new();
+    check(append("  frobnicate=yes"), &plain, ErrorKind::NotSupported, &["OPTIONS-", "line ", "frobnicate"]);
+    check(
+        append("  max_open_files=lots"),
+        &plain,
+        ErrorKind::Corruption,
+        &["OPTIONS-", "line ", "max_open_files", "lots"],
+    );
+    check(
+        append("  max_open_files=-7"),
+        &plain,
+        ErrorKind::Corruption,
+        &["OPTIONS-", "max_open_files", "-7"],
+    );
+    check(
+        |db| fs::write(file(db, "OPTIONS"), b"\xff\xff").unwrap(),
+        &plain,
+        ErrorKind::Corruption,
+        &["OPTIONS-", "line 1"],
+    );
+    // What is not to be read does no harm, and what is unknown may be let pass.
+    let directory = sample();
+    append("  frobnicate=yes")(directory.path());
+    Db::open_read_only(directory.path(), &Options::new().ignore_unknown_options(true)).unwrap();
+    fs::write(file(directory.path(), "OPTIONS"), b"\xff").unwrap();
+    Db::open_read_only(directory.path(), &Options::new().ignore_options_file(true)).unwrap();
+}
+
+#[test]
+fn options_of_the_caller() {
+    assert!(Options::new().set("no_such_option", "1").unwrap_err().to_string().contains("no_such_option"));
+    let error = Options::new().set("max_open_files", "many").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("max_open_files") && error.to_string().contains("many"), "{error}");
+    assert!(
+        Options::new()
+            .set_all("block_size=4096;num_levels=0")
+            .unwrap_err()
+            .to_string()
+            .contains("num_levels")
+    );
+    assert!(Options::new().set_all("block_size").is_err());
+    let directory = sample();
+    let named = Options::new().column_family("nobody", |_| {});
+    let (kind, text) = refused(directory.path(), &named);
+    assert_eq!(kind, ErrorKind::InvalidArgument);
+    assert!(text.contains("\"nobody\"") && text.contains("column_family_name_000001"), "{text}");
+    let error = Db::open_cf_read_only(directory.path(), &Options::new(), &["who"]).unwrap_err().to_string();
+    assert!(error.contains("\"who\""), "{error}");
+    let some = Db::open_cf_read_only(directory.path(), &Options::new(), &[]).unwrap();
+    assert_eq!(some.unopened_column_families(), ["column_family_name_000001"]);
+    // A handle of one database is nothing to another.
+    let other = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    let foreign = other.default_column_family();
+    let options = karst_engine::ReadOptions::new();
+    assert!(some.get_cf(&options, foreign, "k").unwrap_err().to_string().contains("another database"));
+    assert!(some.multi_get_cfs(&options, &[foreign], &["k"])[0].is_err());
+    let snapshot = karst_engine::ReadOptions { snapshot: Some(other.snapshot()), ..options };
+    assert!(some.get_opt(&snapshot, "k").unwrap_err().to_string().contains("another database"));
+    assert!(some.iter(&snapshot).is_err());
+}
+
+/// Shortest first.
+#[derive(Debug)]
+struct ByLength;
+
+impl UserComparator for ByLength {
+    fn name(&self) -> &str {
+        "tests.ByLength"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+    }
+}
+
+#[test]
+fn comparators() {
+    let kind = ErrorKind::Corruption;
+    let wrong = Options::new().comparator(None, Comparator::ReverseBytewise);
+    check(
+        |_| {},
+        &wrong,
+        kind,
+        &["MANIFEST-", "leveldb.BytewiseComparator", "rocksdb.ReverseBytewiseComparator"],
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let supplied = Options::new().comparator(None, Comparator::Custom(Arc::new(ByLength)));
+    let mut loader = BulkLoader::create(directory.path(), &supplied).unwrap();
+    for key in ["ccc", "bb", "a", "dddd", "aa"] {
+        loader.put(key.as_bytes(), key.as_bytes()).unwrap();
+    }
+    loader.finish().unwrap();
+    let (kind, text) = refused(directory.path(), &Options::new());
+    assert_eq!(kind, ErrorKind::NotSupported);
+    assert!(text.contains("MANIFEST-") && text.contains("\"tests.ByLength\""), "{text}");
+    let db = Db::open_read_only(directory.path(), &supplied).unwrap();
+    let mut iter = db.iter(&karst_engine::ReadOptions::new()).unwrap();
+    iter.seek_to_first().unwrap();
+    let keys: Vec<_> = iter.entries(karst_engine::Direction::Forward).map(|e| e.unwrap().0).collect();
+    assert_eq!(keys.iter().map(|k| k.len()).collect::<Vec<_>>(), [1, 2, 2, 3, 4]);
+}
+
+#[test]
+fn merge_operators_that_are_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["--merge_operator=stringappend", "--benchmarks=mergerandom", "--num=50", "--value_size=8"];
+    db_bench(directory.path(), &flags).unwrap();
+    ldb(directory.path(), &["put", "plain", "value"], b"").unwrap();
+    let path = file(directory.path(), "OPTIONS");
+    let text = fs::read_to_string(&path).unwrap();
+    let line = text.lines().find(|line| line.trim_start().starts_with("merge_operator=")).unwrap();
+    fs::write(&path, text.replace(line, "  merge_operator=my.Operator")).unwrap();
+    let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    assert_eq!(db.get("plain").unwrap().as_deref(), Some(&b"value"[..]));
+    let mut iter = db.iter(&karst_engine::ReadOptions::new()).unwrap();
+    let error = iter.seek_to_first().unwrap_err().to_string();
+    assert!(error.contains("\"my.Operator\"") && error.contains("\"default\""), "{error}");
+    let supplied = karst_engine::merge_operator::from_name("stringappend").unwrap();
+    let db = Db::open_read_only(directory.path(), &Options::new().merge_operator(None, supplied)).unwrap();
+    let mut iter = db.iter(&karst_engine::ReadOptions::new()).unwrap();
+    iter.seek_to_first().unwrap();
+    assert!(iter.entries(karst_engine::Direction::Forward).map(|e| e.unwrap()).count() > 10);
+}
