@@ -230,6 +230,11 @@ impl<V> BlockCache<V> {
         self.current().prefetch(key::hash(key.words()));
     }
 
+    #[cfg(test)]
+    fn groups_searched(&self, key: CacheKey) -> usize {
+        self.current().groups_searched(key::hash(key.words()))
+    }
+
     /// The end of [`get`](Self::get) when the current table has not the key.
     #[cold]
     fn get_older(&self, table: &Table<V>, hash: u64, key: [u64; 2]) -> Option<Handle<V>> {

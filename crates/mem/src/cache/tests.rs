@@ -456,3 +456,15 @@ fn stress_release_against_the_end_of_the_cache() {
         assert_eq!(live.load(Ordering::SeqCst), 0);
     }
 }
+
+/// The hand empties neighbours together; what it comes to next must not turn into one long stretch that every search walks.
+#[test]
+#[cfg_attr(miri, ignore = "many entries")]
+fn searches_stay_short_in_a_cache_that_has_been_full_for_long() {
+    let cache = BlockCache::new(CacheOptions { capacity_bytes: 64 << 20, ..CacheOptions::default() });
+    for offset in 0..400_000u64 {
+        drop(cache.insert(CacheKey(1, offset * 2500), [0u8; 16], 4096, Priority::Low));
+    }
+    let longest = (0..20_000u64).map(|i| cache.groups_searched(CacheKey(2, i * 2500))).max();
+    assert!(longest.is_some_and(|groups| groups <= 64), "{longest:?}");
+}
