@@ -46,7 +46,8 @@ async fn worker(job: Job, seed: u64, until: Instant, count: Rc<Cell<u64>>, curso
             true => cursor.replace(cursor.get() + job.bs as u64) % span,
             false => next(&state) % span,
         };
-        let at = if job.unaligned { at } else { at & !4095 };
+        // As fio does: at multiples of the size, unless asked otherwise.
+        let at = if job.unaligned { at } else { at - at % (job.bs as u64).next_multiple_of(512) };
         let got = read(&job.env, &job.file, at, job.bs).await.expect("read");
         assert_eq!(got.len(), job.bs);
         count.set(count.get() + 1);

@@ -1,8 +1,8 @@
 //! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait on.
 //!
 //! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until they complete. The
-//! channel is made at a thread's first `block_on` with an environment and kept until the thread ends. Inside a reactor's task it
-//! works as well (on the thread's own channel, not the reactor's), and it keeps the reactor waiting, as any blocking
+//! channel is made at a thread's first `block_on` with an environment and kept until the thread ends. Inside a
+//! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps the reactor waiting, as any blocking
 //! call would.
 
 use crate::channel::Channel;
@@ -44,8 +44,8 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     }
 }
 
-/// Take in what this thread's abandoned operations have brought since, without blocking. A thread that drops futures and then does no
-/// more I/O keeps their buffers until it ends, unless it calls this.
+/// Take in what this thread's abandoned operations have brought since, without blocking. A thread that drops
+/// futures and then does no more I/O keeps their buffers until it ends, unless it calls this.
 pub fn reap(env: &Env) {
     thread_channel(env).poll();
 }

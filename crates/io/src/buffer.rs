@@ -1,8 +1,8 @@
 //! Aligned, owned, pooled buffers: the memory that reads land in.
 //!
 //! A channel has one [`BufferPool`]: a few size classes, each a region mapped at first use and cut into equal
-//! buffers, with a heap allocation of the exact size where a class has run out or the read is large. A [`Buffer`] has one owner and
-//! is written by the kernel; [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned
+//! buffers, with a heap allocation of the exact size where a class has run out or the read is large. A [`Buffer`]
+//! has one owner and is written by the kernel; [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned
 //! (joined reads share one) and may be dropped on any thread.
 //!
 //! Invariant: a buffer of a region is in exactly one place: the owner's `free` list, the region's stack of
@@ -369,3 +369,6 @@ impl ClassPool {
         Some(Memory::Pooled { region, index })
     }
 }
+
+#[cfg(test)]
+mod tests;

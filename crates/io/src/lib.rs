@@ -13,6 +13,25 @@
 //!   transport: queue, submit, poll, wait                          (ring: io_uring; thread_pool: pread)
 //! ```
 //!
+//! ```
+//! use karst_io::{Env, MemoryFileSystem, OpenOptions, Reactor, block_on, open, read};
+//! use std::{path::Path, sync::Arc};
+//!
+//! let files = MemoryFileSystem::new();
+//! files.write_file(Path::new("/db/table"), b"limestone".to_vec())?;
+//! let env = Env::builder().file_system(Arc::new(files)).build(); // or Env::posix()
+//!
+//! // On this thread, waiting on its own ring.
+//! let file = block_on(&env, open(&env, Path::new("/db/table"), OpenOptions::DIRECT))?;
+//! assert_eq!(&*block_on(&env, read(&env, &file, 4, 5))?, b"stone");
+//!
+//! // On a thread that runs many tasks and owns its ring.
+//! let reactor = Reactor::builder(&env).build()?;
+//! let task = reactor.spawn(move || async move { read(&env, &file, 0, 4).await });
+//! assert_eq!(&*task.join().unwrap()?, b"lime");
+//! # Ok::<(), karst_io::Error>(())
+//! ```
+//!
 //! `unsafe` is confined to the modules that are marked so below.
 #![deny(unsafe_code)]
 

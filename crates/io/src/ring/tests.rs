@@ -15,8 +15,9 @@ fn file(dir: &Path, options: OpenOptions) -> Arc<dyn RandomAccessFile> {
 }
 
 fn directory() -> tempfile::TempDir {
-    // Why here: the temporary directory may be memory, which some kernels do not read directly.
-    tempfile::Builder::new().tempdir_in(std::env::current_dir().unwrap()).unwrap()
+    // Why beside the program: the temporary directory may be memory, which some kernels do not read directly.
+    let program = std::env::current_exe().unwrap();
+    tempfile::Builder::new().tempdir_in(program.parent().unwrap()).unwrap()
 }
 
 fn read_many(ring: &mut Ring, file: &Arc<dyn RandomAccessFile>, pool: &mut BufferPool, count: u32) {

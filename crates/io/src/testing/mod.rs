@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 pub use reads::{cancellations, pattern};
 
-/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder` chooses the rest of
-/// the environment (its file system is replaced). `direct`: whether the directory supports direct I/O.
+/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder`
+/// chooses the rest of the environment (its file system is replaced). `direct`: whether the directory supports direct I/O.
 pub fn file_system_contract(
     file_system: &Arc<dyn FileSystem>,
     dir: &Path,

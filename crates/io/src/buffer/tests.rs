@@ -1,0 +1,78 @@
+//! The pool by itself: classes, exhaustion, sharing, and returns from other threads.
+
+use super::*;
+use crate::stats::IoStats;
+
+fn pool() -> (BufferPool, Arc<Counters>) {
+    let counters = Arc::new(Counters::default());
+    (BufferPool::new(1, counters.clone()), counters)
+}
+
+fn out(counters: &Counters) -> i64 {
+    IoStats::of(counters).buffers_out
+}
+
+fn filled(pool: &mut BufferPool, len: usize, byte: u8) -> ReadBuf {
+    let mut buffer = pool.take(len);
+    buffer.zeroed_slice(0, len).fill(byte);
+    buffer.freeze(0, len)
+}
+
+#[test]
+fn each_size_gets_an_aligned_buffer_that_holds_it() {
+    let (mut pool, counters) = pool();
+    for len in [1, 4096, 8192, 8193, 24 << 10, 70_000, 264 << 10, (264 << 10) + 1, 5 << 20] {
+        let buffer = pool.take(len);
+        assert!(buffer.capacity() >= len && buffer.start().addr() % MEMORY_ALIGNMENT == 0, "{len}");
+        let is_pooled = CLASSES.iter().any(|c| c.each >= len);
+        assert_eq!(matches!(buffer.0, Memory::Pooled { .. }), is_pooled, "{len}");
+        assert_eq!(buffer.registered_class().is_some(), len <= CLASSES[REGISTERED_CLASSES - 1].each, "{len}");
+    }
+    assert_eq!(out(&counters), 0);
+}
+
+#[test]
+fn no_two_buffers_overlap_and_the_heap_takes_over_when_a_class_is_out() {
+    let (mut pool, counters) = pool();
+    let count = CLASSES[0].count as usize + 10;
+    let held: Vec<_> = (0..count).map(|i| filled(&mut pool, 4096, i as u8)).collect();
+    assert_eq!(out(&counters), count as i64);
+    assert_eq!(held.iter().filter(|b| matches!(b.memory, Memory::Heap(_))).count(), 10);
+    for (i, bytes) in held.iter().enumerate() {
+        assert!(bytes.iter().all(|b| *b == i as u8), "buffer {i} was overwritten");
+    }
+    drop(held);
+    assert_eq!(out(&counters), 0);
+    assert!(matches!(pool.take(4096).0, Memory::Pooled { .. }), "returned buffers are used again");
+}
+
+#[test]
+fn a_buffer_returns_with_its_last_owner_from_any_thread() {
+    let (mut pool, counters) = pool();
+    for round in 0..200 {
+        let shared: Vec<_> = (0..64).map(|i| filled(&mut pool, 100, i ^ round)).collect();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = shared.clone();
+                std::thread::spawn(move || {
+                    for (i, bytes) in shared.into_iter().enumerate() {
+                        assert!(bytes.iter().all(|b| *b == i as u8 ^ round));
+                    }
+                })
+            })
+            .collect();
+        drop(shared);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(out(&counters), 0);
+    }
+}
+
+#[test]
+fn bytes_outlive_the_pool() {
+    let (mut pool, counters) = pool();
+    let bytes = filled(&mut pool, 10, 7);
+    drop(pool);
+    assert_eq!(*bytes.clone().into_boxed(), [7; 10]);
+    drop(bytes);
+    assert_eq!(out(&counters), 0);
+}
