@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use karst_format::block::BlockCursor;
+use karst_format::handle::BlockHandle;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
 use karst_format::wide_column::{self, DefaultColumn};
 use karst_lsm::SearchPosition;
@@ -98,6 +99,8 @@ pub(crate) struct Lookup {
     /// Level and index of the file in hand.
     file: Option<(u8, u32)>,
     stage: Stage,
+    /// The data block that the index of the file in hand leads to, once it has been asked.
+    located: Option<BlockHandle>,
     /// Entries older than this are deleted by a range tombstone.
     covered_below: SeqNo,
     /// Newest first.
@@ -120,6 +123,7 @@ impl Lookup {
             position: SearchPosition::START,
             file: None,
             stage: Stage::Tombstones,
+            located: None,
             covered_below: SeqNo::ZERO,
             operands: Vec::new(),
             hash: KeyHash::default(),
@@ -243,10 +247,15 @@ impl Lookup {
     #[inline]
     fn entries(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) -> Result<Option<Base>, Stop> {
         loop {
-            let Some(handle) = table.locate(&view.ctx, &mut self.pending, &self.key)? else {
-                return Ok(None);
+            let handle = match self.located {
+                Some(handle) => handle,
+                None => match table.locate(&view.ctx, &mut self.pending, &self.key)? {
+                    Some(handle) => *self.located.insert(handle),
+                    None => return Ok(None),
+                },
             };
             let block = table.data_block(&view.ctx, &mut self.pending, handle)?;
+            self.located = None;
             let mut cursor = BlockCursor::new();
             let mut at_entry = table.seek_point(&mut cursor, block.as_data(), &self.key, handle)?;
             let mut matched = false;
@@ -378,17 +387,26 @@ impl Lookup {
                 newest_unknown = false;
                 continue;
             };
-            let may_match = if view.superversion.skips_filter(level) {
-                Ok(None)
-            } else {
-                table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)
-            };
+            let wants_data = newest_unknown || !self.operands.is_empty();
+            if !wants_data && table.metadata_is_held() {
+                continue;
+            }
+            let in_hand = self.file == Some((level, index));
+            let may_match =
+                if view.superversion.skips_filter(level) || (in_hand && self.stage == Stage::Entries) {
+                    Ok(None)
+                } else {
+                    table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)
+                };
             if let Ok(Some(false)) = may_match {
                 continue;
             }
-            let located = table.locate(&view.ctx, &mut self.pending, &self.key);
+            let located = match self.located.filter(|_| in_hand) {
+                Some(handle) => Ok(Some(handle)),
+                None => table.locate(&view.ctx, &mut self.pending, &self.key),
+            };
             if may_match.is_ok()
-                && (newest_unknown || !self.operands.is_empty())
+                && wants_data
                 && let Ok(Some(handle)) = located
             {
                 let _ = table.data_block(&view.ctx, &mut self.pending, handle);

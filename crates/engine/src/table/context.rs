@@ -7,6 +7,7 @@ use karst_mem::BlockCache;
 
 use crate::blob::BlobFiles;
 use crate::options::ReadOptions;
+use crate::perf_context::{self, PerfMetric};
 use crate::stats::{Statistics, Ticker};
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
@@ -43,6 +44,7 @@ impl<'a> ReadCtx<'a> {
     /// Counts a block found in the cache.
     #[inline]
     pub(crate) fn count_cache_hit(&self, kind: BlockKind, block: &BlockRef) {
+        perf_context::count(PerfMetric::BlockCacheHitCount, 1);
         if self.stats().enabled() {
             self.count_cache_hit_slow(kind, block);
         }

@@ -154,6 +154,14 @@ impl Table {
         CacheKey(self.file_id, handle.offset)
     }
 
+    /// Whether filter and index can be asked without a read, wherever the cache stands.
+    pub(crate) fn metadata_is_held(&self) -> bool {
+        let whole = |meta: &MetaBlock| meta.held.is_some() && meta.kind != BlockKind::FilterIndex;
+        !self.layout.index_is_partitioned
+            && whole(&self.index)
+            && self.filter.as_ref().is_none_or(|filter| whole(&filter.block))
+    }
+
     /// The index block, or the top level of a partitioned index: its entries are then handles of partitions.
     #[inline]
     pub(crate) fn index<'a>(

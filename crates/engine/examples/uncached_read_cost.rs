@@ -1,0 +1,91 @@
+//! What an uncached point read costs on one reactor thread: `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH]`.
+//!
+//! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing; with BATCH, each reads batches of so
+//! many keys. Prints lookups a second, CPU and reads a lookup.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use karst_engine::db::Db;
+use karst_engine::open::Options;
+use karst_io::{Env, Reactor, spawn_local};
+
+/// CPU time of this process, user and system, in microseconds.
+fn cpu_us() -> (f64, f64) {
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) * 10_000.0;
+    (ticks(11), ticks(12))
+}
+
+/// db_bench's key of this number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [b'0'; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+async fn worker(
+    db: Db,
+    keys_in_db: u64,
+    batch: usize,
+    seed: u64,
+    until: Instant,
+    count: Rc<Cell<(u64, u64)>>,
+) {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        key((state >> 11) % keys_in_db)
+    };
+    while Instant::now() < until {
+        let (done, found) = if batch <= 1 {
+            (1, u64::from(db.get_async(&next()).await.expect("read").is_some()))
+        } else {
+            let keys: Vec<[u8; 16]> = (0..batch).map(|_| next()).collect();
+            let results = db.multi_get_async(&keys).await;
+            let found = results.into_iter().filter(|r| r.as_ref().expect("read").is_some()).count();
+            (batch as u64, found as u64)
+        };
+        let (all, hits) = count.get();
+        count.set((all + done, hits + found));
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: f64| args.get(i).map_or(default, |s| s.parse().expect("a number"));
+    let (depth, seconds, batch) = (number(2, 64.0) as u64, number(3, 3.0), number(4, 1.0) as usize);
+    let keys_in_db = number(1, 1e6) as u64;
+    let env = Env::posix();
+    let options =
+        Options::new().env(env.clone()).block_cache_bytes(1 << 20).db(|db| db.use_direct_reads = true);
+    let db = Db::open_read_only(&args[0], &options).expect("open");
+    let reactor = Reactor::builder(&env).build().expect("reactor");
+    let (before, reads_before, begin) = (cpu_us(), env.io_stats().reads, Instant::now());
+    let until = begin + Duration::from_secs_f64(seconds);
+    let job = reactor.spawn(move || async move {
+        let count = Rc::new(Cell::new((0, 0)));
+        let tasks: Vec<_> = (0..depth)
+            .map(|i| spawn_local(worker(db.clone(), keys_in_db, batch, i + 1, until, count.clone())))
+            .collect();
+        for task in tasks {
+            task.await.expect("task");
+        }
+        count.get()
+    });
+    let (lookups, found) = job.join().expect("job");
+    let (after, elapsed) = (cpu_us(), begin.elapsed().as_secs_f64());
+    let reads = env.io_stats().reads - reads_before;
+    let each = lookups as f64;
+    println!(
+        "{:.0} lookups/s ({found} of {lookups} found), CPU {:.2} us user + {:.2} us system, {:.3} reads a lookup",
+        each / elapsed,
+        (after.0 - before.0) / each,
+        (after.1 - before.1) / each,
+        reads as f64 / each
+    );
+}
