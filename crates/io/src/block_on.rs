@@ -32,6 +32,8 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
         channel.alarm().take();
         if flag.flag.woken.swap(false, Ordering::Acquire) {
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                // Reads that the future has started and left to a later call (readahead) start now, not then.
+                channel.submit();
                 return output;
             }
             if flag.flag.woken.load(Ordering::Relaxed) {

@@ -105,3 +105,25 @@ fn dropping_reads_leaks_nothing() {
     let dir = Path::new("/db");
     drop_at_random(Arc::new(LatencyFileSystem::new(Arc::new(in_memory(dir)), slow())), dir);
 }
+
+#[test]
+fn a_read_started_in_one_call_flies_until_the_next() {
+    use std::future::Future;
+    use std::pin::Pin;
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    PosixFileSystem.create(&path).unwrap().append(&karst_io::testing::pattern(0, 1 << 20)).unwrap();
+    for builder in builders() {
+        let env = builder.build();
+        let file =
+            karst_io::block_on(&env, karst_io::open(&env, &path, karst_io::OpenOptions::DIRECT)).unwrap();
+        let submits = env.io_stats().submits;
+        let mut ahead = karst_io::read(&env, &file, 5, 4000);
+        karst_io::block_on(&env, async {
+            let once = std::future::poll_fn(|cx| std::task::Poll::Ready(Pin::new(&mut ahead).poll(cx)));
+            assert!(once.await.is_pending());
+        });
+        assert_eq!(env.io_stats().submits, submits + 1, "it was left in the queue");
+        assert_eq!(*karst_io::block_on(&env, ahead).unwrap(), *karst_io::testing::pattern(5, 4000));
+    }
+}
