@@ -26,6 +26,7 @@ use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::drive::Attempt;
 use crate::table::fetch::Fetches;
+use crate::table::pending::Pending;
 use crate::table::pending::Stop;
 
 /// The results of a batch, in the order of its keys.
@@ -189,7 +190,7 @@ impl Batch {
                     }
                 };
                 waiting.done = true;
-                waiting.lookup.pending.clear();
+                waiting.lookup.pending = Pending::new();
                 let index = waiting.index;
                 self.results[index] = self.accept(options, result);
                 unfinished -= 1;

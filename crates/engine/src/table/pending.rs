@@ -10,6 +10,7 @@
 //!
 //! Called by: lookups, iterators (through `Table` and `BlobFiles`); `supply` and `take_needs` only by the fetch loop.
 
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -98,6 +99,12 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     slots: SmallVec<[Slot; 3]>,
+    /// What a scan has asked for ahead of itself, in the order in which it will come to it: nearly always the front is meant.
+    ahead: VecDeque<Slot>,
+    /// Behind the place in `ahead` that was supplied last: what arrives next is most often the next.
+    supplied: usize,
+    /// How many of both are needs that nobody has taken. An iterator asks after every move.
+    untaken: usize,
     hold_hits: bool,
 }
 
@@ -139,11 +146,8 @@ impl Pending {
             return Ok(table);
         }
         refuse_io(ctx)?;
-        self.slots.push(Slot {
-            key,
-            state: State::Needed(Need::Open { tables: ctx.tables.clone(), file: file.clone(), level }),
-        });
-        Err(Stop::Need)
+        let need = Need::Open { tables: ctx.tables.clone(), file: file.clone(), level };
+        Err(self.need(key, need))
     }
 
     /// The block at `handle`, from what is held or from the cache; else the need is recorded.
@@ -156,7 +160,7 @@ impl Pending {
         kind: BlockKind,
     ) -> Result<BlockRef, Stop> {
         let key = table.cache_key(handle);
-        if !self.slots.is_empty()
+        if !(self.slots.is_empty() && self.ahead.is_empty())
             && let Some(Held::Block(block)) = self.held(key)?
         {
             return table.checked(block.clone(), handle, kind).map_err(Stop::from);
@@ -183,9 +187,14 @@ impl Pending {
         ctx.count_cache_miss(kind);
         refuse_io(ctx)?;
         table.check_bounds(handle)?;
-        let need = Need::Block { table: table.clone(), handle, kind };
+        Err(self.need(key, Need::Block { table: table.clone(), handle, kind }))
+    }
+
+    /// Records a need; the stop that follows from it.
+    fn need(&mut self, key: NeedKey, need: Need) -> Stop {
         self.slots.push(Slot { key, state: State::Needed(need) });
-        Err(Stop::Need)
+        self.untaken += 1;
+        Stop::Need
     }
 
     /// The value that `need` describes, from what is held or from the blob cache; else the need is recorded.
@@ -198,8 +207,7 @@ impl Pending {
             return Ok(value);
         }
         refuse_io(ctx)?;
-        self.slots.push(Slot { key, state: State::Needed(Need::Blob(Arc::new(need))) });
-        Err(Stop::Need)
+        Err(self.need(key, Need::Blob(Arc::new(need))))
     }
 
     /// From now on, whether blocks found in the cache stay in hand. For looking ahead: the step that uses them later finds them here and
@@ -208,29 +216,39 @@ impl Pending {
         self.hold_hits = hold;
     }
 
-    /// Records the need for a table that a later step will ask for. True if it is in hand already.
-    pub(crate) fn want_table(&mut self, ctx: &ReadCtx<'_>, file: &Arc<FileMetadata>, level: u32) -> bool {
-        self.table(ctx, file, level).is_ok()
-    }
-
-    /// Records the need for a block that a later step will ask for. True if it is in hand already; a block found in the
-    /// cache is held from now on.
-    pub(crate) fn want_block(
-        &mut self,
-        ctx: &ReadCtx<'_>,
-        table: &Arc<Table>,
-        handle: BlockHandle,
-        kind: BlockKind,
-    ) -> bool {
-        let before = std::mem::replace(&mut self.hold_hits, true);
-        let found = self.block(ctx, table, handle, kind).is_ok();
-        self.hold_hits = before;
+    /// Records the need for a data block that a scan will come to, behind those it has asked for before. True if it is in hand
+    /// already; a block found in the cache is held from now on.
+    pub(crate) fn want_block(&mut self, ctx: &ReadCtx<'_>, table: &Arc<Table>, handle: BlockHandle) -> bool {
+        let (key, kind) = (table.cache_key(handle), BlockKind::Data);
+        if self.slots.iter().any(|slot| slot.key == key) {
+            return true;
+        }
+        let cached = ctx.cache().get(key);
+        let found = cached.is_some();
+        let state = match cached {
+            Some(block) => {
+                ctx.count_cache_hit(kind, &block);
+                State::Held(Held::Block(block))
+            }
+            None => {
+                // A handle outside of the file is for the step that comes to it to report.
+                if refuse_io(ctx).is_err() || table.check_bounds(handle).is_err() {
+                    return false;
+                }
+                ctx.count_cache_miss(kind);
+                self.untaken += 1;
+                State::Needed(Need::Block { table: table.clone(), handle, kind })
+            }
+        };
+        self.ahead.push_back(Slot { key, state });
         found
     }
 
     /// What is held under `key`. A need that is recorded or in flight stops the step; a failed one fails it.
     fn held(&self, key: NeedKey) -> Result<Option<&Held>, Stop> {
-        let Some(slot) = self.slots.iter().find(|slot| slot.key == key) else { return Ok(None) };
+        let Some(slot) = self.slots.iter().chain(&self.ahead).find(|slot| slot.key == key) else {
+            return Ok(None);
+        };
         match &slot.state {
             State::Held(held) => Ok(Some(held)),
             State::Failed(error) => Err(Stop::Error(error.clone())),
@@ -240,7 +258,10 @@ impl Pending {
 
     /// Hands every recorded need to `start`; from then on they count as in flight.
     pub(crate) fn take_needs(&mut self, mut start: impl FnMut(NeedKey, Need)) {
-        for slot in &mut self.slots {
+        if std::mem::take(&mut self.untaken) == 0 {
+            return;
+        }
+        for slot in self.slots.iter_mut().chain(&mut self.ahead) {
             if matches!(slot.state, State::Needed(_))
                 && let State::Needed(need) = std::mem::replace(&mut slot.state, State::InFlight)
             {
@@ -250,18 +271,27 @@ impl Pending {
     }
 
     /// True if something is recorded that has not been handed out yet.
+    #[inline]
     pub(crate) fn has_needs(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.state, State::Needed(_)))
-    }
-
-    /// True if something is being fetched.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.state, State::InFlight))
+        self.untaken > 0
     }
 
     /// Puts a fetched thing in hand. Dropped if nobody waits for it any more.
     pub(crate) fn supply(&mut self, key: NeedKey, result: Result<Held, Error>) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.key == key) {
+        let slot = match self.slots.iter_mut().find(|slot| slot.key == key) {
+            Some(slot) => Some(slot),
+            None => {
+                let next = self.ahead.get(self.supplied).is_some_and(|slot| slot.key == key);
+                let at = if next {
+                    Some(self.supplied)
+                } else {
+                    self.ahead.iter().position(|slot| slot.key == key)
+                };
+                self.supplied = at.map_or(self.supplied, |at| at + 1);
+                at.and_then(|at| self.ahead.get_mut(at))
+            }
+        };
+        if let Some(slot) = slot {
             slot.state = match result {
                 Ok(held) => State::Held(held),
                 Err(error) => State::Failed(error),
@@ -269,22 +299,20 @@ impl Pending {
         }
     }
 
-    /// Lets go of everything in hand and of needs that nobody has taken; what is in flight stays expected. Called
-    /// when an operation has finished and its owner goes on to the next.
-    pub(crate) fn release(&mut self) {
-        if !self.slots.is_empty() {
-            self.slots.retain(|slot| matches!(slot.state, State::InFlight));
-        }
-    }
-
     /// Lets go of one thing in hand, of a need or of an expectation.
     pub(crate) fn release_key(&mut self, key: NeedKey) {
-        self.slots.retain(|slot| slot.key != key);
-    }
-
-    /// Forgets everything, what is in flight included: its result will be dropped on arrival (and is in the cache then).
-    pub(crate) fn clear(&mut self) {
-        self.slots.clear();
+        let slot = if self.ahead.front().is_some_and(|slot| slot.key == key) {
+            self.supplied = self.supplied.saturating_sub(1);
+            self.ahead.pop_front()
+        } else if let Some(at) = self.slots.iter().position(|slot| slot.key == key) {
+            Some(self.slots.remove(at))
+        } else {
+            let at = self.ahead.iter().position(|slot| slot.key == key);
+            at.and_then(|at| self.ahead.remove(at))
+        };
+        if slot.is_some_and(|slot| matches!(slot.state, State::Needed(_))) {
+            self.untaken -= 1;
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! window holds; the fetch loop starts them together and neighbours in one read.
 //!
 //! The window opens when a scan has read a few blocks in order, doubles with each refill up to the table option
-//! `max_auto_readahead_size`, and beyond that for as long as the scan has to wait for blocks it asked for in time (the
-//! storage has more latency than the window covers), up to [`MOST_BYTES`]. A seek closes it.
+//! `max_auto_readahead_size`, and beyond that for as long as the scan waits noticeably for blocks it had asked for (the storage
+//! has more latency than the window covers), up to [`MOST_BYTES`]. A seek closes it.
 //!
 //! Invariant: every want is either taken by the scan, in order, or released.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use karst_format::handle::BlockHandle;
 use karst_mem::CacheKey;
@@ -18,12 +19,16 @@ use karst_mem::CacheKey;
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::IndexPosition;
 use crate::stats::Ticker;
+use crate::table::Table;
 use crate::table::context::ReadCtx;
 use crate::table::pending::Pending;
-use crate::table::{BlockKind, Table};
 
 /// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
 const MOST_BYTES: u64 = 4 << 20;
+
+/// A wait longer than this is evidence that the window is too small. Why: what only has to be copied from the page cache
+/// takes less, and a wider window would not make it faster.
+const NOTICEABLE: Duration = Duration::from_micros(50);
 
 /// How a column family's scans read ahead: its table options and the read's.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +68,8 @@ pub(super) struct Readahead {
     /// Asked for and not yet taken, in order.
     asked: VecDeque<(CacheKey, BlockHandle)>,
     asked_bytes: u64,
-    waited: bool,
+    /// Since when the scan waits for the front of `asked`.
+    waiting_since: Option<Duration>,
 }
 
 impl Readahead {
@@ -78,7 +84,7 @@ impl Readahead {
             at_end: false,
             asked: VecDeque::new(),
             asked_bytes: 0,
-            waited: false,
+            waiting_since: None,
         }
     }
 
@@ -111,14 +117,15 @@ impl Readahead {
         self.asked_bytes = 0;
         self.ahead = None;
         self.at_end = false;
-        self.waited = false;
+        self.waiting_since = None;
     }
 
     /// The scan needs the block at `handle` and has to wait for it.
-    pub(super) fn note_wait(&mut self, handle: BlockHandle) {
-        if !self.waited && self.asked.front().is_some_and(|(_, front)| front.offset == handle.offset) {
-            self.waited = true;
-            self.max_bytes = (self.max_bytes * 2).min(MOST_BYTES.max(self.limits.max_bytes));
+    pub(super) fn note_wait(&mut self, ctx: &ReadCtx<'_>, handle: BlockHandle) {
+        if self.waiting_since.is_none()
+            && self.asked.front().is_some_and(|(_, front)| front.offset == handle.offset)
+        {
+            self.waiting_since = Some(ctx.tables.shared.env.now());
         }
     }
 
@@ -137,7 +144,10 @@ impl Readahead {
             self.forward = forward;
         }
         self.in_order = self.in_order.saturating_add(1);
-        self.waited = false;
+        let waited = self.waiting_since.take().map(|since| ctx.tables.shared.env.now().saturating_sub(since));
+        if waited.is_some_and(|waited| waited > NOTICEABLE) {
+            self.max_bytes = (self.max_bytes * 2).min(MOST_BYTES.max(self.limits.max_bytes));
+        }
         let handle = position.handle();
         if self.asked.front().is_some_and(|(_, front)| front.offset == handle.offset) {
             self.asked.pop_front();
@@ -190,10 +200,14 @@ impl Readahead {
             }
             let handle = ahead.handle();
             let key = table.cache_key(handle);
-            if self.asked.iter().any(|(asked, _)| *asked == key) {
+            // Where a refill starts over from the scan's place, it comes by what was asked for before.
+            let asked_before = self.asked.back().is_some_and(|(_, last)| {
+                if forward { handle.offset <= last.offset } else { handle.offset >= last.offset }
+            });
+            if asked_before {
                 continue;
             }
-            if !pending.want_block(ctx, table, handle, BlockKind::Data) {
+            if !pending.want_block(ctx, table, handle) {
                 ctx.stats().record(Ticker::PrefetchBytes, handle.size);
             }
             self.asked.push_back((key, handle));

@@ -201,7 +201,7 @@ impl TableCursor {
         let block = match take_block(&table, ctx, pending, handle, BlockKind::Data) {
             Ok(block) => block,
             Err(stop) => {
-                self.readahead.note_wait(handle);
+                self.readahead.note_wait(ctx, handle);
                 return Err(stop);
             }
         };
