@@ -27,6 +27,9 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
     let _entered = Enter::new(channel.clone());
+    if channel.has_left_overs() {
+        channel.poll(); // what earlier calls have started may have arrived
+    }
     loop {
         // Why first: our own completions have rung too, and the next wait shall not return for that.
         channel.alarm().take();

@@ -137,6 +137,12 @@ impl Channel {
         drop(gone); // wakers and outcomes may run anything when they are dropped
     }
 
+    /// Whether ops are with the transport or on the timer.
+    pub(crate) fn has_left_overs(&self) -> bool {
+        let core = self.core.borrow();
+        core.next_due().is_some() || core.transport.as_ref().is_some_and(|t| t.in_flight() > 0)
+    }
+
     /// Hand what is queued to the transport.
     pub(crate) fn submit(&self) {
         if self.queued.get() > 0 {
