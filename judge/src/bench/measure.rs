@@ -12,7 +12,7 @@ pub(super) struct Figures {
     pub(super) system_us: f64,
     /// Reads from files, if this run can tell.
     pub(super) reads: Option<f64>,
-    /// Bytes read from files, if this run can tell.
+    /// Bytes that storage delivered, if this run can tell.
     pub(super) bytes: Option<f64>,
     /// Mean time of one batch, for workloads of batches.
     pub(super) batch_ms: Option<f64>,

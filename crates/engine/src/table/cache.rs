@@ -10,6 +10,7 @@
 //! polled again, or whose reads are bound to another thread's ring. Inside one operation an open is shared (see `fetch`); two threads
 //! that open the same file at the same moment both do it, and the first to finish is kept.
 
+use std::collections::BTreeMap;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
 use karst_lsm::{FileMetadata, Version};
 use karst_mem::BlockCache;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
@@ -48,6 +49,9 @@ pub(crate) struct Shared {
     pub(crate) use_direct_reads: bool,
     /// None: files stay open.
     open_files: Option<OpenFiles>,
+    /// The blob files that stay open; tables are kept with their metadata.
+    /// Lock: taken for one look at the map, and only for a value that no cache has.
+    open_blobs: RwLock<BTreeMap<FileNumber, Arc<BlobFile>>>,
     instance: u64,
 }
 
@@ -65,7 +69,8 @@ impl Shared {
         // Ordering: a name only; nothing is published with it.
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let open_files = usize::try_from(max_open_files).ok().map(OpenFiles::new);
-        Shared { env, cache, stats, directories, use_direct_reads, open_files, instance }
+        let open_blobs = RwLock::default();
+        Shared { env, cache, stats, directories, use_direct_reads, open_files, open_blobs, instance }
     }
 
     /// Names a file within the process: the first half of the cache keys of its blocks.
@@ -93,17 +98,21 @@ impl Shared {
     }
 
     pub(crate) fn open_blob(&self, number: FileNumber) -> Option<Arc<BlobFile>> {
-        match self.open_files.as_ref()?.get(number)? {
+        let Some(files) = &self.open_files else { return self.open_blobs.read().get(&number).cloned() };
+        match files.get(number)? {
             OpenFile::Blob(file) => Some(file),
             OpenFile::Table(_) => None,
         }
     }
 
-    /// Remembers an open blob file if files are limited; returns the one that is kept.
+    /// Remembers an open blob file; returns the one that is kept.
     pub(crate) fn keep_blob(&self, number: FileNumber, file: Arc<BlobFile>) -> Arc<BlobFile> {
-        match self.open_files.as_ref().map(|files| files.keep(number, OpenFile::Blob(file.clone()))) {
-            Some(OpenFile::Blob(kept)) => kept,
-            Some(OpenFile::Table(_)) | None => file,
+        let Some(files) = &self.open_files else {
+            return self.open_blobs.write().entry(number).or_insert(file).clone();
+        };
+        match files.keep(number, OpenFile::Blob(file.clone())) {
+            OpenFile::Blob(kept) => kept,
+            OpenFile::Table(_) => file,
         }
     }
 
