@@ -1,0 +1,379 @@
+//! Reads that are given up at random moments of their lives, in all three forms at the same time: tasks of a reactor, an executor that
+//! knows nothing of channels, and `block_on`; beside threads whose blocking reads run to their ends.
+//!
+//! Held: every read that was not given up is right (or, where the file system fails, says that it failed); afterwards no slot is in use, no read
+//! in flight, no buffer out and no block pinned.
+//!
+//! The default run takes a second for each file system. `KARST_LONG_TESTS=1` takes a minute in all and demands a thousand cancellations
+//! a second (`cargo xtask ci` does).
+
+use karst_engine::db::Db;
+use karst_engine::options::ReadOptions;
+use karst_engine::{BlockCache, BulkLoader, Options, Value};
+use karst_io::testing::{foreign_block_on, quiesce};
+use karst_io::{
+    Env, FaultFileSystem, FaultPlan, Faults, FileSystem, Latency, LatencyFileSystem, PosixFileSystem,
+    Reactor, block_on, sleep, spawn_local, yield_now,
+};
+use karst_testkit::random::Random;
+use std::future::{Future, poll_fn};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Keys in the database.
+const KEYS: usize = 3000;
+
+fn long() -> bool {
+    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+/// The value of key `i`; every third was overwritten, every seventh deleted, and keys from `KEYS` on never were.
+fn expected(i: usize) -> Option<Vec<u8>> {
+    if i >= KEYS || i % 7 == 0 {
+        return None;
+    }
+    let generation = u64::from(i % 3 == 0);
+    Some(Random::new(i as u64 * 2 + generation).bytes(100 + i % 50))
+}
+
+/// Three levels and L0.
+fn write(directory: &Path) {
+    let options = "format_version=6;target_file_size_base=40000;target_file_size_multiplier=1;block_size=1024;\
+                   filter_policy=bloomfilter:10:false;index_type=kTwoLevelIndexSearch;partition_filters=true;\
+                   metadata_block_size=512";
+    let mut loader = BulkLoader::create(directory, &Options::new().set_all(options).unwrap()).unwrap();
+    let value = |i: usize, generation: u64| Random::new(i as u64 * 2 + generation).bytes(100 + i % 50);
+    (0..KEYS).for_each(|i| loader.put(&key(i), &value(i, 0)).unwrap());
+    loader.seal(5).unwrap();
+    (0..KEYS).step_by(3).for_each(|i| loader.put(&key(i), &value(i, 1)).unwrap());
+    loader.seal(2).unwrap();
+    (0..KEYS).step_by(7).for_each(|i| loader.delete(&key(i)).unwrap());
+    loader.seal(0).unwrap();
+    loader.finish().unwrap();
+}
+
+/// When a read is given up.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// Never.
+    Unbounded,
+    /// After being polled so often; 0 is before the first time.
+    Polls(u64),
+    /// After so long.
+    Time(Duration),
+}
+
+impl Patience {
+    fn draw(random: &mut Random) -> Patience {
+        match random.below(8) {
+            0 => Patience::Unbounded,
+            1..=4 => Patience::Polls(random.below(5)),
+            _ => Patience::Time(Duration::from_micros(random.below(600))),
+        }
+    }
+}
+
+/// The future's output, or `None` if patience ended first. The future is then dropped as it is.
+async fn within<F: Future>(env: &Env, patience: Patience, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = match patience {
+        Patience::Polls(polls) => polls,
+        _ => u64::MAX,
+    };
+    let mut alarm = match patience {
+        Patience::Time(time) => Some(pin_box(sleep(env, time))),
+        _ => None,
+    };
+    poll_fn(move |cx| {
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        polls -= 1;
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        match &mut alarm {
+            Some(alarm) => alarm.as_mut().poll(cx).map(|_| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn pin_box<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
+    Box::pin(future)
+}
+
+/// What one reader did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    given_up: u64,
+    right: u64,
+    failed: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.given_up += other.given_up;
+        self.right += other.right;
+        self.failed += other.failed;
+    }
+}
+
+/// A database under test.
+#[derive(Clone)]
+struct Subject {
+    db: Db,
+    env: Env,
+    /// Whether its file system fails now and then.
+    fails: bool,
+    until: Duration,
+}
+
+impl Subject {
+    fn judge(&self, tally: &mut Tally, i: usize, got: karst_engine::Result<Option<Value>>) -> Option<Value> {
+        match got {
+            Ok(value) => {
+                assert_eq!(value.as_deref(), expected(i).as_deref(), "key {i}");
+                tally.right += 1;
+                value
+            }
+            Err(error) => {
+                assert!(self.fails, "{error}");
+                tally.failed += 1;
+                None
+            }
+        }
+    }
+
+    /// Reads and gives up until the time is over.
+    async fn churn(self, seed: u64) -> Tally {
+        let mut random = Random::new(seed);
+        let mut tally = Tally::default();
+        // Some values outlive what they were read for, and pin their blocks.
+        let mut kept: Vec<Value> = Vec::new();
+        while self.env.now() < self.until {
+            match random.below(6) {
+                0..=2 => self.one(&mut random, &mut tally, &mut kept).await,
+                3..=4 => self.batch(&mut random, &mut tally, &mut kept).await,
+                _ => self.scan(&mut random, &mut tally, &mut kept).await,
+            }
+            if kept.len() > 20 {
+                let gone = kept.split_off(random.index(20));
+                if random.one_in(8) {
+                    // They may go on any thread.
+                    drop(self.env.run_blocking(move |_| drop(gone)));
+                }
+            }
+            if random.one_in(16) {
+                yield_now().await;
+            }
+        }
+        tally
+    }
+
+    async fn one(&self, random: &mut Random, tally: &mut Tally, kept: &mut Vec<Value>) {
+        let i = random.index(KEYS + 50);
+        let (key, patience) = (key(i), Patience::draw(random));
+        match within(&self.env, patience, self.db.get_async(&key)).await {
+            Some(got) => kept.extend(self.judge(tally, i, got)),
+            None => tally.given_up += 1,
+        }
+    }
+
+    async fn batch(&self, random: &mut Random, tally: &mut Tally, kept: &mut Vec<Value>) {
+        let numbers: Vec<usize> = (0..1 + random.index(24)).map(|_| random.index(KEYS + 50)).collect();
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|i| key(*i)).collect();
+        let patience = Patience::draw(random);
+        match within(&self.env, patience, self.db.multi_get_async(&keys)).await {
+            Some(got) => {
+                assert_eq!(got.len(), keys.len());
+                for (i, got) in numbers.into_iter().zip(got) {
+                    kept.extend(self.judge(tally, i, got));
+                }
+            }
+            None => tally.given_up += 1,
+        }
+    }
+
+    /// Moves an iterator; one that was given up is sent elsewhere and goes on from there.
+    async fn scan(&self, random: &mut Random, tally: &mut Tally, kept: &mut Vec<Value>) {
+        let mut iter = self.db.iter(&ReadOptions::default()).unwrap();
+        for _ in 0..1 + random.below(4) {
+            let mut at = random.index(KEYS);
+            let (target, forward) = (key(at), random.one_in(2));
+            let patience = Patience::draw(random);
+            let mut moved = if forward {
+                within(&self.env, patience, iter.seek_async(&target)).await
+            } else {
+                within(&self.env, patience, iter.seek_for_prev_async(&target)).await
+            };
+            for _ in 0..random.below(60) {
+                match &moved {
+                    None => break,
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => {
+                        assert!(self.fails, "{error}");
+                        tally.failed += 1;
+                        break;
+                    }
+                }
+                // What lies between is deleted.
+                let found = if forward {
+                    (at..KEYS).find(|i| expected(*i).is_some())
+                } else {
+                    (0..=at).rev().find(|i| expected(*i).is_some())
+                };
+                assert_eq!(iter.valid(), found.is_some(), "behind {at}, forward {forward}");
+                let Some(found) = found else { break };
+                assert_eq!(iter.key(), key(found));
+                assert_eq!(Some(iter.value()), expected(found).as_deref(), "key {found}");
+                tally.right += 1;
+                if random.one_in(30) {
+                    kept.push(iter.pinned_value());
+                }
+                if !forward && found == 0 {
+                    break;
+                }
+                at = if forward { found + 1 } else { found - 1 };
+                let patience = if random.one_in(10) { Patience::draw(random) } else { Patience::Unbounded };
+                moved = if forward {
+                    within(&self.env, patience, iter.next_async()).await
+                } else {
+                    within(&self.env, patience, iter.prev_async()).await
+                };
+            }
+            tally.given_up += u64::from(moved.is_none());
+        }
+    }
+
+    /// Blocking reads, none of them given up, in the middle of it all.
+    fn steadily(self, seed: u64) -> Tally {
+        let mut random = Random::new(seed);
+        let mut tally = Tally::default();
+        while self.env.now() < self.until {
+            let i = random.index(KEYS + 50);
+            self.judge(&mut tally, i, self.db.get(key(i)));
+            let numbers: Vec<usize> = (0..8).map(|_| random.index(KEYS + 50)).collect();
+            let keys: Vec<Vec<u8>> = numbers.iter().map(|i| key(*i)).collect();
+            for (i, got) in numbers.into_iter().zip(self.db.multi_get(&keys)) {
+                self.judge(&mut tally, i, got);
+            }
+        }
+        tally
+    }
+}
+
+/// All forms together for `span`; then nothing may be left.
+fn load(
+    directory: &Path,
+    file_system: Arc<dyn FileSystem>,
+    options: Options,
+    cache_bytes: usize,
+    span: Duration,
+    faults: Option<&Faults>,
+) -> Tally {
+    let env = Env::builder().file_system(file_system).seed(1).build();
+    let cache = BlockCache::new(cache_bytes);
+    let options = options.env(env.clone()).block_cache(cache.clone());
+    if let Some(faults) = faults {
+        faults.set_plan(FaultPlan::default());
+    }
+    let db = Db::open_read_only(directory, &options).unwrap();
+    if let Some(faults) = faults {
+        faults.set_plan(FaultPlan {
+            read_error: 0.01,
+            short_read: 0.02,
+            bit_flip: 0.01,
+            stuck: 0.02,
+            stuck_for: Duration::from_millis(5),
+            ..FaultPlan::default()
+        });
+    }
+    let subject = Subject { db, env: env.clone(), fails: faults.is_some(), until: env.now() + span };
+    let reactor = Reactor::builder(&env).threads(2).build().unwrap();
+    let tasks: Vec<_> = (0..4u64)
+        .map(|task| {
+            let subject = subject.clone();
+            reactor.spawn(move || async move {
+                let part = |i: u64| spawn_local(subject.clone().churn(1000 + task * 10 + i));
+                let parts: Vec<_> = (0..4).map(part).collect();
+                let mut tally = Tally::default();
+                for part in parts {
+                    tally.add(part.await.unwrap());
+                }
+                tally
+            })
+        })
+        .collect();
+    let threads: Vec<_> = (0..5)
+        .map(|i| {
+            let subject = subject.clone();
+            std::thread::spawn(move || match i {
+                0 | 1 => foreign_block_on(subject.churn(i)),
+                2 | 3 => block_on(&subject.env.clone(), subject.churn(i)),
+                _ => subject.steadily(i),
+            })
+        })
+        .collect();
+    let mut tally = Tally::default();
+    threads.into_iter().for_each(|thread| tally.add(thread.join().unwrap()));
+    tasks.into_iter().for_each(|task| tally.add(task.join().unwrap()));
+    drop(reactor);
+    quiesce(&env);
+    assert!(env.io_stats().abandoned > 0 || tally.given_up == 0, "{:?}", env.io_stats());
+    // Why before as well as after: with few open tables what they pin comes and goes, but reads pin nothing by now.
+    drop(subject);
+    assert_eq!(cache.pinned_bytes(), 0, "{tally:?}");
+    assert!(env.io_stats().is_quiescent(), "{:?}", env.io_stats());
+    tally
+}
+
+#[test]
+fn nothing_leaks_and_every_result_is_right() {
+    let directory = tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    write(directory.path());
+    let posix = || -> Arc<dyn FileSystem> { Arc::new(PosixFileSystem) };
+    let slow = || -> Arc<dyn FileSystem> {
+        let latency =
+            Latency::of_reads(Duration::from_micros(100)).with_jitter(Duration::from_micros(400), 3);
+        Arc::new(LatencyFileSystem::new(posix(), latency))
+    };
+    let faulty = Arc::new(FaultFileSystem::new(posix(), Faults::new(4, FaultPlan::default())));
+    let metadata_in_cache = || {
+        Options::new()
+            .db(|db| db.max_open_files = 20)
+            .column_families(|family| family.table_factory.block_based.cache_index_and_filter_blocks = true)
+    };
+    let direct = || Options::new().db(|db| db.use_direct_reads = true);
+    let span = if long() { Duration::from_secs(10) } else { Duration::from_millis(700) };
+    let path = directory.path();
+    let runs = [
+        ("no cache", load(path, posix(), metadata_in_cache(), 0, span, None)),
+        ("small cache", load(path, posix(), metadata_in_cache(), 60_000, span, None)),
+        ("direct", load(path, posix(), direct(), 0, span, None)),
+        ("slow, no cache", load(path, slow(), metadata_in_cache(), 0, span, None)),
+        ("slow, small cache", load(path, slow(), Options::new(), 60_000, span, None)),
+        ("faults", load(path, faulty.clone(), metadata_in_cache(), 30_000, span, Some(faulty.between()))),
+    ];
+    let mut all = Tally::default();
+    for (name, tally) in runs {
+        println!("{name}: {tally:?}");
+        assert!(tally.given_up > 0 && tally.right > 0, "{name}: {tally:?}");
+        all.add(tally);
+    }
+    assert!(all.failed > 0, "no fault came through: {all:?}");
+    if long() {
+        assert!(all.given_up >= 6 * 10 * 1000, "{all:?}");
+    }
+}
