@@ -72,7 +72,8 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
     };
     let db_options = options.db_options(file.as_ref())?;
     check_names(&directory, &manifest, options, wanted)?;
-    let configs = configure(&manifest, options, file.as_ref(), wanted)?;
+    let described_in = options_file_name.map_or_else(|| manifest.path.clone(), |name| directory.file(name));
+    let configs = configure(&manifest, options, file.as_ref(), &described_in, wanted)?;
     let (manifest_path, manifest_name, manifest_bytes) =
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;
@@ -154,6 +155,7 @@ fn configure(
     manifest: &Manifest,
     options: &Options,
     file: Option<&OptionsFile>,
+    described_in: &Path,
     wanted: Option<&[&str]>,
 ) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
     let opened = |name: &str| wanted.is_none_or(|wanted| name == DEFAULT || wanted.contains(&name));
@@ -161,8 +163,10 @@ fn configure(
     for found in manifest.replay.column_families().filter(|found| opened(found.name)) {
         let family_options = options.family_options(file, found.name)?;
         let instances = options.instances_for(found.name);
-        let config = FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)
-            .map_err(|e| e.in_context(manifest.path.display()))?;
+        let mut config =
+            FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)
+                .map_err(|e| e.in_context(manifest.path.display()))?;
+        config.described_in = Some(described_in.to_owned());
         configs.insert(found.id, Arc::new(config));
     }
     Ok(configs)

@@ -13,6 +13,7 @@ use crate::options::ColumnFamilyOptions;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::slice_transform::PrefixExtractor;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Instances that the user supplies for a column family, in place of what the names in its options stand for.
@@ -45,6 +46,8 @@ pub(crate) struct FamilyConfig {
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     /// None also when OPTIONS names one that is not known.
     pub(crate) prefix_extractor: Option<PrefixExtractor>,
+    /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
+    pub(crate) described_in: Option<PathBuf>,
 }
 
 impl FamilyConfig {
@@ -89,7 +92,15 @@ impl FamilyConfig {
                 "prefix extractor {text:?} is not built in and not supplied: prefix filters are not used"
             );
         }
-        Ok(FamilyConfig { id, name: name.to_owned(), options, comparator, merge_operator, prefix_extractor })
+        Ok(FamilyConfig {
+            id,
+            name: name.to_owned(),
+            options,
+            comparator,
+            merge_operator,
+            prefix_extractor,
+            described_in: None,
+        })
     }
 
     /// The merge operator, for an entry that needs one.
@@ -99,13 +110,17 @@ impl FamilyConfig {
     pub(crate) fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
         self.merge_operator.as_ref().ok_or_else(|| {
             let name = &self.name;
-            match self.options.merge_operator.text() {
+            let error = match self.options.merge_operator.text() {
                 Some(text) => Error::not_supported(format!(
                     "column family {name:?} has merge operands for operator {text:?}, which is not built in; supply it in the options"
                 )),
                 None => Error::invalid_argument(format!(
                     "column family {name:?} has merge operands but no merge operator; supply it in the options"
                 )),
+            };
+            match &self.described_in {
+                Some(path) => error.in_context(path.display()),
+                None => error,
             }
         })
     }

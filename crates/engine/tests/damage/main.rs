@@ -152,12 +152,12 @@ pub(crate) fn read_all(fs: &dyn FileSystem, root: &Path) -> Files {
 /// Sweeps in memory, where thousands of cases take seconds, and a few cases on the operating system's files.
 fn check(sample: &Sample, least_told: usize) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
-    let cases = if long() { 400 } else { 14 };
+    let cases = if long() { 400 } else { 5 };
     let directory = tempfile::tempdir().unwrap();
     let posix: Arc<dyn FileSystem> = Arc::new(PosixFileSystem);
     let tallies = [
         sweep(sample, &memory, Path::new("/db"), cases, 1),
-        sweep(sample, &posix, &directory.path().join("db"), if long() { 30 } else { 2 }, 2),
+        sweep(sample, &posix, &directory.path().join("db"), if long() { 30 } else { 1 }, 2),
     ];
     for tally in tallies {
         println!("{}: {} cases, {} gave an error", sample.name, tally.cases, tally.told);
