@@ -502,10 +502,17 @@ impl<V> BlockCache<V> {
     fn grow(&self, table: &Table<V>) {
         // Why try: whoever holds the lock is growing or moving; this insert can go on without.
         let Some(_lock) = self.migration.try_lock() else { return };
-        let current = self.current.load(Ordering::Relaxed);
-        if !ptr::eq(table, current) {
-            return;
+        if ptr::eq(table, self.current()) {
+            self.grow_locked();
         }
+    }
+
+    /// Replace the current table by a larger one.
+    ///
+    /// Lock: `migration`.
+    fn grow_locked(&self) {
+        let current = self.current.load(Ordering::Relaxed);
+        let table = self.current();
         let expected = Self::slots_for(self.capacity_bytes(), self.estimated_entry_bytes);
         let doubled = table.len() * 2;
         // Why: the last step before the size that the capacity calls for goes right there.
@@ -525,22 +532,31 @@ impl<V> BlockCache<V> {
         }
         // Why try: one thread at a time is enough, and none need wait for it.
         let Some(_lock) = self.migration.try_lock() else { return };
-        let current = self.current();
-        for table in self.older_tables(current) {
+        for table in self.older_tables(self.current()) {
             table.drain(DRAIN_SLOTS, &mut |entry, visible| {
-                let hash = key::hash(entry.key);
-                let (charge, priority) = (entry.charge, entry.priority);
-                if !visible {
-                    self.removed(entry);
-                } else if let Some(slot) = current.find(hash, entry.key) {
-                    slot.word.fetch_add(RELEASED_ONE, Ordering::Release);
-                    self.removed(entry);
-                } else if current.place(hash, entry, 0).is_err() {
-                    // The new table filled up faster than the old one was drained: this entry is evicted.
-                    self.account.evictions.fetch_add(1, Ordering::Relaxed);
-                    self.account.entry_removed(charge, priority);
-                }
+                if visible { self.move_locked(entry) } else { self.removed(entry) }
             });
+        }
+    }
+
+    /// Put an entry of an older table into the current one.
+    ///
+    /// Lock: `migration`.
+    fn move_locked(&self, entry: Entry<V>) {
+        let hash = key::hash(entry.key);
+        let (charge, priority) = (entry.charge, entry.priority);
+        if self.current().is_crowded() {
+            // Why: entries that were pinned in the old table come late, when the new one is in use.
+            self.grow_locked();
+        }
+        let current = self.current();
+        if let Some(slot) = current.find(hash, entry.key) {
+            slot.word.fetch_add(RELEASED_ONE, Ordering::Release);
+            self.removed(entry);
+        } else if current.place(hash, entry, 0).is_err() {
+            // No memory for a larger table: the entry is evicted.
+            self.account.evictions.fetch_add(1, Ordering::Relaxed);
+            self.account.entry_removed(charge, priority);
         }
     }
 }
