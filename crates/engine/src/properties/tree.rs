@@ -131,7 +131,8 @@ pub(super) fn blob_stats(version: &Version) -> String {
     )
 }
 
-/// Bytes of the tables that would be left after a compaction of everything, about: from the last level upwards, files that overlap none taken before.
+/// Bytes of the tables that would be left after a compaction of everything, about: from the last level upwards, files that
+/// overlap none taken before; and the blobs that are not garbage.
 pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     let comparator = version.comparator();
     // Sorted by largest key, not overlapping.
@@ -149,7 +150,8 @@ pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
             bytes += file.size_bytes;
         }
     }
-    bytes
+    let blobs = version.blob_files().values();
+    blobs.fold(bytes, |sum, blob| sum + blob.file.total_bytes.saturating_sub(blob.garbage_bytes))
 }
 
 /// Columns behind the size in the table of levels: all about compactions.

@@ -1,0 +1,119 @@
+//! Properties and statistics, held against what `ldb get_property` says of the same database.
+
+use karst_engine::{Db, HistogramKind, Options, ReadOptions, Statistics, Ticker};
+use karst_testkit::rocksdb_tools::{db_bench, ldb};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn theirs(directory: &Path, name: &str) -> String {
+    let text = ldb(directory, &["get_property", name], b"").unwrap();
+    text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).trim_end_matches('\n').to_owned()
+}
+
+fn check(flags: &[&str]) -> BTreeMap<String, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut all = vec![
+        "--benchmarks=fillrandom,deleterandom,overwrite",
+        "--num=4000",
+        "--write_buffer_size=100000",
+        "--target_file_size_base=60000",
+        "--max_bytes_for_level_base=150000",
+        "--level0_stop_writes_trigger=1000",
+        "--level0_slowdown_writes_trigger=1000",
+    ];
+    all.extend(flags);
+    db_bench(directory.path(), &all).unwrap();
+    let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    let mut seen = BTreeMap::new();
+    for name in [
+        "rocksdb.levelstats",
+        "rocksdb.sstables",
+        "rocksdb.estimate-num-keys",
+        "rocksdb.total-sst-files-size",
+        "rocksdb.live-sst-files-size",
+        "rocksdb.estimate-live-data-size",
+        "rocksdb.num-files-at-level0",
+        "rocksdb.num-files-at-level1",
+        "rocksdb.compression-ratio-at-level0",
+        "rocksdb.compression-ratio-at-level5",
+        "rocksdb.num-entries-active-mem-table",
+        "rocksdb.num-deletes-active-mem-table",
+        "rocksdb.num-immutable-mem-table",
+        "rocksdb.num-snapshots",
+        "rocksdb.blob-stats",
+        "rocksdb.num-blob-files",
+        "rocksdb.total-blob-file-size",
+        "rocksdb.live-blob-file-size",
+        "rocksdb.num-running-compactions",
+        "rocksdb.is-write-stopped",
+        "rocksdb.background-errors",
+        "rocksdb.min-log-number-to-keep",
+        "rocksdb.num-live-versions",
+    ] {
+        let ours = db.property(name).unwrap_or_else(|| panic!("{name} is missing"));
+        let theirs = theirs(directory.path(), name);
+        assert_eq!(ours.trim_end_matches('\n'), theirs, "{name} {flags:?}");
+        seen.insert(name.to_owned(), theirs);
+    }
+    // ldb prints the sums as a map, by names of its own.
+    let sums = theirs(directory.path(), "rocksdb.aggregated-table-properties");
+    let ours = db.property("rocksdb.aggregated-table-properties").unwrap();
+    for (theirs, ours_name) in
+        [("num_entries", "# entries"), ("data_size", "data block size"), ("raw_key_size", "raw key size")]
+    {
+        let line = sums.lines().find_map(|line| line.split_once(&format!("{theirs}: "))).unwrap();
+        assert!(ours.contains(&format!("; {ours_name}={}; ", line.1)), "{theirs}: {ours}");
+    }
+    assert!(db.property("rocksdb.stats").unwrap().contains("** Compaction Stats [default] **"));
+    assert!(db.property("rocksdb.nonsense").is_none() && db.property("levelstats").is_none());
+    assert!(db.property("rocksdb.num-files-at-level99").is_none());
+    assert_eq!(db.int_property("rocksdb.block-cache-capacity"), Some(32 << 20));
+    seen
+}
+
+#[test]
+fn a_leveled_tree() {
+    let seen = check(&[]);
+    assert_ne!(seen["rocksdb.num-files-at-level1"], "0");
+}
+
+#[test]
+fn files_of_l0_only_and_blobs() {
+    let seen = check(&[
+        "--disable_auto_compactions",
+        "--enable_blob_files",
+        "--value_size=50",
+        "--compression_type=none",
+    ]);
+    assert_ne!(seen["rocksdb.num-blob-files"], "0");
+}
+
+#[test]
+fn snapshots_and_statistics_count() {
+    let directory = tempfile::tempdir().unwrap();
+    db_bench(directory.path(), &["--benchmarks=fillrandom,compact", "--num=3000"]).unwrap();
+    let statistics = Arc::new(Statistics::default());
+    let db = Db::open_read_only(directory.path(), &Options::new().statistics(statistics.clone())).unwrap();
+    let snapshot = db.snapshot();
+    assert_eq!(db.int_property("rocksdb.num-snapshots"), Some(1));
+    assert_eq!(db.int_property("rocksdb.oldest-snapshot-sequence"), Some(snapshot.sequence_number()));
+    assert!(db.int_property("rocksdb.oldest-snapshot-time").unwrap() > 1_600_000_000);
+    let at = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::new() };
+    let key = |i: u64| [&i.to_be_bytes()[..], b"00000000"].concat();
+    let found = (0..3000).filter(|i| db.get_opt(&at, key(*i)).unwrap().is_some()).count() as u64;
+    drop(at);
+    assert_eq!(db.int_property("rocksdb.num-snapshots"), Some(0));
+    assert!(found > 1500);
+    assert_eq!(statistics.ticker(Ticker::NumberKeysRead), 3000);
+    assert_eq!(statistics.ticker(Ticker::BytesRead), found * 100);
+    assert_eq!(statistics.histogram(HistogramKind::BytesPerRead).count(), found);
+    let blocks = statistics.ticker(Ticker::BlockCacheDataMiss);
+    assert!(blocks > 10 && statistics.ticker(Ticker::BlockCacheDataHit) + blocks <= 3000, "{blocks}");
+    let line = format!("rocksdb.number.keys.read COUNT : {}\n", 3000);
+    assert!(db.property("rocksdb.options-statistics").unwrap().contains(&line));
+    let batch: Vec<_> = (0..64).map(key).collect();
+    db.multi_get(&batch);
+    assert_eq!(statistics.ticker(Ticker::NumberMultigetCalls), 1);
+    assert_eq!(statistics.ticker(Ticker::NumberMultigetKeysRead), 64);
+}
