@@ -88,7 +88,11 @@ fn tables_are_dumped_the_same() {
         ["-benchmarks=fillrandom", "-num=3000", "-partition_index_and_filters=true", "-bloom_bits=10"];
     db_bench(
         &db,
-        &[&flags[..], &["-compression_type=zstd", "-write_buffer_size=131072", "-key_size=16"]].concat(),
+        &[
+            &flags[..],
+            &["-compression_type=zstd", "-write_buffer_size=131072", "-disable_auto_compactions=true"],
+        ]
+        .concat(),
     )
     .unwrap();
     let mut tables = 0;

@@ -152,7 +152,7 @@ pub(crate) fn read_all(fs: &dyn FileSystem, root: &Path) -> Files {
 /// Sweeps in memory, where thousands of cases take seconds, and a few cases on the operating system's files.
 fn check(sample: &Sample, least_told: usize) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
-    let cases = if long() { 400 } else { 5 };
+    let cases = if long() { 60 } else { 5 };
     let directory = tempfile::tempdir().unwrap();
     let posix: Arc<dyn FileSystem> = Arc::new(PosixFileSystem);
     let tallies = [
