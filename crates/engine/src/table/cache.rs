@@ -115,11 +115,6 @@ impl Shared {
             OpenFile::Table(_) => file,
         }
     }
-
-    /// Whether open files are limited.
-    pub(crate) fn limits_open_files(&self) -> bool {
-        self.open_files.is_some()
-    }
 }
 
 /// How a column family reads its tables.

@@ -118,11 +118,6 @@ impl Fetches {
         self.running.is_empty() && self.fresh.is_empty()
     }
 
-    /// How many reads and tasks are in flight.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.running.len()
-    }
-
     /// Starts what has been collected.
     pub(crate) fn launch(&mut self, ctx: &ReadCtx<'_>) {
         if self.one_at_a_time {
