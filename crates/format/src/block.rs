@@ -64,7 +64,14 @@ pub struct Block {
     bucket_count: u32,
     separated: bool,
     uniform: bool,
+    /// Whether `restarts` holds all restart points.
+    restarts_are_here: bool,
+    /// The restart points of a small block, so that a lookup need not read the block's tail, which is another page of memory.
+    restarts: [u16; RESTARTS_KEPT],
 }
+
+/// How many restart points are kept beside the contents; a block is then as long as a cache line.
+const RESTARTS_KEPT: usize = 14;
 
 impl Block {
     /// Takes decompressed block contents, without the trailer. Reads only the tail.
@@ -119,7 +126,7 @@ impl Block {
         if restart_count == 0 && restarts_start != 0 {
             return Err(Corruption::new("block with entries has no restart points", size - TAIL_BYTES));
         }
-        Ok(Block {
+        let mut block = Block {
             contents,
             keys_end,
             restarts_start,
@@ -127,7 +134,23 @@ impl Block {
             bucket_count,
             separated: values_start.is_some(),
             uniform: packed & UNIFORM_BIT != 0,
-        })
+            restarts_are_here: false,
+            restarts: [0; RESTARTS_KEPT],
+        };
+        block.keep_restarts();
+        Ok(block)
+    }
+
+    fn keep_restarts(&mut self) {
+        let count = self.restart_count as usize;
+        if count > RESTARTS_KEPT {
+            return;
+        }
+        for i in 0..count {
+            let Ok(offset) = u16::try_from(self.restart_offset(i)) else { return };
+            self.restarts[i] = offset;
+        }
+        self.restarts_are_here = true;
     }
 
     /// The whole contents as handed to [`Block::parse`].
@@ -189,6 +212,9 @@ impl Block {
     #[inline(always)]
     fn restart_offset(&self, index: usize) -> usize {
         debug_assert!(index < self.restart_count as usize);
+        if self.restarts_are_here {
+            return self.restarts[index].into();
+        }
         // Invariant: parse checked that all restart points lie inside the contents.
         let at = self.restarts_start as usize + 4 * index;
         match self.contents.get(at..at + 4) {

@@ -170,6 +170,42 @@ proptest! {
     }
 
     #[test]
+    fn many_restart_points(
+        steps in proptest::collection::vec(prop_oneof![8 => 1u64..100, 1 => 1u64..1 << 40, 1 => Just(1u64 << 56)], 33..400),
+        prefix in proptest::collection::vec(any::<u8>(), 0..12), short in any::<bool>(),
+        targets in proptest::collection::vec((any::<proptest::sample::Index>(), -3i64..4), 1..30), user_keys: bool,
+    ) {
+        let mut number = 0u64;
+        let encode = |number: u64| {
+            let mut user = prefix.clone();
+            user.extend_from_slice(&number.to_be_bytes());
+            // Separators in index blocks are cut short.
+            while short && user.len() > prefix.len() + 1 && user.last() == Some(&0) {
+                user.pop();
+            }
+            if user_keys { user } else { internal(&user, 5) }
+        };
+        let numbers: Vec<u64> = steps.iter().map(|step| { number = number.saturating_add(*step); number }).collect();
+        let mut keys: Vec<Vec<u8>> = numbers.iter().map(|n| encode(*n)).collect();
+        keys.dedup();
+        let entries: Vec<_> = keys.into_iter().map(|key| (key, vec![])).collect();
+        let block = build(BlockShape::plain(1), &entries);
+        let mut cursor = BlockCursor::new();
+        let outer = [encode(0), encode(u64::MAX), if user_keys { vec![] } else { internal(b"", 1) }];
+        let near = targets.iter().map(|(index, by)| encode(numbers[index.index(numbers.len())].saturating_add_signed(*by)));
+        for target in near.chain(outer) {
+            let (kind, order): (_, fn(&[u8], &[u8]) -> std::cmp::Ordering) = if user_keys {
+                (KeyKind::User, |a, b| a.cmp(b))
+            } else {
+                (KeyKind::Internal, |a, b| Comparator::Bytewise.compare_internal(a, b))
+            };
+            let expected = entries.iter().find(|(key, _)| order(key, &target).is_ge());
+            let found = cursor.seek_in(&block, &Comparator::Bytewise, &target, kind, ValueLayout::Sized).unwrap();
+            prop_assert_eq!(found.then(|| cursor.key(&block)), expected.map(|(key, _)| &key[..]));
+        }
+    }
+
+    #[test]
     fn hostile_bytes_end_in_errors(
         entries in entries(), shape in shape(), targets in self::entries(),
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<Option<u8>>(),
@@ -257,6 +293,11 @@ fn one_sequence_number_for_all() {
     assert_eq!(cursor.key(&block), internal(&[b'k', 20], 77));
     assert!(cursor.seek_for_prev(&block, &comparator, &internal(&[b'k', 20], 76)).unwrap());
     assert_eq!(cursor.value(&block), [20]);
+}
+
+#[test]
+fn a_block_is_as_long_as_a_cache_line() {
+    assert_eq!(size_of::<Block>(), 64);
 }
 
 #[test]
