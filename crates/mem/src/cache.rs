@@ -104,8 +104,8 @@ impl Priority {
 pub struct CacheOptions {
     /// Bytes of charges to hold at most. 0: nothing is cached.
     pub capacity_bytes: usize,
-    /// Charge of a typical entry, in bytes: the size beyond which the table does not grow without need. A wrong
-    /// estimate costs memory or a few steps, never evictions. 0 means 4 KiB.
+    /// Charge of a typical entry, in bytes; sizes the first table of a small cache, which grows when entries turn out
+    /// smaller. 0 means 4 KiB.
     pub estimated_entry_bytes: usize,
     /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone handles, and
     /// `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the capacity for a while.
@@ -163,7 +163,6 @@ pub struct BlockCache<V> {
     account: Arc<Account>,
     strict_capacity: bool,
     metadata_fraction: f64,
-    estimated_entry_bytes: usize,
     /// Slots for the hand to pass before it spares High priority again.
     unspared_slots: AtomicUsize,
     /// Lock: growing the table, moving entries between tables, erasing (which must not miss a moving entry).
@@ -196,7 +195,6 @@ impl<V> BlockCache<V> {
             account: Arc::new(Account::new(options.capacity_bytes)),
             strict_capacity: options.strict_capacity,
             metadata_fraction: options.metadata_fraction.clamp(0.0, 1.0),
-            estimated_entry_bytes,
             unspared_slots: AtomicUsize::new(0),
             migration: Mutex::new(()),
         }
@@ -513,11 +511,7 @@ impl<V> BlockCache<V> {
     fn grow_locked(&self) {
         let current = self.current.load(Ordering::Relaxed);
         let table = self.current();
-        let expected = Self::slots_for(self.capacity_bytes(), self.estimated_entry_bytes);
-        let doubled = table.len() * 2;
-        // Why: the last step before the size that the capacity calls for goes right there.
-        let slots = if expected > table.len() && expected < doubled { expected } else { doubled };
-        if let Some(larger) = Table::new(slots, current) {
+        if let Some(larger) = Table::new(table.len() * 2, current) {
             // Ordering: Release publishes the new table. Retired after it is replaced, so that an insert which the
             // old table refuses finds the new one.
             self.current.store(larger, Ordering::Release);

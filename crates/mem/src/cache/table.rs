@@ -9,7 +9,7 @@
 //! | 56..64 | passed: how many entries found the group full and went on to the next; 255 stays 255 |
 //!
 //! Invariants:
-//! - An entry lies in the first group, from its home on, that had a free slot when it was placed. Each group it
+//! - An entry lies in the first group on its path that had a free slot when it was placed. Each group it
 //!   passed counts it until it goes; a search ends at a group that nobody passed. So slots become free at
 //!   once, and there are no tombstones to clean.
 //! - Setting the tag of a free slot makes a thread the slot's owner; the owner alone clears it.
@@ -22,9 +22,10 @@
 //! go there at all. Searching the slots themselves costs another access whenever the entry is not in the first
 //! place looked at, and the processor guesses wrong whether it is, just where finding out takes longest.
 //!
-//! Why a search steps by a stride of the key's own (double hashing) and not to the next group: the hand empties a stretch of
-//! neighbours at a time, so the groups it comes to next are the fullest of all, with up to twice the average. Searches that
-//! stepped to the next group walked thousands there, once a cache had been full for a while; strides lead out at once.
+//! Why a search steps by a stride of the key's own (double hashing) and not to the next group: the hand empties
+//! a stretch of neighbours at a time, so the groups it comes to next are the fullest of all, with up to twice the
+//! average. Searches that stepped to the next group walked thousands there, once a cache had been full for a
+//! while; strides lead out at once.
 
 use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
@@ -87,7 +88,8 @@ impl std::ops::AddAssign for Swept {
 }
 
 impl<V> Table<V> {
-    /// An empty table of at least `slots` slots, in a number of groups that is a power of two; `None` if the system has not the memory.
+    /// An empty table of at least `slots` slots, in a number of groups that is a power of two; `None` if the system
+    /// has not the memory.
     pub(super) fn new(slots: usize, older: *mut Table<V>) -> Option<*mut Self> {
         let groups = slots.div_ceil(GROUP_SLOTS).next_power_of_two();
         let table = Self {

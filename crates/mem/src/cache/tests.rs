@@ -320,9 +320,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 400 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 400 }, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn behaves_as_a_map_that_forgets(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 40 } else { 300 }), strict: bool) {
+    fn behaves_as_a_map_that_forgets(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 25 } else { 300 }), strict: bool) {
         let live = std::sync::Arc::new(AtomicI64::new(0));
         let cache: BlockCache<Counted> = BlockCache::new(CacheOptions {
             capacity_bytes: 10_000, estimated_entry_bytes: 1000, strict_capacity: strict, metadata_fraction: 0.5,
@@ -457,7 +457,8 @@ fn stress_release_against_the_end_of_the_cache() {
     }
 }
 
-/// The hand empties neighbours together; what it comes to next must not turn into one long stretch that every search walks.
+/// The hand empties neighbours together; what it comes to next must not turn into one long stretch that every
+/// search walks.
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn searches_stay_short_in_a_cache_that_has_been_full_for_long() {

@@ -43,13 +43,13 @@ fn an_equal_key_is_refused_and_changes_nothing() {
 #[test]
 fn empty_and_large_keys_and_values() {
     let list = list();
-    let large = vec![7; 100_000];
+    let large = vec![7; if cfg!(miri) { 3_000 } else { 100_000 }];
     assert!(list.insert(b"", &large));
     assert!(list.insert(&large, b""));
     assert_eq!(list.value(list.first().unwrap()), large);
     assert_eq!(list.key(list.last().unwrap()), large);
     assert_eq!(list.value(list.last().unwrap()), b"");
-    assert!(list.memory_usage() >= 200_000);
+    assert!(list.memory_usage() >= 2 * large.len());
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn one_node_in_four_rises() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 300 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 300 }, failure_persistence: None, ..Default::default() })]
     #[test]
     fn behaves_as_a_sorted_map(
         entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), prop::collection::vec(any::<u8>(), 0..20)), 0..if cfg!(miri) { 20 } else { 80 }),
