@@ -62,7 +62,8 @@ fn fuzz() -> Result {
         .collect();
     names.sort();
     for name in names {
-        let args = ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
+        let args =
+            ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
         step_in(&dir, "cargo", &args, &env)?;
     }
     Ok(())

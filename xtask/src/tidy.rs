@@ -55,7 +55,8 @@ pub(crate) fn run(root: &Path) -> Result {
     for name in SAFE_CRATES {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
         let says = |root_file: &String| {
-            fs::read_to_string(root.join(root_file)).is_ok_and(|text| text.contains("#![forbid(unsafe_code)]"))
+            fs::read_to_string(root.join(root_file))
+                .is_ok_and(|text| text.contains("#![forbid(unsafe_code)]"))
         };
         if !roots.iter().any(says) {
             found.push(format!("{}: must say #![forbid(unsafe_code)]", roots[0]));

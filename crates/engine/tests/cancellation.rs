@@ -36,10 +36,10 @@ fn key(i: usize) -> Vec<u8> {
 
 /// The value of key `i`; every third was overwritten, every seventh deleted, and keys from `KEYS` on never were.
 fn expected(i: usize) -> Option<Vec<u8>> {
-    if i >= KEYS || i % 7 == 0 {
+    if i >= KEYS || i.is_multiple_of(7) {
         return None;
     }
-    let generation = u64::from(i % 3 == 0);
+    let generation = u64::from(i.is_multiple_of(3));
     Some(Random::new(i as u64 * 2 + generation).bytes(100 + i % 50))
 }
 

@@ -17,7 +17,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// All entries of a column family, by an iterator and by get. The directory is left as it was.
-fn read(directory: &Path, family: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn read(directory: &Path, family: &str) -> Result<Vec<karst_testkit::Entry>, String> {
     let before = contents(directory);
     let db = Db::open_read_only(directory, &Options::new()).map_err(|e| e.to_string())?;
     let family = db.column_family(family).ok_or("no such column family")?;
@@ -133,8 +133,7 @@ fn recycled_logs() {
     set_option(db, "wal_recovery_mode", "kSkipAnyCorruptedRecords");
     set_option(db, "write_buffer_size", "65536");
     set_option(db, "arena_block_size", "4096");
-    let newest =
-        contents(db).into_iter().filter(|(path, _)| path.to_string_lossy().contains("OPTIONS-")).next_back();
+    let newest = contents(db).into_iter().rfind(|(path, _)| path.to_string_lossy().contains("OPTIONS-"));
     fs::write(options_file.path(), newest.unwrap().1).unwrap();
     let fresh = tempfile::tempdir().unwrap();
     let options = format!("--options_file={}", options_file.path().display());

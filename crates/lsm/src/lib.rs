@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`file`] | one table file's metadata, shared by every version that contains it |
+//! | [`mod@file`] | one table file's metadata, shared by every version that contains it |
 //! | [`blob`] | one blob file's metadata: what is in it, what of it is garbage, which tables refer to it |
 //! | [`level`] | the files of one level in a layout that is quick to search |
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |

@@ -95,7 +95,7 @@ macro_rules! flags {
 flags! {
     /// The workloads to run, in order, separated by commas: readrandom, multireadrandom, seekrandom, readseq,
     /// readreverse, readmissing, readtocache, readrandomcoroutine, multireadrandomcoroutine, stats, levelstats,
-    /// sstables. A suffix [X3] repeats one three times, [W1] runs it once more first as a warm-up.
+    /// sstables. The suffix `[X3]` repeats one three times, `[W1]` runs it once more first as a warm-up.
     benchmarks: String = "readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
     /// The database to read. Without one, a small database is made first and removed afterwards.
     db: String = String::new();

@@ -3,12 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | this one | [`DbIterator`], what the user has in hand: synchronous and asynchronous calls over the same steps |
-//! | [`visible`] | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
-//! | [`merging`] | memtables, L0 files and levels merged; collects range tombstones |
-//! | [`level_cursor`], [`table_cursor`], [`index_position`] | one level, one table, one index |
-//! | [`readahead`] | what to ask for before it is needed |
-//! | [`internal`] | every entry, hidden ones too, for tools |
-//! | [`stream`] | the iterator as a `Stream` |
+//! | `visible` | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
+//! | `merging` | memtables, L0 files and levels merged; collects range tombstones |
+//! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
+//! | `readahead` | what to ask for before it is needed |
+//! | `internal` | every entry, hidden ones too, for tools |
+//! | `stream` | the iterator as a `Stream` |
 //!
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
 //! (see `table::pending`).
