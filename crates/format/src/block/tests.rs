@@ -194,12 +194,12 @@ proptest! {
         let outer = [encode(0), encode(u64::MAX), if user_keys { vec![] } else { internal(b"", 1) }];
         let near = targets.iter().map(|(index, by)| encode(numbers[index.index(numbers.len())].saturating_add_signed(*by)));
         for target in near.chain(outer) {
-            let (kind, order): (_, fn(&[u8], &[u8]) -> std::cmp::Ordering) = if user_keys {
-                (KeyKind::User, |a, b| a.cmp(b))
-            } else {
-                (KeyKind::Internal, |a, b| Comparator::Bytewise.compare_internal(a, b))
+            let kind = if user_keys { KeyKind::User } else { KeyKind::Internal };
+            let not_below = |key: &[u8]| match kind {
+                KeyKind::User => key >= &target[..],
+                KeyKind::Internal => Comparator::Bytewise.compare_internal(key, &target).is_ge(),
             };
-            let expected = entries.iter().find(|(key, _)| order(key, &target).is_ge());
+            let expected = entries.iter().find(|(key, _)| not_below(key));
             let found = cursor.seek_in(&block, &Comparator::Bytewise, &target, kind, ValueLayout::Sized).unwrap();
             prop_assert_eq!(found.then(|| cursor.key(&block)), expected.map(|(key, _)| &key[..]));
         }
