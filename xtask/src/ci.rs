@@ -16,7 +16,7 @@ pub(crate) fn test() -> Result {
     step("cargo", &["test", "--workspace"], &[])
 }
 
-/// Everything that must hold before a change lands, beyond [`test`].
+/// Everything that must hold before a change lands, beyond [`test()`].
 pub(crate) fn ci(args: &[String]) -> Result {
     let quick = args.iter().any(|a| a == "--quick");
     if let Some(unknown) = args.iter().find(|a| *a != "--quick") {
