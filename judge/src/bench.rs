@@ -17,12 +17,12 @@ const HELP: &str = "karst-judge bench
   --data DIR      where its databases are kept and, the first time, made: 20 GB
                   (default $KARST_BENCH_DATA, else /var/tmp/karst)
   --slowfs BIN    the slowfs program, for the rows on slow storage (default $KARST_SLOWFS)
-  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan
+  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree
   --seconds N     of each run (default 5)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --make-data     make the databases and stop";
 
-const ROWS: [&str; 6] = ["point", "metadata", "multiget", "cold", "cached", "scan"];
+const ROWS: [&str; 7] = ["point", "metadata", "multiget", "cold", "cached", "scan", "tree"];
 
 /// What the command line asked for.
 struct Settings {

@@ -20,7 +20,7 @@ mod cells;
 mod evidence;
 
 pub use cells::cells;
-pub use evidence::Evidence;
+pub use evidence::{Evidence, record_types};
 
 /// One column family of a cell.
 #[derive(Clone, Debug)]

@@ -42,6 +42,18 @@ impl Meter {
         Meter { usage: cpu(), syscalls, storage_bytes, start: Instant::now() }
     }
 
+    /// For work that a child process does: [`Meter::stop_children`] ends it.
+    pub(super) fn of_children() -> Self {
+        Meter { usage: cpu_of(libc::RUSAGE_CHILDREN), ..Meter::start() }
+    }
+
+    /// What a child that did `operations` in `seconds`, by its own count, cost. Its CPU includes its start.
+    pub(super) fn stop_children(self, operations: f64, seconds: f64) -> Figures {
+        let (user, system) = cpu_of(libc::RUSAGE_CHILDREN);
+        let (user_us, system_us) = (user - self.usage.0, system - self.usage.1);
+        Figures { operations, seconds, user_us, system_us, ..Figures::default() }
+    }
+
     /// The cost of `operations`. `reads` counts the process's read system calls, which are all of them for an
     /// engine that reads synchronously; an engine with io_uring brings its own counts.
     pub(super) fn stop(self, operations: u64) -> Figures {
@@ -62,10 +74,14 @@ impl Meter {
 
 /// CPU time of this process, all threads, those of the kernel that work for it included: user, system (us).
 fn cpu() -> (f64, f64) {
+    cpu_of(libc::RUSAGE_SELF)
+}
+
+fn cpu_of(who: libc::c_int) -> (f64, f64) {
     // SAFETY: an all-zero rusage is valid, and the call writes within it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        libc::getrusage(who, &mut usage);
         usage
     };
     let us = |t: libc::timeval| t.tv_sec as f64 * 1e6 + t.tv_usec as f64;

@@ -3,7 +3,7 @@
 use super::Settings;
 use super::data::{Layout, VALUES};
 use super::fio;
-use super::measure::{Figures, Section};
+use super::measure::{Figures, Meter, Section};
 use super::slow::SlowMount;
 use super::workload::{self, CACHED};
 use crate::rocks;
@@ -21,6 +21,7 @@ pub(super) fn run(settings: &Settings) -> Result<(), String> {
             "multiget" => multiget(settings)?,
             "cold" => cold(settings)?,
             "cached" => cached(settings)?,
+            "tree" => published(settings)?,
             _ => scan(settings)?,
         }
     }
@@ -180,6 +181,92 @@ fn metadata(settings: &Settings) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The published tree on the device itself: db_bench's command lines, by db_bench and by the workload here.
+fn published(settings: &Settings) -> Result<(), String> {
+    let tree = settings.data.tree()?;
+    let (batch, stride, threads, seconds) = (8, 40_000, 4, settings.seconds);
+    let opening = Opening {
+        path: &tree,
+        direct: false,
+        cache_bytes: 300_000_000,
+        cached_metadata: false,
+        table_options: "filter_policy=bloomfilter:10:false;",
+    };
+    let opening = &opening;
+    let mut section = Section::new("multireadrandom, batches of 8, stride 40000, 4 threads, buffered", "key");
+    for async_io in [false, true] {
+        let tree = &tree;
+        section.entry(format!("RocksDB 7.8, Debian's db_bench, async_io={async_io}"), move || {
+            db_bench(
+                tree,
+                "multireadrandom",
+                seconds,
+                &[
+                    "-batch_size=8",
+                    "-multiread_batched=true",
+                    "-multiread_stride=40000",
+                    "-threads=4",
+                    "-ops_between_duration_checks=1",
+                    if async_io { "-async_io=true" } else { "-async_io=false" },
+                ],
+            )
+        });
+        section.entry(format!("RocksDB 11.8 MultiGet, async_io={async_io}"), move || {
+            workload::rocks_multi_get(&opening.rocks()?, async_io, batch, stride, threads, seconds)
+        });
+    }
+    for (async_io, all_levels) in [(true, true), (true, false), (false, false)] {
+        let label = format!("KarstDB multi_get, async_io={async_io}, optimize_multiget_for_io={all_levels}");
+        let options =
+            ReadOptions { async_io, optimize_multiget_for_io: all_levels, ..ReadOptions::default() };
+        section.entry(label, move || {
+            workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
+        });
+    }
+    section.run(settings.repeat)?;
+
+    let nexts = 65_536;
+    let mut section =
+        Section::new(format!("seekrandom, {nexts} nexts after each, 4 threads, buffered"), "next");
+    for async_io in [false, true] {
+        section.entry(format!("RocksDB 11.8, async_io={async_io}"), move || {
+            workload::rocks_seeks(&opening.rocks()?, async_io, nexts, threads, seconds)
+        });
+    }
+    section.entry("KarstDB", move || workload::karst_seeks(&opening.karst()?, nexts, threads, seconds));
+    section.run(settings.repeat)
+}
+
+/// One run of Debian's db_bench on a database that is there.
+fn db_bench(path: &Path, benchmark: &str, seconds: f64, flags: &[&str]) -> Result<Figures, String> {
+    let (name, duration) = (format!("-benchmarks={benchmark}"), format!("-duration={}", seconds.ceil()));
+    let mut all = vec![
+        name.as_str(),
+        duration.as_str(),
+        "-use_existing_db=true",
+        "-readonly=true",
+        "-key_size=32",
+        "-value_size=512",
+        "-num=5000000",
+        "-cache_size=300000000",
+        "-use_direct_reads=false",
+        "-adaptive_readahead=true",
+        "-bloom_bits=10",
+    ];
+    all.extend(flags);
+    let meter = Meter::of_children();
+    let out = karst_testkit::rocksdb_tools::db_bench(path, &all)?;
+    let line = out.lines().find(|l| l.starts_with(benchmark)).unwrap_or_default();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let before = |unit: &str| -> Option<f64> {
+        let at = words.iter().position(|w| *w == unit)?;
+        words.get(at.checked_sub(1)?)?.parse().ok()
+    };
+    let parsed = before("ops/sec").zip(before("seconds"));
+    let (rate, seconds) = parsed.ok_or_else(|| format!("db_bench said:\n{out}"))?;
+    Ok(meter.stop_children(rate * seconds, seconds))
 }
 
 fn slowfs(settings: &Settings) -> Result<PathBuf, String> {

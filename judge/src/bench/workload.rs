@@ -188,6 +188,45 @@ pub(super) fn karst_multi_get(
     Ok(with_batch_time(with_counts(figures, db.env(), before)?, calls, threads))
 }
 
+/// Seeks to random keys of the tree by RocksDB, `nexts` moves after each; an operation is a move.
+pub(super) fn rocks_seeks(
+    db: &DB,
+    async_io: bool,
+    nexts: u64,
+    threads: usize,
+    seconds: f64,
+) -> Result<Figures, String> {
+    let (figures, _) = on_threads(threads, seconds, |random| {
+        let mut options = rocksdb::ReadOptions::default();
+        options.set_async_io(async_io);
+        let mut iter = db.raw_iterator_opt(options);
+        iter.seek(data::key(random.below(TREE_ENTRIES), TREE_KEY_LEN));
+        let mut moves = 0;
+        while moves < nexts && iter.valid() {
+            iter.next();
+            moves += 1;
+        }
+        iter.status().map_err(|e| e.to_string()).map(|()| moves.max(1))
+    })?;
+    Ok(Figures { reads: None, ..figures })
+}
+
+/// The same by KarstDB.
+pub(super) fn karst_seeks(db: &Db, nexts: u64, threads: usize, seconds: f64) -> Result<Figures, String> {
+    let before = db.env().io_stats();
+    let (figures, _) = on_threads(threads, seconds, |random| {
+        let mut iter = db.iter(&ReadOptions::default()).map_err(|e| e.to_string())?;
+        iter.seek(data::key(random.below(TREE_ENTRIES), TREE_KEY_LEN)).map_err(|e| e.to_string())?;
+        let mut moves = 0;
+        while moves < nexts && iter.valid() {
+            iter.next().map_err(|e| e.to_string())?;
+            moves += 1;
+        }
+        Ok(moves.max(1))
+    })?;
+    with_counts(figures, db.env(), before)
+}
+
 /// The keys of the cached rows: a part of the tree that fits every cache, all of it read once before.
 pub(super) const CACHED: u64 = 100_000;
 

@@ -39,7 +39,7 @@ fn cell(name: &str, family: Family) -> Cell {
 }
 
 const PARTITIONED: &[&str] =
-    &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=512"];
+    &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=128", BLOOM];
 const BLOOM: &str = "filter_policy=bloomfilter:10:false";
 // Tables of references are small; so are their levels.
 const BLOBS: &[&str] = &[

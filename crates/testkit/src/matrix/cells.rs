@@ -23,7 +23,8 @@ const INDEX_HASH: Evidence = Property("index.type: 0x01000000");
 const INDEX_TWO_LEVEL: Evidence = Property("index.type: 0x02000000");
 const INDEX_FIRST_KEY: Evidence = Property("index.type: 0x03000000");
 const PARTITIONED: &[&str] =
-    &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=512"];
+    &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=128", FULL_BLOOM];
+const FULL_BLOOM: &str = "filter_policy=bloomfilter:10:false";
 
 /// Every cell of the 7.8 half of the matrix.
 #[must_use]
@@ -72,7 +73,7 @@ pub fn cells() -> Vec<Cell> {
         ),
         cell(
             "two-level-index-full-filter",
-            default().table(&["index_type=kTwoLevelIndexSearch", "metadata_block_size=512"]).table(&[
+            default().table(&["index_type=kTwoLevelIndexSearch", "metadata_block_size=128"]).table(&[
                 "filter_policy=bloomfilter:8:false",
                 "index_block_restart_interval=8",
                 "block_restart_interval=1",

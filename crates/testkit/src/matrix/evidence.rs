@@ -42,7 +42,8 @@ const FOOTER_LEN: usize = 53;
 const LOG_BLOCK: usize = 32768;
 const RECYCLABLE_FULL: u8 = 5;
 const RECYCLABLE_LAST: u8 = 8;
-const RECYCLABLE_COMPRESSION: u8 = 11;
+const RECYCLABLE_TIMESTAMP_SIZE: u8 = 11;
+const RECYCLABLE_PREDECESSOR: u8 = 131;
 
 impl Seen {
     pub(super) fn gather(path: &Path, blob_files: usize) -> Result<Self, String> {
@@ -107,7 +108,8 @@ fn footer(table: &[u8]) -> Option<(u32, u8)> {
 }
 
 /// The types of a log's records, in order, up to the first header that is not one.
-fn record_types(log: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn record_types(log: &[u8]) -> Vec<u8> {
     let (mut at, mut types) = (0, Vec::new());
     while let Some(header) = log.get(at..at + 7) {
         let len = usize::from(u16::from_le_bytes([header[4], header[5]]));
@@ -116,8 +118,8 @@ fn record_types(log: &[u8]) -> Vec<u8> {
             break;
         }
         types.push(kind);
-        let recyclable =
-            (RECYCLABLE_FULL..=RECYCLABLE_LAST).contains(&kind) || kind == RECYCLABLE_COMPRESSION;
+        let recyclable = (RECYCLABLE_FULL..=RECYCLABLE_LAST).contains(&kind)
+            || [RECYCLABLE_TIMESTAMP_SIZE, RECYCLABLE_PREDECESSOR].contains(&kind);
         at += len + if recyclable { 11 } else { 7 };
         let left = LOG_BLOCK - at % LOG_BLOCK;
         if left < 7 {
