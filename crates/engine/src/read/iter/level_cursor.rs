@@ -131,9 +131,9 @@ impl LevelCursor {
             };
             let comparator: &Comparator = self.version.comparator();
             let outside = if self.forward {
-                bounds.ends_by(comparator, file.smallest_user_key())
+                bounds.upper_excludes(comparator, file.smallest_user_key())
             } else {
-                bounds.starts_behind(comparator, file.largest_user_key())
+                bounds.lower_excludes(comparator, file.largest_user_key())
             };
             if outside {
                 self.index = None;

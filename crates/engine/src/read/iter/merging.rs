@@ -187,8 +187,8 @@ impl Merging {
             children.push(Child::Memtable(MemtableCursor { memtable: memtable.clone(), position: None }));
         }
         for file in version.files(Level(0)) {
-            let outside = bounds.ends_by(&comparator, file.smallest_user_key())
-                || bounds.starts_behind(&comparator, file.largest_user_key());
+            let outside = bounds.upper_excludes(&comparator, file.smallest_user_key())
+                || bounds.lower_excludes(&comparator, file.largest_user_key());
             if !outside {
                 children.push(Child::Table(Box::new(TableCursor::new(file.clone(), 0, readahead))));
             }

@@ -68,16 +68,6 @@ impl Bounds {
     fn lower_excludes(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
         self.lower.as_deref().is_some_and(|lower| comparator.compare_user(user_key, lower).is_lt())
     }
-
-    /// Whether the iteration ends before what lies behind `user_key`.
-    fn ends_by(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
-        self.upper_excludes(comparator, user_key)
-    }
-
-    /// Whether the iteration begins behind `user_key`.
-    fn starts_behind(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
-        self.lower_excludes(comparator, user_key)
-    }
 }
 
 /// Whether a seek may pass tables by whose filter does not know the prefix of its key.

@@ -179,7 +179,7 @@ impl Readahead {
         while self.asked_bytes < self.window_bytes {
             if forward
                 && ctx.options.auto_readahead_size
-                && bounds.ends_by(table.comparator(), ahead.separator(table))
+                && bounds.upper_excludes(table.comparator(), ahead.separator(table))
             {
                 ctx.stats().tick(Ticker::ReadaheadTrimmed);
                 self.at_end = true;
@@ -190,7 +190,7 @@ impl Readahead {
             match moved.then(|| ahead.settle(table, ctx, pending, &[])) {
                 Some(Ok(true)) => {}
                 _ => {
-                    // A partition that is not in memory is asked for now; the next refill starts over from the scan's own place.
+                    // A partition that is not in memory has just been asked for; the next refill starts over from the scan's own place.
                     self.at_end = !moved;
                     if moved {
                         self.ahead = None;

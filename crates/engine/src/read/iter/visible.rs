@@ -301,6 +301,13 @@ impl Visible {
         }
     }
 
+    /// Whether an entry of `key` is a deletion, or a range tombstone hides it.
+    #[inline]
+    fn is_gone(&mut self, seq: SeqNo, kind: ValueType) -> bool {
+        matches!(kind, ValueType::Deletion | ValueType::SingleDeletion)
+            || self.merging.tombstones.hides(&self.key, seq)
+    }
+
     /// Counts an entry that the user does not see.
     #[inline]
     fn skip(&mut self, view: &View<'_>) -> Result<()> {
@@ -358,10 +365,7 @@ impl Visible {
             self.key.clear();
             self.key.extend_from_slice(user_key);
             self.skipped = 0;
-            let gone = kind == ValueType::Deletion
-                || kind == ValueType::SingleDeletion
-                || self.merging.tombstones.hides(&self.key, seq);
-            if gone {
+            if self.is_gone(seq, kind) {
                 perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                 self.skip(view)?;
                 self.skipping = true;
@@ -442,10 +446,7 @@ impl Visible {
                 return Ok(());
             }
             let (seq, kind) = self.parse(view)?;
-            let gone = kind == ValueType::Deletion
-                || kind == ValueType::SingleDeletion
-                || self.merging.tombstones.hides(&self.key, seq);
-            if gone {
+            if self.is_gone(seq, kind) {
                 self.phase = Phase::Resolve(Base::Nothing);
                 return Ok(());
             }
@@ -520,10 +521,7 @@ impl Visible {
                 self.phase = Phase::Backward { inside };
             }
             if seq <= self.snapshot {
-                let gone = kind == ValueType::Deletion
-                    || kind == ValueType::SingleDeletion
-                    || self.merging.tombstones.hides(&self.key, seq);
-                if gone {
+                if self.is_gone(seq, kind) {
                     perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                     self.skip(view)?;
                     self.operands.clear();
