@@ -27,9 +27,12 @@ const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "karstdb", "tools", "t
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "merge_operator", "snapshot"],
     &["events", "health"],
-    &["range_del", "memtable", "wal", "table", "blob", "version", "superversion"],
+    &["range_del", "memtable", "wal", "table", "blob", "superversion"],
+    &["column_family"],
+    &["versions"],
     &["read", "write", "flush", "compact"],
-    &["ingest", "checkpoint", "column_family", "open", "properties", "db", "blocking"],
+    &["background"],
+    &["ingest", "checkpoint", "open", "properties", "db", "blocking"],
 ];
 
 /// What the engine must take from `io::Env`, so that a simulation can own it.

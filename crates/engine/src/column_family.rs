@@ -1,14 +1,20 @@
 //! Column families: each has its own memtables, tree and options; they share log, cache and sequence numbers.
 //!
-//! In: superversions, as open and later flushes and compactions install them. Out: a cheap pin of the current one.
+//! In: new memtables from the commit pipeline, new versions from flushes and compactions. Out: a cheap pin of the current superversion.
 //!
 //! Invariant: a superversion that is installed holds everything its forerunner held, or what became of it.
+//! Lock: a family's own; held to exchange the parts of its superversion, never while waiting or reading.
 
+use crate::memtable::{MemTable, Seal};
 use crate::options::FamilyConfig;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use arc_swap::{ArcSwap, Guard};
+use karst_format::ids::ColumnFamilyId;
+use karst_lsm::Version;
+use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A column family of an open database. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -22,8 +28,12 @@ pub(crate) struct Family {
     /// Names the database it is of.
     pub(crate) database: u64,
     current: ArcSwap<SuperVersion>,
+    /// Lock: whoever exchanges the superversion; readers take none.
+    exchange: Mutex<()>,
+    dropped: AtomicBool,
 }
 
+#[allow(dead_code, reason = "called by the commit pipeline, flushes and compactions")]
 impl Family {
     pub(crate) fn new(
         database: u64,
@@ -31,7 +41,18 @@ impl Family {
         tables: Arc<TableCache>,
         superversion: SuperVersion,
     ) -> Self {
-        Self { config, tables, database, current: ArcSwap::from_pointee(superversion) }
+        Self {
+            config,
+            tables,
+            database,
+            current: ArcSwap::from_pointee(superversion),
+            exchange: Mutex::new(()),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn id(&self) -> ColumnFamilyId {
+        self.config.id
     }
 
     /// Pins the current superversion. Takes no lock and counts no reference; keep it for one operation, and clone the `Arc` to keep it longer.
@@ -43,6 +64,107 @@ impl Family {
     /// The current superversion, for an operation that may wait.
     pub(crate) fn superversion(&self) -> Arc<SuperVersion> {
         self.current.load_full()
+    }
+
+    /// An empty memtable for it.
+    pub(crate) fn new_memtable(&self) -> Arc<MemTable> {
+        Arc::new(MemTable::new(self.config.comparator.clone()))
+    }
+
+    /// Ends the memtable that takes writes and puts `mem` in its place. Returns the sealed one.
+    ///
+    /// Lock: called under the lock that orders writes, so that no write is between the two.
+    pub(crate) fn seal(&self, seal: Seal, mem: Arc<MemTable>) -> Arc<MemTable> {
+        let mut sealed = None;
+        self.exchange(|old| {
+            old.mem.seal(seal);
+            sealed = Some(old.mem.clone());
+            let immutable = std::iter::once(&old.mem).chain(old.immutable.iter()).cloned().collect();
+            (mem, immutable, old.version.clone())
+        });
+        sealed.expect("`exchange` calls once")
+    }
+
+    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it.
+    pub(crate) fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>]) {
+        self.exchange(|old| {
+            let stays = |mem: &&Arc<MemTable>| !flushed.iter().any(|gone| Arc::ptr_eq(gone, mem));
+            (old.mem.clone(), old.immutable.iter().filter(stays).cloned().collect(), version)
+        });
+    }
+
+    /// Says that the family is dropped: it takes no writes and no jobs any more. Reads that hold it go on.
+    pub(crate) fn set_dropped(&self) {
+        // Ordering: a flag only; whoever must not miss it takes the lock that orders writes.
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    fn exchange(
+        &self,
+        next: impl FnOnce(&SuperVersion) -> (Arc<MemTable>, Vec<Arc<MemTable>>, Arc<Version>),
+    ) {
+        let _exchanging = self.exchange.lock();
+        let old = self.current.load_full();
+        let (mem, immutable, version) = next(&old);
+        let new = SuperVersion::new(old.number() + 1, old.config().clone(), mem, immutable, version);
+        self.current.store(Arc::new(new));
+    }
+}
+
+/// The open column families of a database, by id. Readers take no lock.
+#[derive(Debug)]
+pub(crate) struct Families {
+    open: ArcSwap<Vec<Arc<Family>>>,
+    /// Lock: whoever adds or removes.
+    exchange: Mutex<()>,
+}
+
+#[allow(dead_code, reason = "column families come and go in a database open for writing")]
+impl Families {
+    pub(crate) fn new(mut families: Vec<Arc<Family>>) -> Self {
+        families.sort_by_key(|family| family.id());
+        Self { open: ArcSwap::from_pointee(families), exchange: Mutex::new(()) }
+    }
+
+    /// All of them now, by id.
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<Family>>> {
+        self.open.load_full()
+    }
+
+    /// The open one with this id.
+    pub(crate) fn get(&self, id: ColumnFamilyId) -> Option<Arc<Family>> {
+        let open = self.open.load();
+        let index = open.binary_search_by_key(&id, |family| family.id()).ok()?;
+        Some(open[index].clone())
+    }
+
+    /// The open one with this name.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Family>> {
+        self.open.load().iter().find(|family| family.config.name == name).cloned()
+    }
+
+    /// Adds a family whose id is larger than that of every other.
+    pub(crate) fn add(&self, family: Arc<Family>) {
+        let _exchanging = self.exchange.lock();
+        let mut families = Vec::clone(&self.open.load());
+        assert!(families.last().is_none_or(|last| last.id() < family.id()), "ids ascend");
+        families.push(family);
+        self.open.store(Arc::new(families));
+    }
+
+    /// Takes one out and marks it as dropped.
+    pub(crate) fn remove(&self, id: ColumnFamilyId) -> Option<Arc<Family>> {
+        let _exchanging = self.exchange.lock();
+        let mut families = Vec::clone(&self.open.load());
+        let index = families.binary_search_by_key(&id, |family| family.id()).ok()?;
+        let removed = families.remove(index);
+        removed.set_dropped();
+        self.open.store(Arc::new(families));
+        Some(removed)
     }
 }
 

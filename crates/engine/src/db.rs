@@ -65,7 +65,7 @@ impl Db {
     }
 
     fn new(opened: Opened) -> Result<Db> {
-        let first = opened.families.first().cloned();
+        let first = opened.families.all().first().cloned();
         let default_family = first.filter(|f| f.config.name == "default").ok_or_else(|| {
             Error::new(
                 ErrorKind::Corruption,
@@ -249,12 +249,12 @@ impl Db {
 
     /// The open column family of this name.
     pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
-        self.families().iter().find(|f| f.config.name == name).cloned().map(ColumnFamily)
+        self.0.opened.families.named(name).map(ColumnFamily)
     }
 
     /// All open column families, by id.
     pub fn column_families(&self) -> Vec<ColumnFamily> {
-        self.families().iter().cloned().map(ColumnFamily).collect()
+        self.0.opened.families.all().iter().cloned().map(ColumnFamily).collect()
     }
 
     /// Names of column families that exist but were not opened.
@@ -327,10 +327,6 @@ impl Db {
     /// The database's identity, if it has one.
     pub fn identity(&self) -> Option<&str> {
         self.0.opened.db_id.as_deref()
-    }
-
-    fn families(&self) -> &[Arc<Family>] {
-        &self.0.opened.families
     }
 
     #[inline]

@@ -15,12 +15,13 @@ mod tombstones;
 
 use crate::range_del::{Fragments, RangeTombstone};
 use karst_format::comparator::Comparator;
+use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_mem::skiplist::{KeyOrder, Position, SkipList};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tombstones::Tombstones;
 
 /// Internal keys in a comparator's order.
@@ -40,6 +41,18 @@ pub(crate) struct MemTable {
     list: SkipList<InternalOrder>,
     tombstones: Tombstones,
     counts: Counts,
+    sealed: OnceLock<Seal>,
+}
+
+/// What is known of a memtable once no write goes to it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seal {
+    /// Every entry in it has a sequence number of at most this.
+    ///
+    /// Invariant: when everything up to this number is visible, every insert into the memtable has ended; then it may be flushed.
+    pub(crate) largest_seq: SeqNo,
+    /// Entries of the family written later are in this log or a later one; so it becomes the family's log number once the memtable is in a table.
+    pub(crate) next_log: FileNumber,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +112,23 @@ impl MemTable {
             tombstones: Tombstones::default(),
             comparator,
             counts: Counts::default(),
+            sealed: OnceLock::new(),
         }
+    }
+
+    /// Says that no further write goes to it. Called once, under the lock that orders writes.
+    ///
+    /// # Panics
+    /// When it was sealed before.
+    #[allow(dead_code, reason = "called by the commit pipeline")]
+    pub(crate) fn seal(&self, seal: Seal) {
+        assert!(self.sealed.set(seal).is_ok(), "a memtable is sealed once");
+    }
+
+    /// The seal; `None` while writes go to it.
+    #[allow(dead_code, reason = "asked by flush jobs")]
+    pub(crate) fn sealed(&self) -> Option<Seal> {
+        self.sealed.get().copied()
     }
 
     /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including, `value`.

@@ -14,7 +14,7 @@ mod options;
 pub use cache::BlockCache;
 pub use options::Options;
 
-use crate::column_family::Family;
+use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::options::{DbOptions, FamilyConfig};
@@ -45,8 +45,7 @@ pub(crate) struct Opened {
     pub(crate) db_options: DbOptions,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) shared: Arc<Shared>,
-    /// By id; the default column family is the first.
-    pub(crate) families: Vec<Arc<Family>>,
+    pub(crate) families: Families,
     /// Column families that exist but were not asked for.
     pub(crate) unopened: Vec<String>,
     pub(crate) last_seq: SeqNo,
@@ -113,7 +112,7 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
         db_options,
         statistics,
         shared,
-        families,
+        families: Families::new(families),
         unopened: set.unopened.values().cloned().collect(),
         last_seq,
         manifest: manifest_name,

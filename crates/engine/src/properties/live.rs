@@ -37,7 +37,7 @@ pub struct LiveFile {
 /// All tables by column family, level and place in the level, then the blob files of the column family.
 pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
     let mut all = Vec::new();
-    for family in &db.opened.families {
+    for family in db.opened.families.all().iter() {
         let view = family.superversion();
         for (level, file) in view.version().all_files() {
             let directories = &db.opened.shared.directories;
