@@ -35,6 +35,11 @@ const PREFIX_FILTERING: &str = "rocksdb.block.based.table.prefix.filtering";
 const DECOUPLED_FILTERS: &str = "rocksdb.block.based.table.decoupled.partitioned.filters";
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 const GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
+const EMBEDDED_BLOBS: &str = "rocksdb.embedded.blob.stats";
+/// From this format_version on `compression_name` begins with the name of what compressed the blocks.
+const NAMED_COMPRESSION: u32 = 7;
+/// What compresses the blocks in the way all releases know.
+pub(crate) const BUILTIN_COMPRESSION: &str = "BuiltinV2";
 
 /// When a number is written.
 #[derive(PartialEq)]
@@ -298,6 +303,23 @@ impl TableProperties {
         let flag = |on: bool| if on { b"1".to_vec() } else { b"0".to_vec() };
         self.user_collected.insert(WHOLE_KEY_FILTERING.into(), flag(whole_keys));
         self.user_collected.insert(PREFIX_FILTERING.into(), flag(prefixes));
+    }
+
+    /// What of a table with these properties cannot be read here, in words that name it; `None` if all can.
+    ///
+    /// Why by the properties: a table is refused when it is opened, and not when the first block that needs it is read.
+    #[must_use]
+    pub fn unsupported(&self, format_version: u32) -> Option<String> {
+        if self.user_collected.contains_key(EMBEDDED_BLOBS.as_bytes()) {
+            return Some("the table has blob records in it (embedded blobs), which are not supported".into());
+        }
+        if self.user_defined_timestamps_persisted == 0 {
+            return Some("user-defined timestamps were cut off its keys, which is not supported".into());
+        }
+        let (manager, _) = self.compression_name.split_once(';')?;
+        let known =
+            format_version < NAMED_COMPRESSION || ["", "nullptr", BUILTIN_COMPRESSION].contains(&manager);
+        (!known).then(|| format!("compression manager {manager:?} is not supported"))
     }
 
     /// Whether filter partitions end elsewhere than index partitions.

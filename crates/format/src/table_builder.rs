@@ -35,7 +35,7 @@ use crate::handle::BlockHandle;
 use crate::index::{IndexLayout, IndexType};
 use crate::key::{self, InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType};
 use crate::metaindex::{self, Metaindex};
-use crate::properties::TableProperties;
+use crate::properties::{BUILTIN_COMPRESSION, TableProperties};
 
 /// A table being written.
 #[derive(Debug)]
@@ -462,7 +462,7 @@ impl TableBuilder {
         let (options, properties) = (&self.options, &mut self.properties);
         options.describe(properties);
         if options.format_version >= 7 {
-            let manager = if options.compression == CompressionType::None { "" } else { "BuiltinV2" };
+            let manager = if options.compression == CompressionType::None { "" } else { BUILTIN_COMPRESSION };
             let used = if self.compressed_any {
                 format!("{:02X}", options.compression as u8)
             } else {

@@ -228,7 +228,7 @@ impl<V> BlockCache<V> {
         self.current().prefetch(key::hash(key.words()));
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     fn groups_searched(&self, key: CacheKey) -> usize {
         self.current().groups_searched(key::hash(key.words()))
     }

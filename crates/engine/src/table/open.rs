@@ -134,6 +134,9 @@ impl Opening<'_> {
         let properties = tail.block(at).expect("the block was brought");
         let properties = TableProperties::decode_verified(properties, &footer, at.offset)
             .map_err(|c| self.corrupt(at, c))?;
+        if let Some(what) = properties.unsupported(footer.format_version) {
+            return Err(Error::not_supported(format!("{}: {what}", self.path().display())));
+        }
         self.check_properties(&properties, parts.properties)?;
         self.build(&mut tail, storage, parts, properties).await
     }

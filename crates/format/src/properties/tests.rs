@@ -78,3 +78,20 @@ fn disorder_and_unknown_index_types() {
     assert_eq!(properties.index_type(), Err(9));
     assert!(properties.whole_key_filtering());
 }
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let mut properties = TableProperties::default();
+    assert_eq!(properties.unsupported(7), None);
+    for name in ["", ";;", "BuiltinV2;0407;", "nullptr;01;"] {
+        properties.compression_name = name.into();
+        assert_eq!(properties.unsupported(7), None, "{name}");
+    }
+    properties.compression_name = "acme-zip;80;".into();
+    assert!(properties.unsupported(7).unwrap().contains("acme-zip"));
+    assert_eq!(properties.unsupported(6), None);
+    properties.user_collected.insert(EMBEDDED_BLOBS.into(), Vec::new());
+    assert!(properties.unsupported(6).unwrap().contains("embedded"));
+    let stripped = TableProperties { user_defined_timestamps_persisted: 0, ..TableProperties::default() };
+    assert!(stripped.unsupported(6).unwrap().contains("timestamps"));
+}

@@ -187,7 +187,7 @@ impl<V> Table<V> {
     }
 
     /// How many groups a search for a key that is not there looks at.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn groups_searched(&self, hash: u64) -> usize {
         let mut group = self.home(hash);
         let passed = |group| self.groups.at(group).load(Ordering::Relaxed) >> PASSED_SHIFT != 0;
