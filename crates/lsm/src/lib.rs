@@ -11,6 +11,7 @@
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |
 //! | [`version_builder`] | a version plus version edits gives the next version |
 //! | [`version_set`] | the state of all column families |
+//! | [`pick`] | which files to compact next: leveled, universal, FIFO, by hand |
 //! | [`replay`] | the edits of a MANIFEST give that state |
 //! | [`snapshots`] | which sequence numbers readers still need |
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod blob;
 pub mod error;
 pub mod file;
 pub mod level;
+pub mod pick;
 pub mod replay;
 pub mod snapshots;
 pub mod version;
@@ -29,6 +31,7 @@ pub use blob::BlobFileMetadata;
 pub use error::Inconsistent;
 pub use file::FileMetadata;
 pub use level::LevelFiles;
+pub use pick::{Compaction, CompactionOptions, PickContext, Running};
 pub use replay::{FoundFamily, ManifestReplay};
 pub use snapshots::SnapshotList;
 pub use version::{Candidate, SearchPosition, Version};

@@ -1,0 +1,135 @@
+//! What is being compacted now, so that no two compactions take the same file or write to the same place.
+//!
+//! In: each [`Compaction`] when it starts and when it ends. Out: which files are taken, whether L0 is, and whether a range
+//! of keys is being written to on a level.
+//!
+//! Invariant: a file is an input of at most one compaction in it. The value has no lock; its owner (one for each column
+//! family) guards it, and holds the guard from a pick to the registration of what was picked.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashSet};
+
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::options::choice::CompactionStyle;
+
+use super::compaction::{Compaction, CompactionReason};
+use crate::file::FileMetadata;
+
+/// Names a running compaction of one column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunningId(u64);
+
+/// The compactions of one column family that were picked and have neither been installed nor given up.
+#[derive(Debug, Default)]
+pub struct Running {
+    next_id: u64,
+    compactions: BTreeMap<RunningId, Outline>,
+    files: HashSet<FileNumber>,
+}
+
+/// What others have to know of a running compaction.
+#[derive(Debug)]
+struct Outline {
+    files: Vec<FileNumber>,
+    output_level: Level,
+    smallest_user_key: Box<[u8]>,
+    largest_user_key: Box<[u8]>,
+    holds_l0: bool,
+    reason: CompactionReason,
+    input_bytes: u64,
+}
+
+impl Running {
+    /// Nothing runs.
+    pub fn new() -> Running {
+        Running::default()
+    }
+
+    /// Enters a compaction that was picked from this very state.
+    ///
+    /// # Panics
+    /// When one of its files is taken already: the state has changed since it was picked, which is a bug of the caller.
+    pub fn register(&mut self, compaction: &Compaction) -> RunningId {
+        let files: Vec<FileNumber> = compaction.input_files().map(|(_, file)| file.number).collect();
+        for file in &files {
+            assert!(self.files.insert(*file), "table file {file} is being compacted already");
+        }
+        let id = RunningId(self.next_id);
+        self.next_id += 1;
+        // Compat: as in RocksDB, universal compactions exclude each other where L0 matters, wherever they start.
+        let holds_l0 = compaction.start_level().0 == 0 || compaction.style == CompactionStyle::Universal;
+        let outline = Outline {
+            files,
+            output_level: compaction.output_level,
+            smallest_user_key: compaction.smallest_user_key.clone(),
+            largest_user_key: compaction.largest_user_key.clone(),
+            holds_l0,
+            reason: compaction.reason,
+            input_bytes: compaction.input_bytes(),
+        };
+        self.compactions.insert(id, outline);
+        id
+    }
+
+    /// Takes a compaction out that was installed or given up.
+    ///
+    /// # Panics
+    /// When it is not in, which is a bug of the caller.
+    pub fn release(&mut self, id: RunningId) {
+        let outline = self.compactions.remove(&id).expect("a compaction is released once");
+        for file in &outline.files {
+            self.files.remove(file);
+        }
+    }
+
+    /// How many compactions run.
+    pub fn len(&self) -> usize {
+        self.compactions.len()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.compactions.is_empty()
+    }
+
+    /// How many files are being compacted.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Bytes of all files being compacted.
+    pub fn input_bytes(&self) -> u64 {
+        self.compactions.values().fold(0, |sum, outline| sum.saturating_add(outline.input_bytes))
+    }
+
+    /// Whether somebody's manual compaction runs.
+    pub fn has_manual(&self) -> bool {
+        self.compactions.values().any(|outline| outline.reason == CompactionReason::ManualCompaction)
+    }
+
+    /// Whether the file is being compacted.
+    #[inline]
+    pub fn holds(&self, file: &FileMetadata) -> bool {
+        self.files.contains(&file.number)
+    }
+
+    /// Whether one of the files is being compacted.
+    pub fn holds_any<'f>(&self, files: impl IntoIterator<Item = &'f std::sync::Arc<FileMetadata>>) -> bool {
+        !self.files.is_empty() && files.into_iter().any(|file| self.holds(file))
+    }
+
+    /// Whether a compaction that takes files of L0 runs; only one may, but for those that stay within L0.
+    pub fn holds_l0(&self) -> bool {
+        self.compactions.values().any(|outline| outline.holds_l0)
+    }
+
+    /// Whether a running compaction may write to `level` within the range of user keys, both ends included.
+    pub fn writes_to(&self, comparator: &Comparator, level: Level, smallest: &[u8], largest: &[u8]) -> bool {
+        self.compactions.values().any(|outline| {
+            outline.output_level == level
+                && comparator.compare_user(smallest, &outline.largest_user_key) != Ordering::Greater
+                && comparator.compare_user(largest, &outline.smallest_user_key) != Ordering::Less
+        })
+    }
+}
