@@ -4,6 +4,7 @@
 //! An [`Env`] is cheap to clone and shared by everything that belongs to one database or one test. It is the only
 //! way the engine reaches the outside world, so a simulation can own all of it.
 
+use crate::background::{self, Pools, Priority, Task};
 use crate::blocking::{self, Blocking};
 use crate::channel::{Channel, ChannelOptions};
 use crate::driver::Driver;
@@ -17,6 +18,7 @@ use crate::sync::Mutex;
 use crate::thread_pool::ThreadPool;
 use crate::transport::Transport;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,6 +87,7 @@ struct Inner {
     seed: AtomicU64,
     maker: Arc<ChannelMaker>,
     blocking: ThreadPool,
+    background: Pools,
     driver: OnceLock<io::Result<Driver>>,
     /// The driver of a forked child, whose parent had started one.
     child_driver: Mutex<Option<Driver>>,
@@ -200,6 +203,32 @@ impl Env {
     ) -> Blocking<T> {
         let env = self.clone();
         blocking::run(&self.0.blocking, move || job(&env))
+    }
+
+    /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the [`Task`]: dropping
+    /// that lets the job run on; awaiting it, anywhere, gives the job's value, or says that it panicked. While
+    /// the job waits, other jobs use its thread; while it computes or blocks, those on the same thread wait.
+    ///
+    /// When the last clone of the environment is dropped, jobs that still run are dropped at their next await.
+    pub fn spawn<F>(&self, priority: Priority, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (job, task) = background::job(future);
+        self.0.background.run(self, priority, job);
+        task
+    }
+
+    /// Let up to `threads` threads (at least one) run the jobs of `priority`. Threads beyond a lowered number
+    /// finish the jobs they have.
+    pub fn set_background_threads(&self, priority: Priority, threads: usize) {
+        self.0.background.set_limit(priority, threads);
+    }
+
+    /// How many threads may run the jobs of `priority`.
+    pub fn background_threads(&self, priority: Priority) -> usize {
+        self.0.background.limit(priority)
     }
 
     /// Counters and gauges of all its channels.
@@ -366,6 +395,7 @@ impl EnvBuilder {
             seed: AtomicU64::new(seed),
             maker: Arc::new(maker),
             blocking: ThreadPool::new(self.threads, "karst-blocking"),
+            background: Pools::new(|_| 1),
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
         }))

@@ -35,6 +35,7 @@
 //! `unsafe` is confined to the modules that are marked so below.
 #![deny(unsafe_code)]
 
+mod background;
 mod block_on;
 mod blocking;
 #[allow(unsafe_code)] // memory that the kernel writes to
@@ -59,6 +60,7 @@ pub mod testing;
 mod thread_pool;
 mod transport;
 
+pub use background::{Priority, Task};
 pub use block_on::{block_on, reap};
 pub use blocking::Blocking;
 pub use buffer::ReadBuf;

@@ -46,7 +46,8 @@ pub struct JoinHandle<T> {
     pub(super) shared: Arc<Shared>,
 }
 
-pub(super) struct Join<T> {
+/// Where a task's end is told, and waited for.
+pub(crate) struct Join<T> {
     state: Mutex<State<T>>,
     finished: Condvar,
     pub(super) control: Arc<Control>,
@@ -66,7 +67,7 @@ enum State<T> {
 }
 
 impl<T> Join<T> {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State::Running(None)),
             finished: Condvar::new(),
@@ -74,7 +75,7 @@ impl<T> Join<T> {
         })
     }
 
-    pub(super) fn finish(&self, result: Result<T, JoinError>) {
+    pub(crate) fn finish(&self, result: Result<T, JoinError>) {
         let mut state = self.state.lock();
         let State::Running(waker) = &mut *state else { return };
         let waker = waker.take();
@@ -83,6 +84,24 @@ impl<T> Join<T> {
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        !matches!(*self.state.lock(), State::Running(_))
+    }
+
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        let mut state = self.state.lock();
+        if let State::Running(waker) = &mut *state {
+            let old = waker.replace(cx.waker().clone());
+            drop(state);
+            drop(old);
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Finished(result) => Poll::Ready(result),
+            _ => panic!("a future was polled after it had completed"),
         }
     }
 }
@@ -114,24 +133,14 @@ impl<T> JoinHandle<T> {
 
     /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        !matches!(*self.join.state.lock(), State::Running(_))
+        self.join.is_finished()
     }
 }
 
 impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.join.state.lock();
-        if let State::Running(waker) = &mut *state {
-            let old = waker.replace(cx.waker().clone());
-            drop(state);
-            drop(old);
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Finished(result) => Poll::Ready(result),
-            _ => panic!("a future was polled after it had completed"),
-        }
+        self.join.poll(cx)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::stats::{Counters, IoStats};
 use crate::transport::Alarm;
 pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
-use join::Join;
+pub(crate) use join::Join;
 pub use join::{JoinError, JoinHandle};
 use std::cell::RefCell;
 use std::fmt;
@@ -261,12 +261,8 @@ where
     })
 }
 
-/// Make a task of a future, and let its end be known to the handle.
-fn launch<F>(local: &Local, join: Arc<Join<F::Output>>, future: F)
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
+/// `future`, its end made known to whoever holds `join`: its value, its panic, or that it was dropped first.
+pub(crate) fn with_ending<F: Future>(join: Arc<Join<F::Output>>, future: F) -> impl Future<Output = ()> {
     /// Says that the task is gone, if it has not said how it ended.
     struct Ending<T>(Arc<Join<T>>);
     impl<T> Drop for Ending<T> {
@@ -274,28 +270,35 @@ where
             self.0.finish(Err(JoinError::Cancelled));
         }
     }
-    let control = join.control.clone();
     // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told after.
     let parts = (future, Ending(join));
+    async move {
+        let (future, ending) = parts;
+        let result = {
+            let mut future = pin!(future);
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+                Err(payload) => Poll::Ready(Err(JoinError::Panicked(payload))),
+            })
+            .await
+        };
+        ending.0.finish(result);
+    }
+}
+
+/// Make a task of a future, and let its end be known to the handle.
+fn launch<F>(local: &Local, join: Arc<Join<F::Output>>, future: F)
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let control = join.control.clone();
+    let task = with_ending(join, future);
     if control.aborted.load(Ordering::SeqCst) {
         return;
     }
-    let key = local.tasks.add(
-        &local.shared,
-        Box::pin(async move {
-            let (future, ending) = parts;
-            let result = {
-                let mut future = pin!(future);
-                poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                    Err(payload) => Poll::Ready(Err(JoinError::Panicked(payload))),
-                })
-                .await
-            };
-            ending.0.finish(result);
-        }),
-    );
+    let key = local.tasks.add(&local.shared, Box::pin(task));
     let _ = control.key.set(key);
     // Ordering: the handle stores `aborted` and then looks for the key; we store the key and then look at `aborted`.
     if control.aborted.load(Ordering::SeqCst) {

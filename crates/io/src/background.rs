@@ -1,0 +1,182 @@
+//! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the [`Task`] that waits.
+//!
+//! A pool has one priority and up to so many reactor threads, each with its own channel. A thread is started when
+//! a job comes and every thread of the pool has one; otherwise the job goes to the thread with the fewest. A job stays on
+//! its thread, so its I/O stays on one ring, and while it waits, the thread's other jobs run: a job may await jobs
+//! of its own pool.
+//!
+//! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool ends. The pools end
+//! with the environment; a job that holds the environment keeps them alive, so whoever starts such jobs waits for them.
+
+use crate::env::Env;
+use crate::reactor::{Join, JoinError, Reactor, with_ending};
+use crate::sync::Mutex;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+/// How urgent a job is; each priority has its own threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Compactions into the last level, when they shall not hold up the others.
+    Bottom,
+    /// Compactions.
+    Low,
+    /// Flushes, and what a writer waits for.
+    High,
+}
+
+impl Priority {
+    /// All of them, the least urgent first.
+    pub const ALL: [Self; 3] = [Self::Bottom, Self::Low, Self::High];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bottom => "karst-bottom",
+            Self::Low => "karst-low",
+            Self::High => "karst-high",
+        }
+    }
+}
+
+/// A job's future, its result already taken care of.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A job that was started with [`Env::spawn`](crate::Env::spawn). Await it for its result; dropping it lets the job
+/// run on.
+#[must_use = "dropping it lets the job run on, its result unseen; say so with `drop`"]
+pub struct Task<T> {
+    join: Arc<Join<T>>,
+}
+
+impl<T> Task<T> {
+    /// Whether the job has ended.
+    pub fn is_finished(&self) -> bool {
+        self.join.is_finished()
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, JoinError>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.join.poll(cx)
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Task({})", if self.is_finished() { "finished" } else { "running" })
+    }
+}
+
+/// A future as a job, and what waits for it.
+pub(crate) fn job<F>(future: F) -> (Job, Task<F::Output>)
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let join = Join::new();
+    (Box::pin(with_ending(join.clone(), future)), Task { join })
+}
+
+/// The threads of all priorities.
+pub(crate) struct Pools([Pool; 3]);
+
+struct Pool {
+    priority: Priority,
+    limit: AtomicUsize,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    running: Vec<PoolThread>,
+    fork_generation: u64,
+}
+
+struct PoolThread {
+    reactor: Reactor,
+    /// Jobs that were given to it and have not ended.
+    jobs: Arc<AtomicUsize>,
+}
+
+/// Counts a job for as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pools {
+    pub(crate) fn new(limits: impl Fn(Priority) -> usize) -> Self {
+        Self(Priority::ALL.map(|priority| Pool {
+            priority,
+            limit: AtomicUsize::new(limits(priority).max(1)),
+            threads: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn set_limit(&self, priority: Priority, threads: usize) {
+        self.0[priority as usize].limit.store(threads.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn limit(&self, priority: Priority) -> usize {
+        self.0[priority as usize].limit.load(Ordering::Relaxed)
+    }
+
+    /// Give a job to a thread of its priority. If not one can be started, the job is dropped, and so cancelled.
+    pub(crate) fn run(&self, env: &Env, priority: Priority, job: Job) {
+        self.0[priority as usize].run(env, job);
+    }
+}
+
+impl Pool {
+    fn run(&self, env: &Env, job: Job) {
+        let mut threads = self.threads.lock();
+        threads.leave_inherited();
+        let limit = self.limit.load(Ordering::Relaxed);
+        let load = |t: &PoolThread| t.jobs.load(Ordering::Relaxed);
+        let least = threads.running.iter().take(limit).map(load).min();
+        if least != Some(0) && threads.running.len() < limit {
+            match Reactor::builder(env).name(self.priority.name()).build() {
+                Ok(reactor) => threads.running.push(PoolThread { reactor, jobs: Arc::default() }),
+                Err(e) if least.is_some() => {
+                    tracing::warn!(error = %e, "cannot start another background thread")
+                }
+                Err(e) => return tracing::error!(error = %e, "a background job is cancelled: no thread"),
+            }
+        }
+        let Some(thread) = threads.running.iter().take(limit).min_by_key(|t| load(t)) else { return };
+        thread.jobs.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(thread.jobs.clone());
+        let started = thread.reactor.spawn(move || async move {
+            let _counted = counted;
+            job.await;
+        });
+        drop(started);
+    }
+}
+
+impl Threads {
+    /// In a fork's child: the threads stayed with the parent.
+    fn leave_inherited(&mut self) {
+        let now = crate::posix::fork_generation();
+        if self.fork_generation != now {
+            std::mem::forget(std::mem::take(&mut self.running));
+            self.fork_generation = now;
+        }
+    }
+}
+
+impl Drop for Pools {
+    fn drop(&mut self) {
+        for pool in &mut self.0 {
+            pool.threads.get_mut().leave_inherited();
+        }
+    }
+}
