@@ -27,6 +27,7 @@ const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "karstdb", "tools", "t
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "merge_operator", "snapshot"],
     &["events", "health"],
+    &["pacing"],
     &["range_del", "memtable", "wal", "table", "blob", "superversion"],
     &["column_family"],
     &["versions"],

@@ -5,11 +5,15 @@ pub(crate) mod blob;
 pub(crate) mod column_family;
 pub mod db;
 pub mod error;
+#[allow(dead_code, reason = "the write path and background jobs ask it")]
+pub mod health;
 pub mod ingest;
 pub(crate) mod memtable;
 pub mod merge_operator;
 pub mod open;
 pub mod options;
+#[allow(dead_code, unused_imports, reason = "the write path and background jobs ask it")]
+pub mod pacing;
 pub mod perf_context;
 pub mod properties;
 pub mod range_del;
@@ -23,10 +27,12 @@ pub(crate) mod wal;
 pub use column_family::ColumnFamily;
 pub use db::{Db, LiveFile};
 pub use error::{Error, ErrorKind, Result};
+pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};
 pub use merge_operator::MergeOperator;
 pub use open::{BlockCache, Options};
 pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};
+pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use read::iter::{DbIterator, Direction, EntryStream};
 pub use snapshot::Snapshot;
 pub use stats::{HistogramKind, Statistics, StatsLevel, Ticker};

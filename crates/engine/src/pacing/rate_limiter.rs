@@ -1,0 +1,276 @@
+//! The rate limiter: background jobs ask it before they write, so that they leave the device to others.
+//!
+//! In: requests with a priority. Out: permission, at most `rate * refill period` bytes in each period. It may be shared by databases.
+//!
+//! Fairness: higher priorities go first, but in one of `fairness` refills the lower ones do, so that nothing starves.
+//! No thread fills it: whoever waits longest past the end of a period fills it for all.
+//! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its own; never held while waiting.
+
+use karst_io::Env;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How urgent a background write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IoPriority {
+    /// Compactions.
+    Low,
+    /// Compactions that writers wait for.
+    Mid,
+    /// Flushes.
+    High,
+    /// Calls of the user.
+    User,
+}
+
+impl IoPriority {
+    const COUNT: usize = 4;
+    const ALL: [IoPriority; Self::COUNT] =
+        [IoPriority::Low, IoPriority::Mid, IoPriority::High, IoPriority::User];
+}
+
+/// Limits how many bytes background jobs write in a second. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct RateLimiter(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    bytes_per_sec: AtomicU64,
+    refill_period: Duration,
+    fairness: u64,
+    state: Mutex<State>,
+    through: [Through; IoPriority::COUNT],
+}
+
+#[derive(Debug, Default)]
+struct Through {
+    bytes: AtomicU64,
+    requests: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes that may go in the current period.
+    available: u64,
+    /// When the next period begins, by the clock of whoever asked last.
+    next_refill: Option<Duration>,
+    refills: u64,
+    next_ticket: u64,
+    queues: [VecDeque<Request>; IoPriority::COUNT],
+}
+
+#[derive(Debug)]
+struct Request {
+    ticket: u64,
+    left: u64,
+}
+
+impl RateLimiter {
+    /// At most `bytes_per_sec`, in periods of 100 ms, lower priorities first in one of 10 periods.
+    ///
+    /// # Panics
+    /// When `bytes_per_sec` is 0.
+    pub fn new(bytes_per_sec: u64) -> Self {
+        Self::with_periods(bytes_per_sec, Duration::from_millis(100), 10)
+    }
+
+    /// The same with periods of another length, and another fairness.
+    ///
+    /// # Panics
+    /// When a number is 0.
+    pub fn with_periods(bytes_per_sec: u64, refill_period: Duration, fairness: u64) -> Self {
+        assert!(bytes_per_sec > 0 && !refill_period.is_zero() && fairness > 0, "a rate limiter has a rate");
+        Self(Arc::new(Shared {
+            bytes_per_sec: AtomicU64::new(bytes_per_sec),
+            refill_period,
+            fairness,
+            state: Mutex::default(),
+            through: Default::default(),
+        }))
+    }
+
+    /// The rate in bytes per second.
+    pub fn bytes_per_sec(&self) -> u64 {
+        self.0.bytes_per_sec.load(Ordering::Relaxed)
+    }
+
+    /// Changes the rate from the next period on.
+    ///
+    /// # Panics
+    /// When `bytes_per_sec` is 0.
+    pub fn set_bytes_per_sec(&self, bytes_per_sec: u64) {
+        assert!(bytes_per_sec > 0, "a rate limiter has a rate");
+        self.0.bytes_per_sec.store(bytes_per_sec, Ordering::Relaxed);
+    }
+
+    /// Bytes let through, of one priority or of all.
+    pub fn total_bytes_through(&self, priority: Option<IoPriority>) -> u64 {
+        self.sum(priority, |through| &through.bytes)
+    }
+
+    /// Requests let through, of one priority or of all.
+    pub fn total_requests(&self, priority: Option<IoPriority>) -> u64 {
+        self.sum(priority, |through| &through.requests)
+    }
+
+    fn sum(&self, priority: Option<IoPriority>, of: impl Fn(&Through) -> &AtomicU64) -> u64 {
+        let chosen = IoPriority::ALL.iter().filter(|p| priority.is_none_or(|only| only == **p));
+        chosen.map(|p| of(&self.0.through[*p as usize]).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes that may go in one period.
+    pub fn single_burst_bytes(&self) -> u64 {
+        let bytes = u128::from(self.bytes_per_sec()) * self.0.refill_period.as_nanos() / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Waits until `bytes` may be written. A request larger than a period's bytes takes several. Dropping the future gives up what is left of it.
+    pub async fn request(&self, env: &Env, bytes: u64, priority: IoPriority) {
+        if bytes == 0 {
+            return;
+        }
+        let through = &self.0.through[priority as usize];
+        through.requests.fetch_add(1, Ordering::Relaxed);
+        through.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let Some(queued) = self.enqueue(env.now(), bytes, priority) else { return };
+        while let Some(wait) = queued.left_to_wait(env.now()) {
+            karst_io::sleep(env, wait).await;
+        }
+    }
+
+    /// Takes what is there at once; returns the request that has to wait for the rest.
+    fn enqueue(&self, now: Duration, bytes: u64, priority: IoPriority) -> Option<Queued<'_>> {
+        let mut state = self.0.state.lock();
+        self.refill(&mut state, now);
+        let nobody_waits = state.queues.iter().all(VecDeque::is_empty);
+        let taken = if nobody_waits { bytes.min(state.available) } else { 0 };
+        state.available -= taken;
+        if taken == bytes {
+            return None;
+        }
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.queues[priority as usize].push_back(Request { ticket, left: bytes - taken });
+        Some(Queued { limiter: self, ticket, priority })
+    }
+
+    /// Begins new periods if their time has come, and hands their bytes to those who wait.
+    fn refill(&self, state: &mut State, now: Duration) {
+        let period = self.0.refill_period;
+        let next = *state.next_refill.get_or_insert(now);
+        // Why the second test: a limiter shared by environments sees clocks that have nothing to do with each other.
+        if now < next && next - now <= period {
+            return;
+        }
+        state.next_refill = Some(now + period);
+        state.refills += 1;
+        // Why not added to what is left: idle periods save nothing up.
+        state.available = self.single_burst_bytes();
+        let low_first = state.refills.is_multiple_of(self.0.fairness);
+        let mut order = IoPriority::ALL;
+        if !low_first {
+            order.reverse();
+        }
+        for priority in order {
+            let queue = &mut state.queues[priority as usize];
+            while let Some(first) = queue.front_mut().filter(|_| state.available > 0) {
+                let granted = first.left.min(state.available);
+                first.left -= granted;
+                state.available -= granted;
+                if first.left == 0 {
+                    queue.pop_front();
+                }
+            }
+        }
+    }
+}
+
+/// A request that waits; dropping it takes it out of its queue.
+struct Queued<'a> {
+    limiter: &'a RateLimiter,
+    ticket: u64,
+    priority: IoPriority,
+}
+
+impl Queued<'_> {
+    /// How long until it is worth asking again; `None` once it is granted.
+    fn left_to_wait(&self, now: Duration) -> Option<Duration> {
+        let mut state = self.limiter.0.state.lock();
+        self.limiter.refill(&mut state, now);
+        let waits = state.queues[self.priority as usize].iter().any(|r| r.ticket == self.ticket);
+        let next = state.next_refill.unwrap_or(now);
+        waits.then(|| next.saturating_sub(now).max(Duration::from_micros(1)))
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let mut state = self.limiter.0.state.lock();
+        state.queues[self.priority as usize].retain(|r| r.ticket != self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn a_period_lets_its_bytes_through_and_no_more() {
+        let limiter = RateLimiter::new(1_000);
+        let now = Duration::from_secs(1);
+        assert!(limiter.enqueue(now, 60, IoPriority::Low).is_none());
+        let late = limiter.enqueue(now, 140, IoPriority::Low).unwrap();
+        assert_eq!(late.left_to_wait(now), Some(PERIOD));
+        // Forty of it went in the first period; the second has exactly the rest.
+        assert_eq!(late.left_to_wait(now + PERIOD), None);
+        let next = limiter.enqueue(now + PERIOD, 1, IoPriority::High).unwrap();
+        assert!(next.left_to_wait(now + PERIOD).is_some());
+        assert_eq!(next.left_to_wait(now + 2 * PERIOD), None);
+    }
+
+    #[test]
+    fn flushes_go_before_compactions_but_not_always() {
+        let limiter = RateLimiter::with_periods(1_000, PERIOD, 3);
+        let mut now = Duration::from_secs(1);
+        assert!(limiter.enqueue(now, 100, IoPriority::Low).is_none());
+        let low: Vec<_> = (0..3).filter_map(|_| limiter.enqueue(now, 100, IoPriority::Low)).collect();
+        let high: Vec<_> = (0..3).filter_map(|_| limiter.enqueue(now, 100, IoPriority::High)).collect();
+        assert_eq!((low.len(), high.len()), (3, 3));
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            now += PERIOD;
+            let granted =
+                |queued: &[Queued<'_>]| queued.iter().filter(|q| q.left_to_wait(now).is_none()).count();
+            order.push((granted(&low), granted(&high)));
+        }
+        // The first period was the first refill; so the third is the one in which the low go first.
+        assert_eq!(order, [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (3, 3)]);
+    }
+
+    #[test]
+    fn who_gives_up_leaves_the_queue() {
+        let limiter = RateLimiter::new(1_000);
+        let now = Duration::from_secs(1);
+        let first = limiter.enqueue(now, 1_000_000, IoPriority::Low).unwrap();
+        let second = limiter.enqueue(now, 50, IoPriority::Low).unwrap();
+        assert!(second.left_to_wait(now + PERIOD).is_some());
+        drop(first);
+        assert_eq!(second.left_to_wait(now + 2 * PERIOD), None);
+    }
+
+    #[test]
+    fn requests_are_counted_by_priority() {
+        let env = Env::posix();
+        let limiter = RateLimiter::new(1 << 30);
+        karst_io::block_on(&env, limiter.request(&env, 70, IoPriority::High));
+        karst_io::block_on(&env, limiter.request(&env, 30, IoPriority::Low));
+        assert_eq!(limiter.total_bytes_through(None), 100);
+        assert_eq!(limiter.total_bytes_through(Some(IoPriority::High)), 70);
+        assert_eq!(limiter.total_requests(Some(IoPriority::Low)), 1);
+    }
+}

@@ -1,0 +1,327 @@
+//! The door that writers come through: open, narrow, or closed.
+//!
+//! In: how bad the rule in `lsm` finds each column family, and the rate it wants. Out: writers that go on at once (one atomic load), after a while (as the rate has it),
+//! when the door opens again, or with an error.
+//!
+//! Invariant: the door is as the worst of all conditions has it. Whoever waits at it learns of every change: another condition, a background error, the end.
+//! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a condition, Acquire by writers.
+
+use super::bucket::Bucket;
+use super::{Raced, WriteBufferManager, race};
+use crate::error::{Error, ErrorKind, Result};
+use crate::health::Health;
+use crate::stats::{HistogramKind, Statistics, Ticker};
+use event_listener::Event;
+use karst_format::ids::ColumnFamilyId;
+use karst_io::Env;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Why writers are held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Held {
+    /// Too many memtables wait to be flushed.
+    Memtables,
+    /// Too many tables are in L0.
+    L0Files,
+    /// Compaction is too far behind.
+    PendingCompactionBytes,
+}
+
+impl Held {
+    fn text(self) -> &'static str {
+        match self {
+            Held::Memtables => "too many memtables wait to be flushed",
+            Held::L0Files => "too many tables are in L0",
+            Held::PendingCompactionBytes => "too many bytes wait to be compacted",
+        }
+    }
+}
+
+/// What one column family's state means for writers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Condition {
+    /// Nothing.
+    #[default]
+    Normal,
+    /// They are slowed down to the rate.
+    Delayed(Held),
+    /// They wait.
+    Stopped(Held),
+}
+
+/// How a writer comes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry {
+    /// Bytes it writes.
+    pub(crate) bytes: u64,
+    /// It would rather fail than wait.
+    pub(crate) no_slowdown: bool,
+    /// It gives way as soon as compaction needs help.
+    pub(crate) low_pri: bool,
+}
+
+/// How often a column family's state held writers up; counted whenever the state is looked at, as in RocksDB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StallCounts {
+    pub(crate) memtable_stops: u64,
+    pub(crate) memtable_delays: u64,
+    pub(crate) l0_stops: u64,
+    pub(crate) l0_delays: u64,
+    pub(crate) pending_stops: u64,
+    pub(crate) pending_delays: u64,
+}
+
+impl StallCounts {
+    fn count(&mut self, condition: Condition) {
+        let counter = match condition {
+            Condition::Normal => return,
+            Condition::Stopped(Held::Memtables) => &mut self.memtable_stops,
+            Condition::Stopped(Held::L0Files) => &mut self.l0_stops,
+            Condition::Stopped(Held::PendingCompactionBytes) => &mut self.pending_stops,
+            Condition::Delayed(Held::Memtables) => &mut self.memtable_delays,
+            Condition::Delayed(Held::L0Files) => &mut self.l0_delays,
+            Condition::Delayed(Held::PendingCompactionBytes) => &mut self.pending_delays,
+        };
+        *counter += 1;
+    }
+
+    /// All stops and all delays.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (
+            self.memtable_stops + self.l0_stops + self.pending_stops,
+            self.memtable_delays + self.l0_delays + self.pending_delays,
+        )
+    }
+}
+
+const OPEN: u8 = 0;
+/// Only low-priority writers pay.
+const PRESSED: u8 = 1;
+const NARROW: u8 = 2;
+const CLOSED: u8 = 3;
+/// The database is being closed.
+const SHUT: u8 = 4;
+
+/// Compat: RocksDB's fixed rate of low-priority writes while compaction needs help.
+const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct StallController {
+    door: AtomicU8,
+    rate: AtomicU64,
+    state: Mutex<State>,
+    changed: Event,
+    health: Arc<Health>,
+    write_buffers: WriteBufferManager,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    families: BTreeMap<ColumnFamilyId, (Condition, StallCounts)>,
+    /// Families whose compaction needs help though writers are not held up yet.
+    pressed: Vec<ColumnFamilyId>,
+    bucket: Bucket,
+    low_pri: Bucket,
+    shut: bool,
+}
+
+impl State {
+    fn worst(&self) -> Condition {
+        self.families.values().map(|(condition, _)| *condition).max().unwrap_or_default()
+    }
+
+    fn door(&self) -> u8 {
+        match self.worst() {
+            _ if self.shut => SHUT,
+            Condition::Stopped(_) => CLOSED,
+            Condition::Delayed(_) => NARROW,
+            Condition::Normal if !self.pressed.is_empty() => PRESSED,
+            Condition::Normal => OPEN,
+        }
+    }
+}
+
+/// What a writer has to do at the door.
+enum Way {
+    In,
+    /// Wait so long, then go in if the door is not closed by then.
+    After(Duration),
+    /// Wait until something changes.
+    Wait(Held),
+    Shut,
+}
+
+impl StallController {
+    pub(crate) fn new(health: Arc<Health>, write_buffers: WriteBufferManager, rate: u64) -> Self {
+        Self {
+            door: AtomicU8::new(OPEN),
+            rate: AtomicU64::new(rate.max(1)),
+            state: Mutex::default(),
+            changed: Event::new(),
+            health,
+            write_buffers,
+        }
+    }
+
+    /// Says how a column family is. `speed_up` is whether its compaction needs help already.
+    pub(crate) fn set(&self, family: ColumnFamilyId, condition: Condition, speed_up: bool) {
+        let mut state = self.state.lock();
+        let entry = state.families.entry(family).or_default();
+        entry.0 = condition;
+        entry.1.count(condition);
+        state.pressed.retain(|pressed| *pressed != family);
+        if speed_up {
+            state.pressed.push(family);
+        }
+        self.republish(&mut state);
+    }
+
+    /// Forgets a column family that was dropped.
+    pub(crate) fn forget(&self, family: ColumnFamilyId) {
+        let mut state = self.state.lock();
+        state.families.remove(&family);
+        state.pressed.retain(|pressed| *pressed != family);
+        self.republish(&mut state);
+    }
+
+    /// Lets nobody in any more; whoever waits fails.
+    pub(crate) fn shut(&self) {
+        let mut state = self.state.lock();
+        state.shut = true;
+        self.republish(&mut state);
+    }
+
+    fn republish(&self, state: &mut State) {
+        let door = state.door();
+        if self.door.swap(door, Ordering::AcqRel) == door {
+            return;
+        }
+        if door < NARROW {
+            state.bucket.clear();
+        }
+        self.changed.notify(usize::MAX);
+    }
+
+    /// The rate in bytes per second at which delayed writers go on.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// Changes it.
+    pub(crate) fn set_rate(&self, bytes_per_sec: u64) {
+        self.rate.store(bytes_per_sec.max(1), Ordering::Relaxed);
+    }
+
+    /// The rate if writers are delayed now, else 0: the property `rocksdb.actual-delayed-write-rate`.
+    pub(crate) fn actual_delayed_rate(&self) -> u64 {
+        if self.door.load(Ordering::Acquire) == NARROW { self.rate() } else { 0 }
+    }
+
+    /// Whether writers wait until something changes: the property `rocksdb.is-write-stopped`.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.door.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Whether compaction should use all it may.
+    pub(crate) fn needs_speed(&self) -> bool {
+        self.door.load(Ordering::Acquire) != OPEN
+    }
+
+    /// The condition of a column family, and how often it held writers up.
+    pub(crate) fn family(&self, family: ColumnFamilyId) -> (Condition, StallCounts) {
+        self.state.lock().families.get(&family).copied().unwrap_or_default()
+    }
+
+    /// Wakes everybody who waits, to look again.
+    pub(crate) fn wake(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Whether a writer with these wishes would go in at once. One load, and one more where memtables have a budget that stalls.
+    #[inline]
+    pub(crate) fn is_open(&self, entry: &Entry) -> bool {
+        let door = self.door.load(Ordering::Acquire);
+        (door == OPEN || (door == PRESSED && !entry.low_pri)) && !self.write_buffers.should_stall()
+    }
+
+    /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is lost.
+    ///
+    /// # Errors
+    /// A background error, the end of the database, or, with `no_slowdown`, that it would have to wait.
+    pub(crate) async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
+        self.health.check_writes()?;
+        if self.is_open(&entry) {
+            return Ok(());
+        }
+        let start = env.now();
+        let outcome = self.wait(env, entry).await;
+        let micros = u64::try_from((env.now() - start).as_micros()).unwrap_or(u64::MAX);
+        stats.record(Ticker::StallMicros, micros);
+        stats.measure(HistogramKind::WriteStall, micros);
+        outcome
+    }
+
+    async fn wait(&self, env: &Env, entry: Entry) -> Result<()> {
+        loop {
+            let mut changed = self.changed.listen();
+            let mut budget = self.write_buffers.listen();
+            let health = self.health.listen();
+            self.health.check_writes()?;
+            let way = self.way(env.now(), &entry);
+            if entry.no_slowdown && !matches!(way, Way::In | Way::Shut) {
+                return Err(Error::new(
+                    ErrorKind::Incomplete,
+                    "writers are held up, and this write would not wait",
+                ));
+            }
+            match way {
+                Way::In if self.write_buffers.should_stall() => {
+                    if entry.no_slowdown {
+                        let text = "memtables are over their budget, and this write would not wait";
+                        return Err(Error::new(ErrorKind::Incomplete, text));
+                    }
+                    race(&mut budget, race(&mut changed, health)).await;
+                }
+                Way::In => return Ok(()),
+                Way::Shut => return Err(Error::new(ErrorKind::Closed, "the database is closed")),
+                Way::Wait(held) => {
+                    tracing::debug!("a write waits: {}", held.text());
+                    race(&mut changed, health).await;
+                }
+                Way::After(span) => {
+                    if let Raced::Second(()) =
+                        race(race(&mut changed, health), karst_io::sleep(env, span)).await
+                    {
+                        return self.health.check_writes();
+                    }
+                }
+            }
+        }
+    }
+
+    fn way(&self, now: Duration, entry: &Entry) -> Way {
+        let mut state = self.state.lock();
+        let (rate, bucket) = match (state.door(), state.worst()) {
+            (SHUT, _) => return Way::Shut,
+            (_, Condition::Stopped(held)) => return Way::Wait(held),
+            (_, Condition::Delayed(_)) => (self.rate(), &mut state.bucket),
+            (PRESSED, Condition::Normal) if entry.low_pri => (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri),
+            (_, Condition::Normal) => return Way::In,
+        };
+        let mut paid = *bucket;
+        let delay = paid.take(now, entry.bytes, rate);
+        // Why not always: who would rather fail than wait has not written, and leaves its share to others.
+        if delay.is_zero() || !entry.no_slowdown {
+            *bucket = paid;
+        }
+        if delay.is_zero() { Way::In } else { Way::After(delay) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Tests of [`super`]: the door opens, narrows, closes, and nobody is forgotten at it.
+
+use super::*;
+use crate::health::BackgroundErrorReason;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+const A: ColumnFamilyId = ColumnFamilyId(0);
+const B: ColumnFamilyId = ColumnFamilyId(1);
+
+struct Fixture {
+    env: Env,
+    stats: Statistics,
+    health: Arc<Health>,
+    door: StallController,
+}
+
+fn fixture() -> Fixture {
+    let health = Arc::new(Health::new(true));
+    Fixture {
+        env: Env::posix(),
+        stats: Statistics::default(),
+        door: StallController::new(health.clone(), WriteBufferManager::new(0, false), 16 << 20),
+        health,
+    }
+}
+
+fn bytes(bytes: u64) -> Entry {
+    Entry { bytes, ..Entry::default() }
+}
+
+fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn the_worst_family_decides() {
+    let Fixture { door, .. } = fixture();
+    assert!(door.is_open(&bytes(1)));
+    door.set(A, Condition::Delayed(Held::L0Files), true);
+    assert_eq!((door.is_stopped(), door.actual_delayed_rate()), (false, 16 << 20));
+    door.set(B, Condition::Stopped(Held::Memtables), true);
+    assert_eq!((door.is_stopped(), door.actual_delayed_rate()), (true, 0));
+    door.set(A, Condition::Normal, false);
+    assert!(door.is_stopped());
+    door.forget(B);
+    assert!(door.is_open(&bytes(1)) && !door.needs_speed());
+}
+
+#[test]
+fn writers_wait_while_it_is_closed_and_go_on_when_it_opens() {
+    let Fixture { env, stats, door, .. } = fixture();
+    door.set(A, Condition::Stopped(Held::Memtables), true);
+    let mut writers: Vec<_> = (0..5).map(|_| Box::pin(door.enter(&env, &stats, bytes(100)))).collect();
+    for writer in &mut writers {
+        assert!(poll_once(writer.as_mut()).is_pending());
+    }
+    door.set(A, Condition::Normal, false);
+    for writer in &mut writers {
+        assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
+    }
+    drop(writers);
+    assert_eq!(stats.histogram(HistogramKind::WriteStall).count(), 5);
+    assert_eq!(door.family(A).1.totals(), (1, 0));
+}
+
+#[test]
+fn a_delayed_writer_pays_and_a_stop_meanwhile_counts() {
+    let Fixture { env, stats, door, .. } = fixture();
+    door.set_rate(1_000_000);
+    door.set(A, Condition::Delayed(Held::L0Files), true);
+    karst_io::block_on(&env, door.enter(&env, &stats, bytes(5_000))).unwrap();
+    assert!(stats.ticker(Ticker::StallMicros) > 0);
+    let mut writer = pin!(door.enter(&env, &stats, bytes(1 << 30)));
+    assert!(poll_once(writer.as_mut()).is_pending());
+    door.set(A, Condition::Stopped(Held::L0Files), true);
+    assert!(poll_once(writer.as_mut()).is_pending());
+    door.set(A, Condition::Normal, false);
+    assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn who_would_not_wait_fails_and_pays_nothing() {
+    let Fixture { env, stats, door, .. } = fixture();
+    let hasty = Entry { bytes: 1 << 30, no_slowdown: true, low_pri: false };
+    for condition in [Condition::Stopped(Held::L0Files), Condition::Delayed(Held::L0Files)] {
+        door.set(A, condition, true);
+        let error = karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incomplete);
+    }
+    // Had the hasty one paid, this would wait for a minute.
+    karst_io::block_on(&env, door.enter(&env, &stats, bytes(10))).unwrap();
+}
+
+#[test]
+fn low_priority_writers_give_way_to_compaction() {
+    let Fixture { env, stats, door, .. } = fixture();
+    door.set(A, Condition::Normal, true);
+    assert!(door.is_open(&bytes(1)));
+    let mut patient =
+        pin!(door.enter(&env, &stats, Entry { bytes: 1 << 30, low_pri: true, no_slowdown: false }));
+    assert!(poll_once(patient.as_mut()).is_pending());
+    let hasty = Entry { bytes: 1 << 30, low_pri: true, no_slowdown: true };
+    karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
+    door.set(A, Condition::Normal, false);
+    assert!(matches!(poll_once(patient.as_mut()), Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn errors_and_the_end_reach_those_who_wait() {
+    let Fixture { env, stats, health, door } = fixture();
+    door.set(A, Condition::Stopped(Held::Memtables), true);
+    let mut writer = pin!(door.enter(&env, &stats, bytes(1)));
+    assert!(poll_once(writer.as_mut()).is_pending());
+    health.report(&Error::new(ErrorKind::Io, "the disk is gone"), BackgroundErrorReason::Flush);
+    let Poll::Ready(Err(error)) = poll_once(writer.as_mut()) else { panic!("it goes on waiting") };
+    assert!(error.to_string().contains("the disk is gone"));
+    health.begin_recovery().unwrap().unwrap().succeed().unwrap();
+    let mut writer = pin!(door.enter(&env, &stats, bytes(1)));
+    assert!(poll_once(writer.as_mut()).is_pending());
+    door.shut();
+    let Poll::Ready(Err(error)) = poll_once(writer.as_mut()) else { panic!("it goes on waiting") };
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn memtables_over_their_budget_stop_writers() {
+    let health = Arc::new(Health::new(true));
+    let budget = WriteBufferManager::new(64 << 10, true);
+    let door = StallController::new(health, budget.clone(), 1 << 20);
+    let (env, stats) = (Env::posix(), Statistics::default());
+    let memtable = budget.charge();
+    memtable.follow(100 << 10);
+    let mut writer = pin!(door.enter(&env, &stats, bytes(1)));
+    assert!(poll_once(writer.as_mut()).is_pending());
+    drop(memtable);
+    assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
+}

@@ -1,0 +1,179 @@
+//! The budget of memtables, over column families and databases: RocksDB's `WriteBufferManager`.
+//!
+//! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be flushed now, and whether writers should wait.
+//!
+//! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
+//! Ordering: counters only; they steer, nothing is published with them.
+
+use event_listener::{Event, EventListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A budget for the memory of memtables. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct WriteBufferManager(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit_bytes: AtomicUsize,
+    allow_stall: bool,
+    used: AtomicUsize,
+    active: AtomicUsize,
+    shrunk: Event,
+}
+
+impl WriteBufferManager {
+    /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices flushes its largest memtable; with `allow_stall`
+    /// writers wait while it is exceeded.
+    pub fn new(limit_bytes: usize, allow_stall: bool) -> Self {
+        Self(Arc::new(Shared {
+            limit_bytes: AtomicUsize::new(limit_bytes),
+            allow_stall,
+            used: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            shrunk: Event::new(),
+        }))
+    }
+
+    /// The budget in bytes; 0 for none.
+    pub fn limit_bytes(&self) -> usize {
+        self.0.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget.
+    pub fn set_limit_bytes(&self, bytes: usize) {
+        self.0.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.0.shrunk.notify(usize::MAX);
+    }
+
+    /// Bytes of all memtables.
+    pub fn used_bytes(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the memtables that take writes.
+    pub fn active_bytes(&self) -> usize {
+        self.0.active.load(Ordering::Relaxed)
+    }
+
+    /// Whether a memtable should be sealed and flushed.
+    ///
+    /// Compat: as in RocksDB, when those that take writes have seven eighths of the budget; or when the budget is used up and half of it or more is theirs, for
+    /// otherwise flushes that are under way free enough.
+    pub fn should_flush(&self) -> bool {
+        let limit = self.limit_bytes();
+        let active = self.active_bytes();
+        limit > 0 && (active > limit / 8 * 7 || (self.used_bytes() >= limit && active >= limit / 2))
+    }
+
+    /// Whether writers should wait.
+    pub fn should_stall(&self) -> bool {
+        let limit = self.limit_bytes();
+        self.0.allow_stall && limit > 0 && self.used_bytes() >= limit
+    }
+
+    /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again, then wait.
+    pub(crate) fn listen(&self) -> EventListener {
+        self.0.shrunk.listen()
+    }
+
+    /// The charge of a new memtable.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge { budget: self.clone(), bytes: AtomicUsize::new(0), sealed: AtomicUsize::new(0) }
+    }
+}
+
+/// A memtable's part of the budget.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: WriteBufferManager,
+    bytes: AtomicUsize,
+    /// Of them, what does not count as active any more.
+    sealed: AtomicUsize,
+}
+
+impl Charge {
+    /// Growth below this is not worth a shared counter.
+    const GRAIN: usize = 32 << 10;
+
+    /// Follows the memtable's size. Any writer may call it, with whatever size it has read.
+    #[inline]
+    pub(crate) fn follow(&self, memory_bytes: usize) {
+        let charged = self.bytes.load(Ordering::Relaxed);
+        if memory_bytes >= charged + Self::GRAIN {
+            self.raise(charged, memory_bytes);
+        }
+    }
+
+    #[cold]
+    fn raise(&self, charged: usize, to: usize) {
+        // Why not a loop: whoever wins has just raised it to about the same.
+        if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
+            self.budget.0.active.fetch_add(to - charged, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that the memtable takes no writes any more: its memory is on the way out.
+    pub(crate) fn seal(&self) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let before = self.sealed.swap(bytes, Ordering::Relaxed);
+        self.budget.0.active.fetch_sub(bytes.saturating_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let (bytes, sealed) = (*self.bytes.get_mut(), *self.sealed.get_mut());
+        self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.0.active.fetch_sub(bytes - sealed, Ordering::Relaxed);
+        self.budget.0.shrunk.notify(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    #[test]
+    fn charges_add_up_and_vanish() {
+        let budget = WriteBufferManager::new(0, false);
+        let (a, b) = (budget.charge(), budget.charge());
+        a.follow(100 * KIB);
+        a.follow(90 * KIB); // read earlier, reported later
+        a.follow(101 * KIB); // not worth it
+        b.follow(64 * KIB);
+        assert_eq!((budget.used_bytes(), budget.active_bytes()), (164 * KIB, 164 * KIB));
+        a.seal();
+        assert_eq!((budget.used_bytes(), budget.active_bytes()), (164 * KIB, 64 * KIB));
+        // A writer that was still inside when it was sealed.
+        a.follow(200 * KIB);
+        a.seal();
+        assert_eq!((budget.used_bytes(), budget.active_bytes()), (264 * KIB, 64 * KIB));
+        drop((a, b));
+        assert_eq!((budget.used_bytes(), budget.active_bytes()), (0, 0));
+        assert!(!budget.should_flush() && !budget.should_stall());
+    }
+
+    #[test]
+    fn flushes_what_helps_and_stalls_when_full() {
+        let budget = WriteBufferManager::new(1024 * KIB, true);
+        let (a, b) = (budget.charge(), budget.charge());
+        a.follow(800 * KIB);
+        assert!(!budget.should_flush());
+        a.follow(900 * KIB);
+        assert!(budget.should_flush());
+        a.seal();
+        b.follow(400 * KIB);
+        // Over the budget, but what is sealed goes soon.
+        assert!(!budget.should_flush() && budget.should_stall());
+        b.follow(600 * KIB);
+        assert!(budget.should_flush());
+        let listener = budget.listen();
+        drop(a);
+        assert!(!budget.should_stall());
+        karst_io::block_on(&karst_io::Env::posix(), listener);
+    }
+}
