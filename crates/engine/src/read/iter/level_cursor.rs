@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use karst_format::comparator::Comparator;
-use karst_format::ids::Level;
 use karst_format::key;
-use karst_lsm::{LevelFiles, Version};
+use karst_lsm::LevelFiles;
 
 use crate::error::Result;
 use crate::read::iter::index_position::To;
@@ -20,11 +19,11 @@ use crate::table::Table;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 
-/// An iterator over one sorted level.
+/// An iterator over one sorted level, or over some of its files.
 #[derive(Debug)]
 pub(super) struct LevelCursor {
-    version: Arc<Version>,
-    level: Level,
+    files: Arc<LevelFiles>,
+    comparator: Comparator,
     /// The current file; `None` before the first and behind the last.
     index: Option<usize>,
     table: TableCursor,
@@ -32,27 +31,23 @@ pub(super) struct LevelCursor {
 }
 
 impl LevelCursor {
-    /// Over a level that has at least one file.
-    pub(super) fn new(version: &Arc<Version>, level: Level, readahead: ReadaheadLimits) -> Self {
-        let first = version.files(level)[0].clone();
+    /// Over at least one file.
+    pub(super) fn new(files: &Arc<LevelFiles>, comparator: &Comparator, readahead: ReadaheadLimits) -> Self {
+        let first = files.files()[0].clone();
         LevelCursor {
-            version: version.clone(),
-            level,
+            table: TableCursor::new(first, u32::from(files.level().0), readahead),
+            files: files.clone(),
+            comparator: comparator.clone(),
             index: None,
-            table: TableCursor::new(first, u32::from(level.0), readahead),
             forward: true,
         }
-    }
-
-    fn files(&self) -> &LevelFiles {
-        &self.version.levels()[self.level.index()]
     }
 
     /// Go where `to` says; `target` is the internal key of a seek.
     pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
         self.forward = to.is_forward();
-        let comparator = self.version.comparator();
-        let (files, count) = (self.files(), self.files().len());
+        let comparator = &self.comparator;
+        let (files, count) = (&self.files, self.files.len());
         let index = match to {
             To::First => Some(0),
             To::Last => Some(count - 1),
@@ -82,7 +77,7 @@ impl LevelCursor {
 
     /// Make the file at `index` the current one.
     fn enter(&mut self, index: usize, pending: &mut Pending, adaptive: bool) {
-        let file = &self.version.levels()[self.level.index()].files()[index];
+        let file = &self.files.files()[index];
         if !Arc::ptr_eq(self.table.file(), file) {
             self.table.change_file(file, pending, adaptive);
         }
@@ -125,11 +120,11 @@ impl LevelCursor {
                 return Ok(());
             }
             let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
-            let Some(file) = self.files().files().get(next) else {
+            let Some(file) = self.files.files().get(next) else {
                 self.index = None;
                 return Ok(());
             };
-            let comparator: &Comparator = self.version.comparator();
+            let comparator = &self.comparator;
             let outside = if self.forward {
                 bounds.upper_excludes(comparator, file.smallest_user_key())
             } else {

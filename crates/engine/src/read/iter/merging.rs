@@ -13,6 +13,8 @@ use std::sync::Arc;
 use karst_format::comparator::Comparator;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::{self, SeqNo, TRAILER_BYTES};
+use karst_lsm::LevelFiles;
+use karst_lsm::pick::CompactionInput;
 use karst_mem::skiplist::Position;
 
 use crate::error::Result;
@@ -194,8 +196,36 @@ impl Merging {
             }
         }
         for level in version.levels().iter().skip(1).filter(|level| !level.is_empty()) {
-            children.push(Child::Level(Box::new(LevelCursor::new(version, level.level(), readahead))));
+            children.push(Child::Level(Box::new(LevelCursor::new(level, &comparator, readahead))));
         }
+        Merging::of(comparator, children, tombstones)
+    }
+
+    #[allow(dead_code, reason = "called through `JobInput`")]
+    /// The entries of some memtables and files only, older versions and all. L0 files are taken each for itself.
+    pub(super) fn of_inputs(
+        comparator: &Comparator,
+        memtables: &[Arc<MemTable>],
+        inputs: &[CompactionInput],
+        readahead: ReadaheadLimits,
+    ) -> Self {
+        let mut children = Vec::new();
+        for memtable in memtables {
+            children.push(Child::Memtable(MemtableCursor { memtable: memtable.clone(), position: None }));
+        }
+        for input in inputs.iter().filter(|input| !input.files.is_empty()) {
+            if input.level == Level(0) {
+                let cursors = input.files.iter().map(|file| TableCursor::new(file.clone(), 0, readahead));
+                children.extend(cursors.map(|cursor| Child::Table(Box::new(cursor))));
+            } else {
+                let files = Arc::new(LevelFiles::new(input.level, input.files.clone(), comparator));
+                children.push(Child::Level(Box::new(LevelCursor::new(&files, comparator, readahead))));
+            }
+        }
+        Merging::of(comparator.clone(), children, Aggregate::new(comparator.clone(), SeqNo::MAX))
+    }
+
+    fn of(comparator: Comparator, children: Vec<Child>, tombstones: Aggregate) -> Self {
         Merging {
             bytewise: matches!(comparator, Comparator::Bytewise),
             comparator,

@@ -8,6 +8,7 @@
 //! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
 //! | `readahead` | what to ask for before it is needed |
 //! | `internal` | every entry, hidden ones too, for tools |
+//! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
 //! | `stream` | the iterator as a `Stream` |
 //!
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
@@ -15,6 +16,7 @@
 
 mod index_position;
 pub(crate) mod internal;
+pub(crate) mod job_input;
 mod level_cursor;
 mod merging;
 pub(crate) mod readahead;

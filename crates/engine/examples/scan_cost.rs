@@ -1,0 +1,63 @@
+//! What a scan costs: `scan_cost DB [direct|buffered] [forward|backward] [fill|nofill] [SECONDS] [READAHEAD]`.
+//!
+//! Reads the default column family from end to end, over and over, until the time is up; one pass if SECONDS is 0 (for instruction
+//! counts). Prints entries, megabytes (10^6 bytes of keys and values) a second, CPU a megabyte and reads.
+
+use std::time::Instant;
+
+use karst_engine::db::Db;
+use karst_engine::open::Options;
+use karst_engine::options::ReadOptions;
+use karst_io::Env;
+
+/// CPU time of this process, user and system, in milliseconds.
+fn cpu_ms() -> (f64, f64) {
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) * 10.0;
+    (ticks(11), ticks(12))
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    let numbers: Vec<f64> = args.iter().skip(1).filter_map(|arg| arg.parse().ok()).collect();
+    let (seconds, readahead) =
+        (numbers.first().copied().unwrap_or(3.0), numbers.get(1).copied().unwrap_or(0.0));
+    let env = Env::posix();
+    let direct = !has("buffered");
+    let options =
+        Options::new().env(env.clone()).block_cache_bytes(8 << 20).db(move |db| db.use_direct_reads = direct);
+    let db = Db::open_read_only(&args[0], &options).expect("open");
+    let options =
+        ReadOptions { fill_cache: has("fill"), readahead_size: readahead as usize, ..ReadOptions::default() };
+    let (before, io_before, begin) = (cpu_ms(), env.io_stats(), Instant::now());
+    let (mut entries, mut bytes) = (0_u64, 0_u64);
+    let until =
+        |entries: u64| entries % 1024 == 0 && seconds > 0.0 && begin.elapsed().as_secs_f64() > seconds;
+    'all: loop {
+        let mut iter = db.iter(&options).expect("an iterator");
+        if has("backward") { iter.seek_to_last() } else { iter.seek_to_first() }.expect("seek");
+        while iter.valid() {
+            entries += 1;
+            bytes += (iter.key().len() + iter.value().len()) as u64;
+            if until(entries) {
+                break 'all;
+            }
+            if has("backward") { iter.prev() } else { iter.next() }.expect("a move");
+        }
+        if seconds == 0.0 {
+            break;
+        }
+    }
+    let (after, io, elapsed) = (cpu_ms(), env.io_stats(), begin.elapsed().as_secs_f64());
+    let megabytes = bytes as f64 / 1e6;
+    let reads = io.reads - io_before.reads;
+    println!(
+        "{entries} entries, {:.0} MB/s, CPU {:.3} ms user + {:.3} ms system a MB, {:.0} ns user an entry, {reads} reads",
+        megabytes / elapsed,
+        (after.0 - before.0) / megabytes,
+        (after.1 - before.1) / megabytes,
+        (after.0 - before.0) * 1e6 / entries as f64,
+    );
+}

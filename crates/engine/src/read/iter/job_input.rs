@@ -1,0 +1,178 @@
+//! What a flush or a compaction reads: every entry of some memtables and files, in the order of internal keys.
+//!
+//! In: memtables, the picked files by level, the part of the key range that is the job's. Out: each entry as it is stored, older
+//! versions, deletions and entries under range tombstones included; what becomes of them is the caller's decision. Range tombstones
+//! themselves are not among the entries: the caller takes them from `MemTable::range_tombstones` and `Table::range_tombstones`
+//! (an open table is had from `TableCache::open`), and clips them to their file's boundaries.
+//!
+//! Files are read ahead with several large requests in flight for each sorted run, the next file of a run before the current one ends.
+//! The block cache is asked but not filled.
+//!
+//! Invariant: nothing blocks; the moves are futures that run on any executor, and complete in their first poll while the next entry is
+//! in memory.
+//!
+//! Called by: flush and compaction jobs.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use karst_format::key::{self, SeqNo, ValueType, pack_trailer};
+use karst_lsm::pick::CompactionInput;
+
+use crate::error::Result;
+use crate::memtable::MemTable;
+use crate::options::ReadOptions;
+use crate::read::iter::index_position::To;
+use crate::read::iter::merging::Merging;
+use crate::read::iter::readahead::ReadaheadLimits;
+use crate::read::iter::{Bounds, PrefixFilter};
+use crate::table::Value;
+use crate::table::cache::TableCache;
+use crate::table::context::ReadCtx;
+use crate::table::drive::{self, Step};
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+
+/// How a job reads its input.
+#[allow(dead_code, reason = "flush and compaction jobs make them")]
+#[derive(Clone, Debug)]
+pub(crate) struct InputOptions {
+    /// Bytes to read ahead in each sorted run; 0 reads block by block. RocksDB's `compaction_readahead_size`.
+    pub(crate) readahead_bytes: u64,
+    /// Verify the checksum of every block.
+    pub(crate) verify_checksums: bool,
+    /// The first user key that is the job's; from the start if there is none.
+    pub(crate) lower: Option<Vec<u8>>,
+    /// The first user key that is the job's no longer; to the end if there is none.
+    pub(crate) upper: Option<Vec<u8>>,
+}
+
+#[allow(dead_code, reason = "flush and compaction jobs make them")]
+/// All entries of a job's input. New, it stands nowhere: call [`start`](Self::start) first.
+pub(crate) struct JobInput {
+    tables: Arc<TableCache>,
+    options: ReadOptions,
+    bounds: Bounds,
+    merging: Merging,
+    pending: Pending,
+    fetches: Fetches,
+    valid: bool,
+}
+
+struct Move<'a> {
+    merging: &'a mut Merging,
+    pending: &'a mut Pending,
+    bounds: &'a Bounds,
+}
+
+impl Step for Move<'_> {
+    type Out = ();
+
+    #[inline]
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
+        self.merging.settle(ctx, self.pending, &PrefixFilter::default(), self.bounds)
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        self.pending
+    }
+}
+
+#[allow(dead_code, reason = "called by flush and compaction jobs")]
+impl JobInput {
+    /// The entries of `memtables` and `inputs`. Of the files only what lies within the options' bounds is read; a run's files are
+    /// given in the level's order.
+    pub(crate) fn new(
+        tables: Arc<TableCache>,
+        memtables: &[Arc<MemTable>],
+        inputs: &[CompactionInput],
+        input_options: InputOptions,
+    ) -> Self {
+        let InputOptions { readahead_bytes, verify_checksums, lower, upper } = input_options;
+        let readahead = match readahead_bytes {
+            0 => ReadaheadLimits::off(),
+            bytes => ReadaheadLimits::fixed(bytes),
+        };
+        let options = ReadOptions {
+            fill_cache: false,
+            verify_checksums,
+            adaptive_readahead: true,
+            total_order_seek: true,
+            ignore_range_deletions: true,
+            ..ReadOptions::default()
+        };
+        let merging = Merging::of_inputs(&tables.comparator, memtables, inputs, readahead);
+        let fetches = Fetches::new(&options);
+        let bounds = Bounds { lower, upper };
+        JobInput { tables, options, bounds, merging, pending: Pending::new(), fetches, valid: false }
+    }
+
+    /// Go to the first entry.
+    pub(crate) async fn start(&mut self) -> Result<()> {
+        match &self.bounds.lower {
+            None => self.merging.begin(To::First, &[], &mut self.pending),
+            Some(lower) => {
+                let mut target = lower.clone();
+                target.extend_from_slice(&pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK).to_le_bytes());
+                self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
+            }
+        }
+        self.settle().await
+    }
+
+    /// Whether it stands at an entry.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The internal key of the entry. It must be valid.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.merging.key()
+    }
+
+    /// The value as it is stored. It must be valid.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.merging.value()
+    }
+
+    /// The value with what keeps it in memory beyond the next move. It must be valid.
+    pub(crate) fn pinned_value(&self) -> Value {
+        self.merging.pin_value()
+    }
+
+    /// Go to the next entry. It must be valid. After an error it is not valid any more.
+    #[inline]
+    pub(crate) async fn next(&mut self) -> Result<()> {
+        debug_assert!(self.valid);
+        self.valid = false;
+        self.merging.begin_advance()?;
+        self.settle().await
+    }
+
+    async fn settle(&mut self) -> Result<()> {
+        self.valid = false;
+        let JobInput { tables, options, bounds, merging, pending, fetches, .. } = self;
+        let ctx = ReadCtx::new(tables, options);
+        let mut step = Move { merging, pending, bounds };
+        match step.step(&ctx) {
+            Ok(()) if !step.pending.has_needs() => {}
+            Ok(()) => drive::start_async(ctx, step.pending, fetches).await,
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Need) => drive::drive(ctx, &mut step, fetches).await?,
+        }
+        self.valid = self.merging.valid()
+            && !self.bounds.upper_excludes(&self.tables.comparator, key::user_key(self.merging.key()));
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for JobInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobInput").field("valid", &self.valid).finish_non_exhaustive()
+    }
+}

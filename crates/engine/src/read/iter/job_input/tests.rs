@@ -1,0 +1,101 @@
+//! A job's input against what the tools' iterator shows of the same database, in every cut and with every readahead.
+
+use super::{InputOptions, JobInput};
+use crate::ingest::BulkLoader;
+use crate::{Db, Options, ReadOptions};
+use karst_format::ids::ColumnFamilyId;
+use karst_io::block_on;
+use karst_lsm::pick::CompactionInput;
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+/// Overwritten and deleted keys in L0, on level 2 and on level 5, each level with several files.
+fn database(directory: &std::path::Path, compression: &str) -> Db {
+    let options = format!("target_file_size_base=20K;write_buffer_size=64M;compression={compression}");
+    let options = Options::new().set_all(&options).unwrap();
+    let mut loader = BulkLoader::create(directory, &options).unwrap();
+    let mut run = loader.sorted_run(ColumnFamilyId::DEFAULT, 5).unwrap();
+    for i in 0..4000 {
+        run.put(&key(i), format!("old{i}").as_bytes()).unwrap();
+    }
+    run.finish().unwrap();
+    for i in (0..4000).step_by(3) {
+        loader.put(&key(i), &vec![b'm'; i % 90]).unwrap();
+    }
+    loader.seal(2).unwrap();
+    for part in 0..3 {
+        for i in (part..4000).step_by(7 + part) {
+            if i % 5 == 0 { loader.delete(&key(i)) } else { loader.put(&key(i), b"new") }.unwrap();
+        }
+        loader.seal(0).unwrap();
+    }
+    loader.finish().unwrap();
+    Db::open_read_only(directory, &Options::new()).unwrap()
+}
+
+fn expected(db: &Db, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Entries {
+    let mut iter = db.internal_iter(&ReadOptions::default(), db.default_column_family()).unwrap();
+    match lower {
+        Some(lower) => iter.seek(lower).unwrap(),
+        None => iter.seek_to_first().unwrap(),
+    }
+    let mut entries = Vec::new();
+    while iter.valid() && upper.is_none_or(|upper| &iter.key()[..iter.key().len() - 8] < upper) {
+        entries.push((iter.key().to_vec(), iter.value().to_vec()));
+        iter.next().unwrap();
+    }
+    entries
+}
+
+async fn read(db: &Db, readahead_bytes: u64, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Entries {
+    let family = &db.default_column_family().0;
+    let levels = family.superversion().version().levels().to_vec();
+    let inputs: Vec<CompactionInput> = levels
+        .iter()
+        .map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() })
+        .collect();
+    let (lower, upper) = (lower.map(<[u8]>::to_vec), upper.map(<[u8]>::to_vec));
+    let options = InputOptions { readahead_bytes, verify_checksums: true, lower, upper };
+    let mut input = JobInput::new(family.tables.clone(), &[], &inputs, options);
+    input.start().await.unwrap();
+    let mut entries = Vec::new();
+    while input.valid() {
+        let pinned = input.pinned_value();
+        entries.push((input.key().to_vec(), input.value().to_vec()));
+        input.next().await.unwrap();
+        assert_eq!(*pinned, *entries.last().unwrap().1, "a pinned value stays");
+    }
+    entries
+}
+
+fn is_send<T: Send>(value: T) -> T {
+    value
+}
+
+#[test]
+fn every_entry_within_the_bounds_in_order() {
+    for compression in ["kNoCompression", "kSnappyCompression"] {
+        let directory = tempfile::tempdir().unwrap();
+        let db = database(directory.path(), compression);
+        let all = expected(&db, None, None);
+        assert!(all.len() > 4000 + 1333 + 571, "{}", all.len());
+        let (a, b) = (key(1000), key(2500));
+        for readahead in [0, 1, 5000, 2 << 20] {
+            for (lower, upper) in [
+                (None, None),
+                (Some(&*a), None),
+                (None, Some(&*b)),
+                (Some(&*a), Some(&*b)),
+                (Some(&*b), Some(&*a)),
+            ] {
+                let found = block_on(db.env(), is_send(read(&db, readahead, lower, upper)));
+                assert_eq!(found, expected(&db, lower, upper), "{readahead} {lower:?} {upper:?}");
+            }
+        }
+        assert_eq!(db.int_property("rocksdb.block-cache-pinned-usage"), Some(0), "nothing stays pinned");
+    }
+}
