@@ -6,6 +6,7 @@
 //! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of another.
 //! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
+//! * [`script`]: random histories of writes, and what must be in a database after them.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
 //! Development only: nothing that ships links this crate.
@@ -17,6 +18,7 @@ pub mod matrix;
 pub mod model;
 pub mod random;
 pub mod rocksdb_tools;
+pub mod script;
 pub mod subject;
 
 /// A key and its value as a reader sees them.
