@@ -239,6 +239,26 @@ impl TableBuilder {
         self.properties.num_entries
     }
 
+    /// The last key added; `None` while there is none. Range tombstones do not count.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        (self.properties.num_entries > self.properties.num_range_deletions).then_some(&self.last_key[..])
+    }
+
+    /// How many bytes the next [`TableBuilder::take_output`] would return.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.out.len() as u64
+    }
+
+    /// [`TableBuilder::take_output`], and `buffer`, which is emptied, takes what comes next: its memory is used again.
+    #[must_use]
+    pub fn exchange_output(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
+        buffer.clear();
+        self.taken += self.out.len() as u64;
+        std::mem::replace(&mut self.out, buffer)
+    }
+
     /// The bytes written since the last call, which come next in the file.
     #[must_use]
     pub fn take_output(&mut self) -> Vec<u8> {

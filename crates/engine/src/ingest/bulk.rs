@@ -7,23 +7,25 @@
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
 use super::options_file::options_text;
-use super::run::{NextFile, RunWriter, WrittenTable};
-use super::table_options::table_options;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::open::Options;
 use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use crate::table::writer::{
+    CutPolicy, Identity as WriterIdentity, Outputs, RunFiles, RunWriter, TablePlace, file_checksums,
+    table_options,
+};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogWriter;
 use karst_format::options::NamedColumnFamily;
-use karst_format::table_builder::{TableIdentity, TableOptions};
-use karst_format::unique_id::table_unique_id;
-use karst_format::version_edit::{NewFile, VersionEdit};
+use karst_format::table_builder::TableIdentity;
+use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
 use karst_io::{Env, FileLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The format of tables unless the options say otherwise: what RocksDB releases since 8.6 read.
 const FORMAT_VERSION: u32 = 6;
@@ -68,19 +70,30 @@ struct LoadedFamily {
     config: Arc<FamilyConfig>,
     memtable: MemTable,
     files: Vec<(Level, NewFile)>,
+    blob_files: Vec<BlobFileAddition>,
     /// The level of the run written last.
     highest: Option<usize>,
     next_epoch: u64,
 }
 
 /// Numbers for files.
-#[derive(Debug)]
-struct Numbers(u64);
+#[derive(Clone, Debug)]
+struct Numbers(Arc<AtomicU64>);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 += 1;
-        self.0 - 1
+    fn next(&self) -> u64 {
+        // Ordering: a counter; nothing is published with it.
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Ends a file when it has reached its target.
+#[derive(Clone, Copy, Debug)]
+struct TargetSize(u64);
+
+impl CutPolicy for TargetSize {
+    fn cut_before(&mut self, _: &[u8], file_bytes: u64) -> bool {
+        file_bytes >= self.0
     }
 }
 
@@ -113,7 +126,7 @@ impl BulkLoader {
             db_options: options.db_options(None)?,
             options: options.clone(),
             families: Vec::new(),
-            files: Numbers(4),
+            files: Numbers(Arc::new(AtomicU64::new(4))),
             last_seq: SeqNo::ZERO,
             identity,
             _lock: lock,
@@ -139,11 +152,12 @@ impl BulkLoader {
         let config =
             Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
         // Why now: options that no table can have are better refused before anything is loaded.
-        table_options(&config, 0, TableIdentity::default())?;
+        table_options(&config, &TablePlace::flush(), TableIdentity::default())?;
         self.families.push(LoadedFamily {
             memtable: MemTable::new(config.comparator.clone()),
             config,
             files: Vec::new(),
+            blob_files: Vec::new(),
             highest: None,
             next_epoch: 1,
         });
@@ -231,7 +245,7 @@ impl BulkLoader {
             return Err(Error::invalid_argument("entries added before have to be sealed first"));
         }
         self.families[index].check_level(level)?;
-        let writer = self.run_writer(index, level, None);
+        let writer = self.run_writer(index, level, None)?;
         Ok(SortedRun { loader: self, index, level, writer, key: Vec::new() })
     }
 
@@ -285,7 +299,7 @@ impl BulkLoader {
         self.families[index].check_level(level)?;
         let empty = MemTable::new(self.families[index].config.comparator.clone());
         let full = std::mem::replace(&mut self.families[index].memtable, empty);
-        let mut writer = self.run_writer(index, level, full.range_tombstones());
+        let mut writer = self.run_writer(index, level, full.range_tombstones())?;
         let mut at = full.first();
         let mut done_with: Option<&[u8]> = None;
         while let Some(position) = at {
@@ -294,14 +308,22 @@ impl BulkLoader {
             let hidden = done_with.is_some_and(|done| full.comparator().compare_user(done, user_key).is_eq());
             if !hidden {
                 let value = full.value(full.value_at(position));
-                writer.add(internal_key, value, &mut || self.next_file(index, level))?;
+                writer.add(internal_key, value)?;
+                if writer.needs_room() {
+                    karst_io::block_on(&self.env, writer.make_room())?;
+                }
                 // Why: nobody can read what a value or a deletion hides; a merge operand or a single delete needs what is below it.
                 done_with = hides_older(trailer as u8).then_some(user_key);
             }
             at = full.next(position);
         }
-        let written = writer.finish(&mut || self.next_file(index, level))?;
-        self.install(index, level, written)
+        self.end_run(index, level, writer)
+    }
+
+    fn end_run(&mut self, index: usize, level: usize, writer: RunWriter<TargetSize>) -> Result<()> {
+        let files = karst_io::block_on(&self.env, writer.finish())?;
+        self.install(index, level, files);
+        Ok(())
     }
 
     fn run_writer(
@@ -309,65 +331,51 @@ impl BulkLoader {
         index: usize,
         level: usize,
         tombstones: Option<Arc<crate::range_del::Fragments>>,
-    ) -> RunWriter {
-        let config = &self.families[index].config;
+    ) -> Result<RunWriter<TargetSize>> {
+        let family = &self.families[index];
+        let options = &family.config.options;
         // Compat: an L0 file is as large as what was flushed; below, files grow from level to level.
-        let factor = u64::try_from(config.options.target_file_size_multiplier).unwrap_or(1);
+        let factor = u64::try_from(options.target_file_size_multiplier).unwrap_or(1);
         let growth = factor.saturating_pow(level.saturating_sub(1) as u32);
         let target = match level {
             0 => u64::MAX,
-            _ => config.options.target_file_size_base.saturating_mul(growth),
+            _ => options.target_file_size_base.saturating_mul(growth),
         };
-        RunWriter::new(self.env.fs().clone(), config.comparator.clone(), target, tombstones)
+        let numbers = self.files.clone();
+        let last_level = level + 1 >= usize::try_from(options.num_levels).unwrap_or(1);
+        let outputs = Outputs {
+            env: self.env.clone(),
+            config: family.config.clone(),
+            identity: Arc::new(WriterIdentity {
+                db_id: self.identity.db_id.clone(),
+                session_id: self.identity.session_id.clone(),
+                host_id: match self.db_options.db_host_id.as_str() {
+                    "__hostname__" => String::new(),
+                    given => given.to_owned(),
+                },
+            }),
+            next_number: Arc::new(move || FileNumber(numbers.next())),
+            table_directory: self.path.clone(),
+            path_id: 0,
+            blob_directory: self.path.clone(),
+            place: TablePlace { bottommost: last_level, ..TablePlace::in_level(level) },
+            epoch: family.next_epoch,
+            oldest_ancestor_time_s: self.identity.now_s,
+            oldest_key_time_s: self.identity.now_s,
+            throttle: None,
+            bytes_per_sync: self.db_options.bytes_per_sync,
+            file_checksums: file_checksums(&self.db_options)?,
+        };
+        RunWriter::new(outputs, TargetSize(target), tombstones, (None, None))
     }
 
-    fn next_file(&mut self, index: usize, level: usize) -> Result<(u64, PathBuf, TableOptions)> {
-        let number = self.files.next();
-        let config = &self.families[index].config;
-        let identity = TableIdentity {
-            db_id: self.identity.db_id.clone(),
-            db_session_id: self.identity.session_id.clone(),
-            db_host_id: match self.db_options.db_host_id.as_str() {
-                "__hostname__" => String::new(),
-                given => given.to_owned(),
-            },
-            file_number: number,
-            column_family_id: Some(config.id.0),
-            column_family_name: config.name.clone(),
-            creation_time: self.identity.now_s,
-            oldest_key_time: self.identity.now_s,
-            file_creation_time: self.identity.now_s,
-            context_seed: 0,
-        };
-        let path = self.file(FileName::Table(FileNumber(number)));
-        Ok((number, path, table_options(config, level, identity)?))
-    }
-
-    fn install(&mut self, index: usize, level: usize, written: Vec<WrittenTable>) -> Result<()> {
-        let identity = self.identity.clone();
+    fn install(&mut self, index: usize, level: usize, files: RunFiles) {
         let family = &mut self.families[index];
-        for WrittenTable { number, table } in written {
-            let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { continue };
-            let mut file = NewFile::new(
-                FileNumber(number),
-                table.file_bytes,
-                smallest,
-                largest,
-                table.smallest_seq,
-                table.largest_seq,
-            );
-            file.epoch_number = family.next_epoch;
-            file.oldest_ancestor_time_s = identity.now_s;
-            file.creation_time_s = identity.now_s;
-            file.unique_id =
-                Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), number));
-            file.tail_size_bytes =
-                table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
-            family.files.push((Level(level as u8), file));
-        }
+        let tables = files.tables.into_iter().map(|table| (Level(level as u8), table.file));
+        family.files.extend(tables);
+        family.blob_files.extend(files.blob_files);
         family.next_epoch += 1;
         family.highest = Some(level);
-        Ok(())
     }
 
     /// The MANIFEST: what RocksDB writes for a database with these files.
@@ -394,12 +402,13 @@ impl BulkLoader {
                 column_family: id,
                 log_number: Some(log),
                 new_files: family.files.clone(),
+                blob_file_additions: family.blob_files.clone(),
                 ..VersionEdit::default()
             });
         }
         edits.push(VersionEdit {
             prev_log_number: Some(FileNumber(0)),
-            next_file_number: Some(FileNumber(self.files.0)),
+            next_file_number: Some(FileNumber(self.files.next())),
             max_column_family: Some(ColumnFamilyId(self.families.len() as u32 - 1)),
             min_log_number_to_keep: Some(log),
             last_sequence: Some(self.last_seq),
@@ -479,7 +488,7 @@ pub struct SortedRun<'a> {
     loader: &'a mut BulkLoader,
     index: usize,
     level: usize,
-    writer: RunWriter,
+    writer: RunWriter<TargetSize>,
     key: Vec<u8>,
 }
 
@@ -511,9 +520,11 @@ impl SortedRun<'_> {
         let seq = self.loader.next_seq()?;
         self.key.clear();
         key::append(&mut self.key, key, key::pack_trailer(seq, kind));
-        let (loader, index, level) = (&mut *self.loader, self.index, self.level);
-        let next: &mut NextFile<'_> = &mut || loader.next_file(index, level);
-        self.writer.add(&self.key, value, next)
+        self.writer.add(&self.key, value)?;
+        if self.writer.needs_room() {
+            karst_io::block_on(&self.loader.env, self.writer.make_room())?;
+        }
+        Ok(())
     }
 
     /// Ends the run and makes it part of the database to be.
@@ -522,7 +533,6 @@ impl SortedRun<'_> {
     /// Writing failed.
     pub fn finish(self) -> Result<()> {
         let SortedRun { loader, index, level, writer, .. } = self;
-        let written = writer.finish(&mut || loader.next_file(index, level))?;
-        loader.install(index, level, written)
+        loader.end_run(index, level, writer)
     }
 }

@@ -4,8 +4,6 @@
 
 mod bulk;
 mod options_file;
-mod run;
-mod table_options;
 #[cfg(test)]
 mod tests;
 

@@ -131,3 +131,26 @@ fn runs_out_of_order_and_second_databases_are_refused() {
     let other = tempfile::tempdir().unwrap();
     assert!(BulkLoader::create(other.path(), &bad).unwrap_err().to_string().contains("kXpress"));
 }
+
+#[test]
+fn values_in_blob_files_are_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new()
+        .set_all("enable_blob_files=true;min_blob_size=64;blob_file_size=20K;blob_compression_type=kZSTD;target_file_size_base=4K")
+        .unwrap();
+    let value = |i: usize| vec![b'a' + (i % 26) as u8; if i % 3 == 0 { 20 } else { 200 + i }];
+    let mut loader = BulkLoader::create(directory.path(), &options).unwrap();
+    let mut run = loader.sorted_run(ColumnFamilyId::DEFAULT, 5).unwrap();
+    for i in 0..2000 {
+        run.put(&key(i), &value(i)).unwrap();
+    }
+    run.finish().unwrap();
+    loader.put(&key(7), &value(8)).unwrap();
+    loader.finish().unwrap();
+    let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    for i in 0..2000 {
+        let expected = if i == 7 { value(8) } else { value(i) };
+        assert_eq!(db.get(key(i)).unwrap().as_deref(), Some(&expected[..]), "{i}");
+    }
+    assert!(db.int_property("rocksdb.num-blob-files").unwrap() > 2);
+}

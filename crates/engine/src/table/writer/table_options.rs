@@ -1,9 +1,9 @@
 //! What kind of tables a column family gets: its options in the terms of the table builder.
 //!
-//! In: a column family's options and the level. Out: [`TableOptions`], or an error that names the option.
+//! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error that names the option.
 
 use crate::error::{Error, Result};
-use crate::options::FamilyConfig;
+use crate::options::{ColumnFamilyOptions, FamilyConfig};
 use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
@@ -13,10 +13,61 @@ use karst_format::options::choice::{
 };
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
 
-/// Options of a table of `level` in a column family.
-pub(super) fn table_options(
+/// What a table is made for, as far as its options depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TablePlace {
+    /// The level it goes to.
+    pub(crate) level: usize,
+    /// It is made from memtables.
+    pub(crate) flush: bool,
+    /// No table below the output level holds keys of its range; filters may then be left out, and the compression for the last level is used.
+    pub(crate) bottommost: bool,
+    /// The level that L0 is compacted into: `compression_per_level[1]` is for this one.
+    pub(crate) base_level: usize,
+    /// The compression whatever the options say.
+    pub(crate) compression: Option<Compression>,
+}
+
+impl TablePlace {
+    /// A table made from memtables.
+    pub(crate) fn flush() -> TablePlace {
+        TablePlace { flush: true, ..TablePlace::in_level(0) }
+    }
+
+    /// A table of a level that is not the last one in use.
+    pub(crate) fn in_level(level: usize) -> TablePlace {
+        TablePlace { level, flush: false, bottommost: false, base_level: 1, compression: None }
+    }
+
+    fn compression(&self, family: &ColumnFamilyOptions) -> Compression {
+        if let Some(given) = self.compression {
+            return given;
+        }
+        match family.compression_per_level.as_slice() {
+            _ if self.uses_bottommost_options() && family.bottommost_compression != Compression::Disable => {
+                family.bottommost_compression
+            }
+            [] => family.compression,
+            // Compat: the first entry counts for L0, the second for the base level; the last one for all levels below.
+            per_level => {
+                let index = match self.level {
+                    0 => 0,
+                    level => (level + 1).saturating_sub(self.base_level),
+                };
+                per_level[index.min(per_level.len() - 1)]
+            }
+        }
+    }
+
+    fn uses_bottommost_options(&self) -> bool {
+        self.bottommost && !self.flush
+    }
+}
+
+/// Options of a table in a column family.
+pub(crate) fn table_options(
     config: &FamilyConfig,
-    level: usize,
+    place: &TablePlace,
     identity: TableIdentity,
 ) -> Result<TableOptions> {
     let family = &config.options;
@@ -24,21 +75,16 @@ pub(super) fn table_options(
     let bytes = |name: &str, n: u64| {
         usize::try_from(n).map_err(|_| Error::invalid_argument(format!("option {name}: {n} is too large")))
     };
-    let last_level = level + 1 >= usize::try_from(family.num_levels).unwrap_or(1);
-    let compression = match family.compression_per_level.as_slice() {
-        _ if last_level && family.bottommost_compression != Compression::Disable => {
-            family.bottommost_compression
-        }
-        [] => family.compression,
-        // Compat: the last entry counts for all levels below.
-        per_level => per_level[level.min(per_level.len() - 1)],
-    };
-    let compression_options = match last_level && family.bottommost_compression_opts.enabled {
-        true => &family.bottommost_compression_opts,
-        false => &family.compression_opts,
-    };
+    let compression = place.compression(family);
+    let compression_options =
+        match place.uses_bottommost_options() && family.bottommost_compression_opts.enabled {
+            true => &family.bottommost_compression_opts,
+            false => &family.compression_opts,
+        };
     let filter_policy = match tables.filter_policy.text() {
         None => None,
+        // Compat: a key that is looked for down to the last level is expected to be there.
+        Some(_) if place.bottommost && family.optimize_filters_for_hits => None,
         Some(text) => FilterPolicy::from_option_string(text)
             .map_err(|e| Error::invalid_argument(format!("option filter_policy: {}", e.what)))?,
     };
@@ -77,13 +123,13 @@ pub(super) fn table_options(
         whole_key_filtering: tables.whole_key_filtering,
         prefix_extractor: config.prefix_extractor.clone(),
         merge_operator_name: config.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
-        level: i32::try_from(level).ok(),
+        level: if place.flush { Some(-1) } else { i32::try_from(place.level).ok() },
         external: false,
         identity,
     })
 }
 
-fn compression_type(choice: Compression) -> Result<CompressionType> {
+pub(super) fn compression_type(choice: Compression) -> Result<CompressionType> {
     let known = CompressionType::from_u8(choice.number());
     known.map_err(|_| {
         Error::invalid_argument(format!("option compression: {} cannot be written", choice.name()))

@@ -1,0 +1,143 @@
+//! Writing tables and blob files: entries in, files out.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this one | [`Outputs`], what all files of one job have in common |
+//! | `run` | [`RunWriter`]: one sorted run as a sequence of tables, values that are large enough in blob files |
+//! | `blob_files` | the blob files of a run |
+//! | `write_behind` | one file, written while the next piece is being built |
+//! | `table_options` | a column family's options in the terms of the table builder |
+//!
+//! In: internal keys in ascending order with their values; range tombstones in fragments. Out: synced files, described as the MANIFEST needs
+//! them. The caller syncs the directory and installs the edit; until then nobody refers to the files, and if the job fails the caller removes them.
+//!
+//! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready and awaits [`RunWriter::make_room`] then, so
+//! that building and writing go on at the same time, and at most two pieces of each open file are in memory.
+//!
+//! Used by flush, compaction and the bulk loader.
+
+mod blob_files;
+mod run;
+mod table_options;
+#[cfg(test)]
+mod tests;
+mod write_behind;
+
+#[allow(unused_imports, reason = "flush and compaction use what the bulk loader does not")]
+pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, WrittenTable};
+pub(crate) use table_options::{TablePlace, table_options};
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::table_builder::TableIdentity;
+use karst_io::Env;
+
+use crate::error::{Error, Result};
+use crate::options::{DbOptions, FamilyConfig};
+
+/// Slows background writes down, as the rate limiter of the database says.
+pub(crate) trait WriteThrottle: Send + Sync + std::fmt::Debug {
+    /// Completes when `bytes` may be written.
+    fn admit(&self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// Hands out numbers for new files, and keeps the files of these numbers from being taken for obsolete while the job runs.
+pub(crate) type NewFileNumber = dyn Fn() -> FileNumber + Send + Sync;
+
+/// Who the database is, as tables say it in their properties.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// Identity of the database, empty if it has none.
+    pub(crate) db_id: String,
+    /// Identity of the time since it was opened.
+    pub(crate) session_id: String,
+    /// Name of the host; empty if it is not to be told.
+    pub(crate) host_id: String,
+}
+
+/// What all files that one job writes have in common.
+#[derive(Clone)]
+pub(crate) struct Outputs {
+    pub(crate) env: Env,
+    pub(crate) config: Arc<FamilyConfig>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) next_number: Arc<NewFileNumber>,
+    /// Where tables go, and the number under which the MANIFEST knows the directory.
+    pub(crate) table_directory: PathBuf,
+    pub(crate) path_id: u8,
+    /// Where blob files go.
+    pub(crate) blob_directory: PathBuf,
+    pub(crate) place: TablePlace,
+    /// The order in which the entries reached L0; see `NewFile::epoch_number`.
+    pub(crate) epoch: u64,
+    /// When the oldest data among the entries was written, Unix time in seconds; 0 for now.
+    pub(crate) oldest_ancestor_time_s: u64,
+    /// When the oldest key was written, Unix time in seconds; 0 unknown.
+    pub(crate) oldest_key_time_s: u64,
+    pub(crate) throttle: Option<Arc<dyn WriteThrottle>>,
+    /// Start writing back to the device after so many bytes of a file; 0 for never.
+    pub(crate) bytes_per_sync: u64,
+    /// Make a checksum of each whole file.
+    pub(crate) file_checksums: bool,
+}
+
+impl std::fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outputs")
+            .field("column_family", &self.config.name)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Outputs {
+    /// What a table with this number is told about its origin. `now_s` is the Unix time in seconds.
+    fn table_identity(&self, number: FileNumber, now_s: u64) -> TableIdentity {
+        TableIdentity {
+            db_id: self.identity.db_id.clone(),
+            db_session_id: self.identity.session_id.clone(),
+            db_host_id: self.identity.host_id.clone(),
+            file_number: number.0,
+            column_family_id: Some(self.config.id.0),
+            column_family_name: self.config.name.clone(),
+            creation_time: self.oldest_ancestor_time_s(now_s),
+            oldest_key_time: self.oldest_key_time_s,
+            file_creation_time: now_s,
+            context_seed: 0,
+        }
+    }
+
+    fn oldest_ancestor_time_s(&self, now_s: u64) -> u64 {
+        if self.oldest_ancestor_time_s == 0 { now_s } else { self.oldest_ancestor_time_s }
+    }
+
+    fn table_path(&self, number: FileNumber) -> PathBuf {
+        self.table_directory.join(FileName::Table(number).to_string())
+    }
+
+    fn blob_path(&self, number: FileNumber) -> PathBuf {
+        self.blob_directory.join(FileName::Blob(number).to_string())
+    }
+}
+
+/// Whether whole files get checksums, from `file_checksum_gen_factory`.
+///
+/// # Errors
+/// The option names a function that is not known.
+pub(crate) fn file_checksums(options: &DbOptions) -> Result<bool> {
+    match options.file_checksum_gen_factory.text() {
+        None => Ok(false),
+        Some("FileChecksumGenCrc32cFactory") => Ok(true),
+        Some(other) => {
+            Err(Error::not_supported(format!("option file_checksum_gen_factory: {other:?} is not known")))
+        }
+    }
+}
+
+/// The name under which a file's description says how its checksum was made.
+const FILE_CHECKSUM_NAME: &[u8] = b"FileChecksumCrc32c";

@@ -1,0 +1,386 @@
+//! A sorted run: ascending entries in, table files out.
+//!
+//! Where one file ends and the next begins is the caller's [`CutPolicy`]. Values that are large enough go to blob files on the way.
+//!
+//! Invariants:
+//! - All entries of a user key are in one file, so that files of a level do not share user keys.
+//! - A range tombstone is cut where files are cut, so that each file holds what concerns its own range of keys: from its first key (the
+//!   run's lower bound for the first file) up to, not including, the first key of the next (the run's upper bound for the last).
+//! - A run of nothing but range tombstones makes a file, an empty one does not.
+
+use std::sync::Arc;
+
+use karst_format::blob::BlobIndex;
+use karst_format::comparator::Comparator;
+use karst_format::ids::FileNumber;
+use karst_format::key::{self, SeqNo, ValueType};
+use karst_format::properties::TableProperties;
+use karst_format::table_builder::{FinishedTable, TableBuildError, TableBuilder};
+use karst_format::unique_id::table_unique_id;
+use karst_format::version_edit::{BlobFileAddition, FileChecksum, NewFile};
+
+use super::blob_files::BlobFiles;
+use super::write_behind::WriteBehind;
+use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
+use crate::error::{Error, ErrorKind, Result};
+use crate::range_del::Fragments;
+
+/// Bytes are handed to the file in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Decides where the files of a run end.
+pub(crate) trait CutPolicy {
+    /// Whether a new file shall begin with `internal_key`. Asked once for each entry, in order, also where the answer cannot be followed yet (inside
+    /// of a user key); it is then followed at the next user key. `file_bytes` is about what the current file would have if it ended here.
+    fn cut_before(&mut self, internal_key: &[u8], file_bytes: u64) -> bool;
+}
+
+/// One file, however large.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NeverCut;
+
+impl CutPolicy for NeverCut {
+    fn cut_before(&mut self, _: &[u8], _: u64) -> bool {
+        false
+    }
+}
+
+/// A table that is complete and synced.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenTable {
+    pub(crate) file: NewFile,
+    pub(crate) properties: TableProperties,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunFiles {
+    /// In key order.
+    pub(crate) tables: Vec<WrittenTable>,
+    pub(crate) blob_files: Vec<BlobFileAddition>,
+}
+
+/// Writes one sorted run.
+#[derive(Debug)]
+pub(crate) struct RunWriter<C> {
+    outputs: Outputs,
+    comparator: Comparator,
+    policy: C,
+    current: Option<OpenTable>,
+    /// Complete, but not yet closed.
+    ended: Vec<EndedTable>,
+    written: Vec<WrittenTable>,
+    blobs: Option<BlobFiles>,
+    tombstones: Option<Arc<Fragments>>,
+    /// Where the current file's range of keys begins; `None` from the start.
+    lower: Option<Vec<u8>>,
+    /// Where the run's range of keys ends, this key not included.
+    upper: Option<Vec<u8>>,
+    /// The policy wants to cut, which has to wait for the next user key.
+    cut_due: bool,
+    /// For entries that become references to blobs.
+    key_buffer: Vec<u8>,
+    reference: Vec<u8>,
+    table_bytes: u64,
+}
+
+#[derive(Debug)]
+struct OpenTable {
+    number: FileNumber,
+    file: WriteBehind,
+    builder: TableBuilder,
+    created_s: u64,
+    oldest_blob: Option<FileNumber>,
+}
+
+#[derive(Debug)]
+struct EndedTable {
+    number: FileNumber,
+    file: WriteBehind,
+    table: FinishedTable,
+    created_s: u64,
+    oldest_blob: Option<FileNumber>,
+}
+
+impl<C: CutPolicy> RunWriter<C> {
+    /// A run of keys in `range` (user keys, the second not included), over which `tombstones` lie.
+    ///
+    /// # Errors
+    /// The options cannot be written.
+    pub(crate) fn new(
+        outputs: Outputs,
+        policy: C,
+        tombstones: Option<Arc<Fragments>>,
+        range: (Option<&[u8]>, Option<&[u8]>),
+    ) -> Result<Self> {
+        Ok(RunWriter {
+            comparator: outputs.config.comparator.clone(),
+            blobs: BlobFiles::new(&outputs)?,
+            outputs,
+            policy,
+            current: None,
+            ended: Vec::new(),
+            written: Vec::new(),
+            tombstones: tombstones.filter(|fragments| !fragments.is_empty()),
+            lower: range.0.map(<[u8]>::to_vec),
+            upper: range.1.map(<[u8]>::to_vec),
+            cut_due: false,
+            key_buffer: Vec::new(),
+            reference: Vec::new(),
+            table_bytes: 0,
+        })
+    }
+
+    /// Adds an entry. Internal keys must ascend. Never waits; ask [`needs_room`](Self::needs_room) afterwards.
+    ///
+    /// # Errors
+    /// The key is not behind the one before, or cannot be stored.
+    #[inline]
+    pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(open) = &self.current {
+            let size = open.builder.estimated_file_bytes();
+            self.cut_due |= self.policy.cut_before(internal_key, size);
+            if self.cut_due {
+                self.cut_at(key::user_key(internal_key))?;
+            }
+        }
+        if self.current.is_none() {
+            self.current = Some(OpenTable::new(&self.outputs)?);
+        }
+        let kind = internal_key[internal_key.len() - key::TRAILER_BYTES];
+        if kind == ValueType::Value as u8 && self.blobs.is_some() && self.add_as_blob(internal_key, value)? {
+            return Ok(());
+        }
+        if kind == ValueType::BlobIndex as u8 {
+            self.note_reference(internal_key, value)?;
+        }
+        self.add_entry(internal_key, value)
+    }
+
+    #[inline]
+    fn add_entry(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        let open = self.current.as_mut().expect("a table is open");
+        open.builder.add(internal_key, value).map_err(build_error)?;
+        if open.builder.pending_bytes() >= PIECE_BYTES {
+            open.hand_over();
+        }
+        Ok(())
+    }
+
+    /// Stores the value in a blob file, if it is large enough.
+    fn add_as_blob(&mut self, internal_key: &[u8], value: &[u8]) -> Result<bool> {
+        let (user_key, trailer) = key::split(internal_key);
+        let Some(blobs) = &mut self.blobs else { return Ok(false) };
+        let Some(number) = blobs.add(&self.outputs, user_key, value, &mut self.reference) else {
+            return Ok(false);
+        };
+        let mut internal = std::mem::take(&mut self.key_buffer);
+        internal.clear();
+        key::append(&mut internal, user_key, trailer & !0xff | ValueType::BlobIndex as u64);
+        let reference = std::mem::take(&mut self.reference);
+        let added = self.add_entry(&internal, &reference);
+        (self.key_buffer, self.reference) = (internal, reference);
+        self.current.as_mut().expect("a table is open").note_blob(number);
+        added.map(|()| true)
+    }
+
+    fn note_reference(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        let index = BlobIndex::decode(value).map_err(|c| {
+            let key = key::user_key(internal_key).escape_ascii();
+            Error::new(ErrorKind::Corruption, format!("blob reference of key {key}: {c}"))
+        })?;
+        if let BlobIndex::Stored { file, .. } | BlobIndex::StoredTtl { file, .. } = index {
+            self.current.as_mut().expect("a table is open").note_blob(file);
+        }
+        Ok(())
+    }
+
+    /// Begins a new file with `user_key`, unless the current one ends with it.
+    fn cut_at(&mut self, user_key: &[u8]) -> Result<()> {
+        let open = self.current.as_ref().expect("a table is open");
+        let last = open.builder.last_key().map(key::user_key);
+        if last.is_some_and(|last| self.comparator.equal_user(last, user_key)) {
+            return Ok(());
+        }
+        self.cut_due = false;
+        self.end_table(Some(user_key))
+    }
+
+    /// About the size of the file that is being written, in bytes; 0 between files.
+    pub(crate) fn current_file_bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |open| open.builder.estimated_file_bytes())
+    }
+
+    /// Bytes of tables and of blob files so far.
+    pub(crate) fn written_bytes(&self) -> (u64, u64) {
+        let open = self.current.as_ref().map_or(0, |open| open.builder.file_bytes());
+        (self.table_bytes + open, self.blobs.as_ref().map_or(0, BlobFiles::written_bytes))
+    }
+
+    /// Whether [`make_room`](Self::make_room) has to be awaited before more is added.
+    #[inline]
+    pub(crate) fn needs_room(&self) -> bool {
+        self.ended.iter().any(|ended| ended.file.has_waiting())
+            || self.current.as_ref().is_some_and(|open| open.file.has_waiting())
+            || self.blobs.as_ref().is_some_and(BlobFiles::needs_room)
+    }
+
+    /// Hands pieces that are ready to their files, which takes as long as the pieces before them.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub(crate) async fn make_room(&mut self) -> Result<()> {
+        for ended in &mut self.ended {
+            ended.file.make_room().await?;
+        }
+        // Why one is left: it is synced while the next one is being built.
+        self.close_ended(1).await?;
+        if let Some(open) = &mut self.current {
+            open.file.make_room().await?;
+        }
+        match &mut self.blobs {
+            Some(blobs) => blobs.make_room().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until no more than `left` ended tables are not synced.
+    async fn close_ended(&mut self, left: usize) -> Result<()> {
+        while self.ended.len() > left {
+            let written = self.ended.remove(0).close(&self.outputs).await?;
+            self.written.extend(written);
+        }
+        Ok(())
+    }
+
+    /// Ends the run. All its files are synced then; their directory is not.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub(crate) async fn finish(mut self) -> Result<RunFiles> {
+        if self.current.is_none() && self.has_tombstones_left() {
+            self.current = Some(OpenTable::new(&self.outputs)?);
+        }
+        if self.current.is_some() {
+            let upper = self.upper.take();
+            self.end_table(upper.as_deref())?;
+        }
+        self.make_room().await?;
+        self.close_ended(0).await?;
+        let blob_files = match self.blobs {
+            Some(blobs) => blobs.finish().await?,
+            None => Vec::new(),
+        };
+        Ok(RunFiles { tables: self.written, blob_files })
+    }
+
+    fn has_tombstones_left(&self) -> bool {
+        self.tombstones.as_ref().is_some_and(|fragments| {
+            let range = fragments.overlapping(&self.comparator, self.lower.as_deref(), self.upper.as_deref());
+            !range.is_empty()
+        })
+    }
+
+    /// Ends the current file, whose range of keys ends before `upper`.
+    fn end_table(&mut self, upper: Option<&[u8]>) -> Result<()> {
+        let mut open = self.current.take().expect("a table is open");
+        if let Some(fragments) = &self.tombstones {
+            let lower = self.lower.as_deref();
+            add_tombstones(&mut open.builder, &self.comparator, fragments, lower, upper)?;
+        }
+        let table = open.builder.finish();
+        open.hand_over();
+        self.table_bytes += table.file_bytes;
+        open.file.end();
+        let OpenTable { number, file, created_s, oldest_blob, .. } = open;
+        self.ended.push(EndedTable { number, file, table, created_s, oldest_blob });
+        self.lower = upper.map(<[u8]>::to_vec);
+        Ok(())
+    }
+}
+
+/// Adds the parts of the tombstones from `lower` up to `upper`.
+fn add_tombstones(
+    builder: &mut TableBuilder,
+    comparator: &Comparator,
+    fragments: &Fragments,
+    lower: Option<&[u8]>,
+    upper: Option<&[u8]>,
+) -> Result<()> {
+    for i in fragments.overlapping(comparator, lower, upper) {
+        let (mut start, mut end) = (fragments.start(i), fragments.end(i));
+        if let Some(lower) = lower.filter(|lower| comparator.compare_user(start, lower).is_lt()) {
+            start = lower;
+        }
+        if let Some(upper) = upper.filter(|upper| comparator.compare_user(end, upper).is_gt()) {
+            end = upper;
+        }
+        for seq in fragments.seqs(i) {
+            builder.add_range_deletion(start, end, SeqNo(seq.0)).map_err(build_error)?;
+        }
+    }
+    Ok(())
+}
+
+impl OpenTable {
+    fn new(outputs: &Outputs) -> Result<OpenTable> {
+        let number = (outputs.next_number)();
+        let created_s = outputs.env.unix_time().as_secs();
+        let identity = outputs.table_identity(number, created_s);
+        let options = table_options(&outputs.config, &outputs.place, identity)?;
+        let builder = TableBuilder::new(options).map_err(build_error)?;
+        let file = WriteBehind::new(
+            &outputs.env,
+            outputs.table_path(number),
+            outputs.throttle.clone(),
+            outputs.bytes_per_sync,
+            outputs.file_checksums,
+        );
+        Ok(OpenTable { number, file, builder, created_s, oldest_blob: None })
+    }
+
+    fn note_blob(&mut self, number: FileNumber) {
+        self.oldest_blob = Some(self.oldest_blob.map_or(number, |oldest| oldest.min(number)));
+    }
+
+    fn hand_over(&mut self) {
+        let next = self.file.take_spare();
+        self.file.push(self.builder.exchange_output(next));
+    }
+}
+
+impl EndedTable {
+    /// Syncs the file. `None` for a table that came out empty.
+    async fn close(self, outputs: &Outputs) -> Result<Option<WrittenTable>> {
+        let checksum = self.file.close().await?;
+        let table = self.table;
+        let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { return Ok(None) };
+        let mut file = NewFile::new(
+            self.number,
+            table.file_bytes,
+            smallest,
+            largest,
+            table.smallest_seq,
+            table.largest_seq,
+        );
+        let identity = &outputs.identity;
+        file.path_id = outputs.path_id;
+        file.epoch_number = outputs.epoch;
+        file.oldest_ancestor_time_s = outputs.oldest_ancestor_time_s(self.created_s);
+        file.creation_time_s = self.created_s;
+        file.oldest_blob_file = self.oldest_blob;
+        file.unique_id =
+            Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), self.number.0));
+        file.tail_size_bytes = table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
+        file.checksum = checksum.map(|checksum| FileChecksum {
+            value: Box::new(checksum.to_be_bytes()),
+            function: FILE_CHECKSUM_NAME.into(),
+        });
+        Ok(Some(WrittenTable { file, properties: table.properties }))
+    }
+}
+
+fn build_error(error: TableBuildError) -> Error {
+    let text = error.to_string();
+    Error::with_source(ErrorKind::InvalidArgument, text, error)
+}
