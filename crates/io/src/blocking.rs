@@ -38,6 +38,13 @@ pub(crate) fn run<T: Send + 'static>(
     Blocking { shared }
 }
 
+impl<T> Blocking<T> {
+    /// Whether the job has ended, so that the next poll gives its result.
+    pub fn is_done(&self) -> bool {
+        matches!(*self.shared.lock(), State::Done(_))
+    }
+}
+
 impl<T> Future for Blocking<T> {
     type Output = T;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {

@@ -91,6 +91,13 @@ impl Failure {
         Self { kind, errno: None, message: Some(message.into()) }
     }
 
+    pub(crate) fn of(e: &io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(errno) => Self::from_errno(errno),
+            None => Self { kind: e.kind(), errno: None, message: Some(e.to_string().into()) },
+        }
+    }
+
     pub(crate) fn to_io(&self) -> io::Error {
         match (self.errno, &self.message) {
             (Some(errno), _) => io::Error::from_raw_os_error(errno),
@@ -102,9 +109,6 @@ impl Failure {
 
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
-        match e.raw_os_error() {
-            Some(errno) => Self::from_errno(errno),
-            None => Self { kind: e.kind(), errno: None, message: Some(e.to_string().into()) },
-        }
+        Self::of(&e)
     }
 }

@@ -147,6 +147,40 @@ pub trait WritableFile: Send + Debug {
     fn truncate(&mut self, size: u64) -> Result<()>;
 }
 
+/// A file open for writing at any offset, by any number of threads. All calls block; async code writes through a
+/// [`crate::FileWriter`].
+pub trait PositionalFile: Send + Sync + Debug {
+    /// The path it was opened by.
+    fn path(&self) -> &Path;
+    /// Write all of `data` at `offset`. The bytes have left the process when this returns, but are not durable. A gap before
+    /// `offset` reads as zeros.
+    ///
+    /// # Errors
+    /// The write failed; a part of `data` may have been written.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Make the data written so far and the length durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The sync failed: what was written since the last sync may be lost, and the file must not be trusted with more.
+    fn sync(&self) -> Result<()>;
+    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and without any promise.
+    ///
+    /// # Errors
+    /// The device has failed. That it cannot be asked is no error.
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()>;
+    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
+    /// the file system cannot.
+    ///
+    /// # Errors
+    /// There is no such space.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()>;
+    /// Cut the file to `size` bytes, and give back the space reserved beyond.
+    ///
+    /// # Errors
+    /// It could not be cut.
+    fn truncate(&self, size: u64) -> Result<()>;
+}
+
 /// A held lock file; dropping it releases the lock.
 pub trait FileLock: Send + Sync + Debug {
     /// The path of the lock file.
@@ -203,6 +237,12 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// It cannot be opened.
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
+
+    /// Create a file, or cut an existing one to nothing, and open it for writing at any offset.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
     /// Give `from` the name `to`, replacing what had it.
     ///

@@ -59,6 +59,7 @@ mod sync;
 pub mod testing;
 mod thread_pool;
 mod transport;
+mod writer;
 
 pub use background::{Priority, Task};
 pub use block_on::{block_on, reap};
@@ -67,8 +68,8 @@ pub use buffer::ReadBuf;
 pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
 pub use file::{
-    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile,
-    WritableFile,
+    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
+    RandomAccessFile, SoftFile, WritableFile,
 };
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::PosixFileSystem;
@@ -81,3 +82,4 @@ pub use soft::{
     LatencyFileSystem, MemoryFileSystem,
 };
 pub use stats::IoStats;
+pub use writer::{FileWriter, WriterOptions};

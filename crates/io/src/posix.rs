@@ -6,12 +6,13 @@
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, WritableFile,
+    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile, RandomAccessFile,
+    WritableFile,
 };
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -123,6 +124,11 @@ impl FileSystem for PosixFileSystem {
         Ok(Box::new(Appender { file, path: path.into(), size }))
     }
 
+    fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into() }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         fs::rename(from, to).context("rename", from)
     }
@@ -195,6 +201,40 @@ impl WritableFile for Appender {
 }
 
 #[derive(Debug)]
+struct PosixWriter {
+    file: File,
+    path: PathBuf,
+}
+
+impl PositionalFile for PosixWriter {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.file.write_all_at(data, offset).map_err(|e| Error::at("write", &self.path, offset, e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().context("sync", &self.path)
+    }
+
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
+        let begun = begin_write_back(self.file.as_fd(), offset, len);
+        begun.map_err(|e| Error::at("sync", &self.path, offset, e))
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let reserved = reserve_space(self.file.as_fd(), offset, len);
+        reserved.map_err(|e| Error::at("reserve space in", &self.path, offset, e))
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.file.set_len(size).context("truncate", &self.path)
+    }
+}
+
+#[derive(Debug)]
 struct PosixLock {
     _file: File,
     path: PathBuf,
@@ -238,6 +278,43 @@ fn lock_file(fd: BorrowedFd<'_>) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Have the kernel start to write dirty pages of a range; nothing where it cannot be asked.
+fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let (offset, len) = (file_offset(offset)?, file_offset(len)?);
+    let flags = libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: the descriptor is open; no memory is involved.
+    match unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) } {
+        0 => Ok(()),
+        _ => unless_unsupported(io::Error::last_os_error()),
+    }
+}
+
+/// Allocate blocks beyond the end of a file; nothing where the file system cannot.
+fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let (offset, len) = (file_offset(offset)?, file_offset(len)?);
+    loop {
+        // SAFETY: the descriptor is open; no memory is involved.
+        if unsafe { libc::fallocate(fd.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, len) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return unless_unsupported(e);
+        }
+    }
+}
+
+fn unless_unsupported(e: io::Error) -> io::Result<()> {
+    match e.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
+        _ => Err(e),
+    }
+}
+
+fn file_offset(offset: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 /// `pread` into a buffer that the caller owns alone.

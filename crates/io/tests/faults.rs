@@ -2,7 +2,8 @@
 
 use karst_io::testing::{foreign_block_on, pattern, quiesce};
 use karst_io::{
-    Env, FaultFileSystem, FaultPlan, Faults, MemoryFileSystem, OpenOptions, block_on, open, read,
+    Env, FaultFileSystem, FaultPlan, Faults, FileWriter, MemoryFileSystem, OpenOptions, WriterOptions,
+    block_on, open, read,
 };
 use std::io::ErrorKind;
 use std::path::Path;
@@ -106,4 +107,32 @@ fn the_same_seed_fails_the_same_reads() {
     let (first, second) = (run(), run());
     assert_eq!(first, second);
     assert!(first.contains(&true) && first.contains(&false));
+}
+
+#[test]
+fn a_file_whose_write_failed_stays_failed() {
+    let path = Path::new("/db/new");
+    let (env, file_system) = faulty(FaultPlan::default());
+    block_on(&env, async {
+        let options = WriterOptions { window: 1000, ..WriterOptions::default() };
+        let mut file = FileWriter::create(&env, path, options).await.unwrap();
+        file.append(pattern(0, 1000)).await.unwrap();
+        file.flush().await.unwrap();
+        file_system.between().set_plan(FaultPlan { write_error: 1.0, ..FaultPlan::default() });
+        file.append(pattern(1000, 1000)).await.unwrap(); // it fails behind our back
+        let e = file.append(pattern(2000, 1000)).await.unwrap_err();
+        assert_eq!(e.to_string(), "write /db/new at offset 1000: Input/output error (os error 5)");
+        file_system.between().set_plan(FaultPlan::default());
+        for later in
+            [file.append(vec![1]).await, file.flush().await, file.sync().await, file.truncate(0).await]
+        {
+            assert_eq!(later.unwrap_err().to_string(), e.to_string());
+        }
+        assert_eq!(file.finish().await.unwrap_err().to_string(), e.to_string());
+        let mut file = FileWriter::create(&env, path, options).await.unwrap();
+        file_system.between().set_plan(FaultPlan { write_error: 1.0, ..FaultPlan::default() });
+        assert_eq!(file.sync().await.unwrap_err().op, "sync");
+        assert_eq!(FileWriter::create(&env, path, options).await.unwrap_err().op, "create");
+    });
+    quiesce(&env);
 }

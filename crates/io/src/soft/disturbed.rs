@@ -1,8 +1,9 @@
 //! A file system that is another with something between: a delay, a fault, a record of what was read.
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, WritableFile,
+    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
+    RandomAccessFile, WritableFile,
 };
 use std::fmt::Debug;
 use std::io;
@@ -117,6 +118,37 @@ impl<D: Disturb> WritableFile for DisturbedAppender<D> {
     }
 }
 
+#[derive(Debug)]
+struct DisturbedWriter<D> {
+    inner: Arc<dyn PositionalFile>,
+    between: Arc<D>,
+}
+
+impl<D: Disturb> PositionalFile for DisturbedWriter<D> {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.between.write(self.path()).map_err(|e| Error::at("write", self.path(), offset, e))?;
+        self.inner.write_at(offset, data)
+    }
+    fn sync(&self) -> Result<()> {
+        self.between.write(self.path()).context("sync", self.path())?;
+        self.inner.sync()
+    }
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.sync_range(offset, len)
+    }
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.between.write(self.path()).context("reserve space in", self.path())?;
+        self.inner.reserve(offset, len)
+    }
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.between.write(self.path()).context("truncate", self.path())?;
+        self.inner.truncate(size)
+    }
+}
+
 impl<D: Disturb> DisturbedFileSystem<D> {
     fn appender(&self, inner: Box<dyn WritableFile>) -> Box<dyn WritableFile> {
         Box::new(DisturbedAppender { inner, between: self.between.clone() })
@@ -146,6 +178,11 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.between.write(path).context("append to", path)?;
         Ok(self.appender(self.inner.append(path)?))
+    }
+    fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.between.write(path).context("create", path)?;
+        let inner = self.inner.create_positional(path)?;
+        Ok(Arc::new(DisturbedWriter { inner, between: self.between.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.between.write(from).context("rename", from)?;

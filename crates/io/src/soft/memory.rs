@@ -6,7 +6,8 @@
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, RandomAccessFile, SoftFile, WritableFile,
+    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile, RandomAccessFile, SoftFile,
+    WritableFile,
 };
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,6 +114,16 @@ impl MemoryFileSystem {
         Self::default()
     }
 
+    fn fresh(&self, path: &Path) -> Result<Arc<Content>> {
+        let at = normal(path);
+        let mut tree = self.tree.lock();
+        tree.file_or_new(&at).context("create", path)?;
+        // Why a new content: readers of the old keep it.
+        let content = Content::new(Vec::new());
+        tree.nodes.insert(at, Node::File(content.clone()));
+        Ok(content)
+    }
+
     /// Give the file at `path` this content, creating it and its directories.
     ///
     /// # Errors
@@ -163,18 +174,16 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
-        let at = normal(path);
-        let mut tree = self.tree.lock();
-        tree.file_or_new(&at).context("create", path)?;
-        // Why a new content: readers of the old keep it.
-        let content = Content::new(Vec::new());
-        tree.nodes.insert(at, Node::File(content.clone()));
-        Ok(Box::new(MemoryAppender { content, path: path.into() }))
+        Ok(Box::new(MemoryAppender { content: self.fresh(path)?, path: path.into() }))
     }
 
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         let content = self.tree.lock().file_or_new(&normal(path)).context("append to", path)?;
         Ok(Box::new(MemoryAppender { content, path: path.into() }))
+    }
+
+    fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        Ok(Arc::new(MemoryAppender { content: self.fresh(path)?, path: path.into() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -319,6 +328,37 @@ impl WritableFile for MemoryAppender {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<()> {
+        PositionalFile::truncate(self, size)
+    }
+}
+
+impl PositionalFile for MemoryAppender {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let too_large = || Error::at("write", &self.path, offset, errno(libc::EFBIG));
+        let start = usize::try_from(offset).map_err(|_| too_large())?;
+        let end =
+            start.checked_add(data.len()).filter(|end| *end <= isize::MAX as usize).ok_or_else(too_large)?;
+        let mut bytes = self.content.bytes.lock();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[start..end].copy_from_slice(data);
+        *self.content.modified.lock() = SystemTime::now();
+        Ok(())
+    }
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+    fn sync_range(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn reserve(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn truncate(&self, size: u64) -> Result<()> {
         let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG)).context("truncate", &self.path)?;
         self.content.bytes.lock().resize(size, 0);
         Ok(())

@@ -4,6 +4,7 @@
 
 mod names;
 mod reads;
+mod writes;
 
 use crate::env::{Env, EnvBuilder};
 use crate::file::FileSystem;
@@ -27,6 +28,9 @@ pub fn file_system_contract(
     names::files_and_directories(&env, dir);
     names::errors_name_the_operation_and_the_path(&env, dir);
     names::locks_exclude(&env, dir);
+    writes::appended_buffers_follow_each_other(&env, dir);
+    writes::files_are_cut_and_replaced(&env, dir);
+    writes::appends_may_be_given_up(&env, dir);
     let modes: &[bool] = if direct { &[false, true] } else { &[false] };
     for direct in modes {
         reads::every_offset_by_every_entry_form(&env, dir, *direct);

@@ -1,0 +1,118 @@
+//! The contract's part about writing from async code: in order, behind the writer's back, given up at any moment.
+
+use super::pattern;
+use crate::background::Priority;
+use crate::env::Env;
+use crate::file::OpenOptions;
+use crate::writer::{FileWriter, WriterOptions};
+use std::future::{Future, poll_fn};
+use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
+
+fn windows() -> [WriterOptions; 3] {
+    let default = WriterOptions::default();
+    [
+        default,
+        WriterOptions { window: 1, ..default },
+        WriterOptions { window: 30_000, sync_every: 10_000, reserve: 64 << 10 },
+    ]
+}
+
+/// Append `sizes` many bytes one after the other, so that the file becomes the pattern.
+async fn append_all(file: &mut FileWriter, sizes: impl Iterator<Item = usize>) {
+    for size in sizes {
+        let mut buffer = file.buffer();
+        assert!(buffer.is_empty());
+        buffer.extend(pattern(file.size(), size));
+        file.append(buffer).await.unwrap();
+    }
+}
+
+fn sizes() -> impl Iterator<Item = usize> {
+    (0..60).map(|i| i * i * 7 % 9973)
+}
+
+pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path) {
+    let path = dir.join("written");
+    let expected = pattern(0, sizes().sum());
+    for options in windows() {
+        let write = |env: Env, path: std::path::PathBuf| async move {
+            let mut file = FileWriter::create(&env, &path, options).await.unwrap();
+            assert_eq!((file.size(), file.path()), (0, &*path));
+            append_all(&mut file, sizes()).await;
+            file.flush().await.unwrap();
+            assert_eq!(env.fs().metadata(&path).unwrap().len, file.size());
+            file.sync().await.unwrap();
+            file.finish().await.unwrap()
+        };
+        let on_this_thread = crate::block_on(env, write(env.clone(), path.clone()));
+        assert_eq!(on_this_thread, expected.len() as u64);
+        assert!(env.fs().read_file(&path).unwrap() == expected);
+        env.fs().remove(&path).unwrap();
+        let job = env.spawn(Priority::Low, write(env.clone(), path.clone()));
+        assert_eq!(crate::block_on(env, job).unwrap(), expected.len() as u64);
+        // And what was written is read through the channel.
+        let open = crate::block_on(env, crate::open(env, &path, OpenOptions::BUFFERED)).unwrap();
+        assert_eq!(open.size(), expected.len() as u64);
+        assert!(*crate::block_on(env, crate::read(env, &open, 0, expected.len())).unwrap() == *expected);
+        env.fs().remove(&path).unwrap();
+    }
+}
+
+pub(super) fn files_are_cut_and_replaced(env: &Env, dir: &Path) {
+    let path = dir.join("cut");
+    env.fs().create(&path).unwrap().append(&[0xff; 300_000]).unwrap();
+    for options in windows() {
+        crate::block_on(env, async {
+            let mut file = FileWriter::create(env, &path, options).await.unwrap();
+            append_all(&mut file, [100_000, 50_000].into_iter()).await;
+            file.truncate(70_001).await.unwrap();
+            assert_eq!(file.size(), 70_001);
+            append_all(&mut file, [1, 2, 9000].into_iter()).await;
+            let beyond = file.truncate(1 << 20).await.unwrap_err();
+            assert_eq!((beyond.op, &*beyond.path, beyond.offset), ("truncate", &*path, Some(1 << 20)));
+            assert_eq!(file.finish().await.unwrap(), 79_004);
+        });
+        assert!(env.fs().read_file(&path).unwrap() == pattern(0, 79_004));
+    }
+    let none = dir.join("none/file");
+    let missing = crate::block_on(env, FileWriter::create(env, &none, WriterOptions::default())).unwrap_err();
+    assert_eq!((missing.op, &*missing.path, missing.is_not_found()), ("create", &*none, true));
+    env.fs().remove(&path).unwrap();
+}
+
+/// A call that is dropped while it waits has done nothing, and loses nothing.
+pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path) {
+    let path = dir.join("given-up");
+    let options = WriterOptions { window: 5000, ..WriterOptions::default() };
+    let size = crate::block_on(env, async {
+        let mut file = FileWriter::create(env, &path, options).await.unwrap();
+        for i in 0..200usize {
+            let before = file.size();
+            let data = pattern(before, 1 + i * 37 % 4000);
+            let added = {
+                let mut append = pin!(file.append(data));
+                // Some polls, then it is dropped.
+                let mut polls = i % 3;
+                poll_fn(|cx| match append.as_mut().poll(cx) {
+                    Poll::Ready(done) => Poll::Ready(Some(done)),
+                    Poll::Pending if polls == 0 => Poll::Ready(None),
+                    Poll::Pending => {
+                        polls -= 1;
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                })
+                .await
+            };
+            match added {
+                Some(done) => done.unwrap(),
+                None => assert_eq!(file.size(), before),
+            }
+        }
+        file.finish().await.unwrap()
+    });
+    assert!(size > 0 && env.fs().read_file(&path).unwrap() == pattern(0, size as usize));
+    env.fs().remove(&path).unwrap();
+}
