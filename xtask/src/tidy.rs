@@ -26,7 +26,8 @@ const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "karstdb", "tools", "t
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "merge_operator", "snapshot"],
-    &["events", "health"],
+    &["health"],
+    &["events"],
     &["pacing"],
     &["range_del", "memtable", "wal", "table", "blob", "superversion"],
     &["column_family"],

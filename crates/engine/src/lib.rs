@@ -5,6 +5,8 @@ pub(crate) mod blob;
 pub(crate) mod column_family;
 pub mod db;
 pub mod error;
+#[allow(dead_code, reason = "background jobs tell it")]
+pub mod events;
 #[allow(dead_code, reason = "the write path and background jobs ask it")]
 pub mod health;
 pub mod ingest;
@@ -27,6 +29,7 @@ pub(crate) mod wal;
 pub use column_family::ColumnFamily;
 pub use db::{Db, LiveFile};
 pub use error::{Error, ErrorKind, Result};
+pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};
 pub use merge_operator::MergeOperator;

@@ -27,6 +27,7 @@ pub mod text;
 pub mod value;
 
 pub use block_based::BlockBasedTableOptions;
+pub use choice::InfoLogLevel;
 pub use column_family::{ColumnFamilyOptions, TableFactory};
 pub use db::DbOptions;
 pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions};

@@ -1,0 +1,309 @@
+//! The LOG file: lines for humans, in the database's directory.
+//!
+//! In: lines, from any thread, without waiting. Out: the file, written by one job at a time that may block; it is moved to `LOG.old.<microseconds>` when the database is
+//! opened again, when it is too long, and when it is too old. So many old ones are kept.
+//!
+//! Invariant: lines are written in the order in which they came. At most one job has the file.
+//! Lock: the queue's; never held while the file is written.
+
+use super::LogLevel;
+use super::date::Date;
+use event_listener::Event;
+use karst_format::file_name::FileName;
+use karst_format::options::{DbOptions, InfoLogLevel};
+use karst_io::{Env, WritableFile};
+use parking_lot::Mutex;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Lines that wait for a disk that does not take them are dropped beyond this many bytes, and counted.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct InfoLog(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    env: Env,
+    least: LogLevel,
+    queue: Mutex<Queue>,
+    drained: Event,
+}
+
+#[derive(Debug)]
+struct Queue {
+    text: String,
+    dropped_lines: u64,
+    /// `None` while a job has it.
+    sink: Option<Sink>,
+}
+
+/// The file and what is known of it.
+#[derive(Debug)]
+struct Sink {
+    place: Place,
+    file: Option<Box<dyn WritableFile>>,
+    opened_at: Duration,
+    limits: Limits,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// 0 for none.
+    bytes: u64,
+    /// Zero for none.
+    age: Duration,
+    files: usize,
+}
+
+/// Where info logs are, and how they are called: in the database's directory `LOG`, in another one the database's path before `_LOG`.
+#[derive(Clone, Debug)]
+struct Place {
+    directory: PathBuf,
+    prefix: String,
+}
+
+impl Place {
+    fn new(database: &Path, options: &DbOptions) -> Self {
+        if options.db_log_dir.is_empty() {
+            return Self { directory: database.to_owned(), prefix: String::new() };
+        }
+        let path = database.to_string_lossy();
+        let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        let prefix =
+            path.trim_start_matches('/').chars().map(|c| if keep(c) { c } else { '_' }).collect::<String>();
+        Self { directory: PathBuf::from(&options.db_log_dir), prefix: prefix + "_" }
+    }
+
+    fn path(&self, name: FileName) -> PathBuf {
+        self.directory.join(format!("{}{name}", self.prefix))
+    }
+
+    /// When the old logs that are there were put aside, ascending.
+    fn old(&self, env: &Env) -> karst_io::Result<Vec<u64>> {
+        let names = env.fs().list_dir(&self.directory)?;
+        let parsed = names.iter().filter_map(|name| FileName::parse(name.strip_prefix(&*self.prefix)?));
+        let mut times: Vec<u64> = parsed
+            .filter_map(|name| match name {
+                FileName::OldInfoLog(Some(time)) => Some(time),
+                _ => None,
+            })
+            .collect();
+        times.sort_unstable();
+        Ok(times)
+    }
+}
+
+impl InfoLog {
+    /// Puts an earlier LOG aside and begins a new one. Blocks.
+    pub(crate) fn open(env: &Env, database: &Path, options: &DbOptions) -> Self {
+        let limits = Limits {
+            bytes: options.max_log_file_size as u64,
+            age: Duration::from_secs(options.log_file_time_to_roll as u64),
+            files: options.keep_log_file_num.max(1),
+        };
+        let mut sink =
+            Sink { place: Place::new(database, options), file: None, opened_at: env.unix_time(), limits };
+        sink.roll(env);
+        Self(Arc::new(Shared {
+            env: env.clone(),
+            least: least(options.info_log_level),
+            queue: Mutex::new(Queue { text: String::new(), dropped_lines: 0, sink: Some(sink) }),
+            drained: Event::new(),
+        }))
+    }
+
+    /// Adds a line. Does not block.
+    pub(crate) fn write(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
+        if level < self.0.least {
+            return;
+        }
+        let now = Date(self.0.env.unix_time());
+        let mut queue = self.0.queue.lock();
+        if queue.text.len() > QUEUE_BYTES {
+            queue.dropped_lines += 1;
+            return;
+        }
+        let mark = match level {
+            LogLevel::Debug => " [DEBUG]",
+            LogLevel::Warn => " [WARN]",
+            LogLevel::Error => " [ERROR]",
+            LogLevel::Fatal => " [FATAL]",
+            LogLevel::Info | LogLevel::Header => "",
+        };
+        let _ = writeln!(queue.text, "{now} 0{mark} {text}");
+        if let Some(sink) = queue.sink.take() {
+            drop(queue);
+            let shared = self.0.clone();
+            drop(self.0.env.run_blocking(move |env| shared.drain(env, sink)));
+        }
+    }
+
+    /// Waits until all lines so far are in the file.
+    pub(crate) async fn written(&self) {
+        loop {
+            let drained = self.0.drained.listen();
+            // Why this says it all: the sink goes back only when the queue is empty.
+            if self.0.queue.lock().sink.is_some() {
+                return;
+            }
+            drained.await;
+        }
+    }
+}
+
+impl Shared {
+    fn drain(&self, env: &Env, mut sink: Sink) {
+        loop {
+            let text = {
+                let mut queue = self.queue.lock();
+                if queue.text.is_empty() {
+                    queue.sink = Some(sink);
+                    drop(queue);
+                    self.drained.notify(usize::MAX);
+                    return;
+                }
+                if queue.dropped_lines > 0 {
+                    let dropped = std::mem::take(&mut queue.dropped_lines);
+                    let now = Date(env.unix_time());
+                    let _ = writeln!(
+                        queue.text,
+                        "{now} 0 [WARN] {dropped} lines were dropped: the disk did not take them"
+                    );
+                }
+                std::mem::take(&mut queue.text)
+            };
+            sink.append(env, &text);
+        }
+    }
+}
+
+impl Sink {
+    fn append(&mut self, env: &Env, text: &str) {
+        let Some(file) = &mut self.file else { return };
+        let too_long =
+            self.limits.bytes > 0 && file.size() > 0 && file.size() + text.len() as u64 > self.limits.bytes;
+        let age = env.unix_time().saturating_sub(self.opened_at);
+        if too_long || (!self.limits.age.is_zero() && age >= self.limits.age) {
+            self.roll(env);
+        }
+        let Some(file) = &mut self.file else { return };
+        if let Err(e) = file.append(text.as_bytes()) {
+            tracing::warn!(error = %e, "the LOG file cannot be written; going on without");
+            self.file = None;
+        }
+    }
+
+    /// Puts the current file aside, begins another, and removes the oldest.
+    fn roll(&mut self, env: &Env) {
+        self.file = None;
+        match self.try_roll(env) {
+            Ok(file) => self.file = Some(file),
+            Err(e) => tracing::warn!(error = %e, "the LOG file cannot be made; going on without"),
+        }
+        self.opened_at = env.unix_time();
+    }
+
+    fn try_roll(&self, env: &Env) -> karst_io::Result<Box<dyn WritableFile>> {
+        let fs = env.fs();
+        fs.create_dir(&self.place.directory)?;
+        let current = self.place.path(FileName::InfoLog);
+        let mut old = self.place.old(env)?;
+        if fs.exists(&current)? {
+            let now = u64::try_from(env.unix_time().as_micros()).unwrap_or(u64::MAX);
+            // Why the maximum: two files may be put aside in one microsecond, and clocks are set back.
+            let time = now.max(old.last().map_or(0, |last| last + 1));
+            fs.rename(&current, &self.place.path(FileName::OldInfoLog(Some(time))))?;
+            old.push(time);
+        }
+        let file = fs.create(&current)?;
+        let gone = (old.len() + 1).saturating_sub(self.limits.files);
+        for time in &old[..gone] {
+            fs.remove(&self.place.path(FileName::OldInfoLog(Some(*time))))?;
+        }
+        Ok(file)
+    }
+}
+
+fn least(option: InfoLogLevel) -> LogLevel {
+    match option {
+        InfoLogLevel::Debug => LogLevel::Debug,
+        InfoLogLevel::Info => LogLevel::Info,
+        InfoLogLevel::Warn => LogLevel::Warn,
+        InfoLogLevel::Error => LogLevel::Error,
+        InfoLogLevel::Fatal => LogLevel::Fatal,
+        InfoLogLevel::Header => LogLevel::Header,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karst_format::options::OptionSet;
+    use karst_io::{FileSystem, MemoryFileSystem};
+
+    fn env() -> Env {
+        let files = MemoryFileSystem::new();
+        files.create_dir(Path::new("/db")).unwrap();
+        Env::builder().file_system(Arc::new(files)).build()
+    }
+
+    fn options(text: &str) -> DbOptions {
+        let mut options = DbOptions::default();
+        options.set_all(text).unwrap();
+        options
+    }
+
+    fn read(env: &Env, path: &str) -> String {
+        String::from_utf8(env.fs().read_file(Path::new(path)).unwrap()).unwrap()
+    }
+
+    fn info_logs(env: &Env, directory: &str) -> Vec<String> {
+        env.fs().list_dir(Path::new(directory)).unwrap()
+    }
+
+    #[test]
+    fn lines_come_in_order_and_the_level_counts() {
+        let env = env();
+        let log = InfoLog::open(&env, Path::new("/db"), &options("info_log_level=WARN_LEVEL"));
+        for i in 0..200 {
+            log.write(LogLevel::Info, format_args!("quiet {i}"));
+            log.write(LogLevel::Error, format_args!("line {i}"));
+        }
+        karst_io::block_on(&env, log.written());
+        let text = read(&env, "/db/LOG");
+        let ends: Vec<&str> = text.lines().map(|line| line.split("[ERROR] ").nth(1).unwrap()).collect();
+        assert_eq!(ends, (0..200).map(|i| format!("line {i}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn opening_puts_the_last_one_aside_and_keeps_so_many() {
+        let env = env();
+        for i in 0..6 {
+            let log = InfoLog::open(&env, Path::new("/db"), &options("keep_log_file_num=3"));
+            log.write(LogLevel::Info, format_args!("opened {i}"));
+            karst_io::block_on(&env, log.written());
+        }
+        let names = info_logs(&env, "/db");
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(read(&env, "/db/LOG").ends_with("opened 5\n"));
+        assert!(read(&env, &format!("/db/{}", names[1])).ends_with("opened 3\n"), "{names:?}");
+    }
+
+    #[test]
+    fn a_long_file_is_rolled_and_another_directory_has_other_names() {
+        let env = env();
+        let log = InfoLog::open(&env, Path::new("/db"), &options("max_log_file_size=100;db_log_dir=/logs"));
+        for i in 0..3 {
+            log.write(LogLevel::Info, format_args!("{i:0>80}"));
+            karst_io::block_on(&env, log.written());
+        }
+        let names = info_logs(&env, "/logs");
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(names.iter().all(|name| name.starts_with("db_LOG")), "{names:?}");
+        assert_eq!(info_logs(&env, "/db"), Vec::<String>::new());
+    }
+}

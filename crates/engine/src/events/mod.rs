@@ -1,0 +1,290 @@
+//! Events: what happens in the background, told to listeners and written to the LOG file.
+//!
+//! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can read as before, and a call of every listener.
+//!
+//! Invariant: nothing here fails a job. A LOG that cannot be written is said once through `tracing`, and then done without.
+
+mod date;
+mod info_log;
+
+pub(crate) use info_log::InfoLog;
+
+use crate::health::BackgroundError;
+use karst_format::options::{DbOptions, OptionSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How important a line of the LOG file is. RocksDB's levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Fatal,
+    Header,
+}
+
+/// Why memtables were flushed. RocksDB's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlushReason {
+    /// One was full.
+    WriteBufferFull,
+    /// All together were over their budget.
+    WriteBufferManager,
+    /// The logs grew too long.
+    WalFull,
+    /// The user asked.
+    ManualFlush,
+    /// A compaction of a range asked, to have everything in tables.
+    ManualCompaction,
+    /// The database was closed.
+    ShutDown,
+    /// The database was opened, and its logs held entries.
+    Recovery,
+    /// To go on after a background error.
+    ErrorRecovery,
+}
+
+impl FlushReason {
+    /// RocksDB's text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteBufferFull => "Write Buffer Full",
+            Self::WriteBufferManager => "Write Buffer Manager",
+            Self::WalFull => "WAL Full",
+            Self::ManualFlush => "Manual Flush",
+            Self::ManualCompaction => "Manual Compaction",
+            Self::ShutDown => "Shut down",
+            Self::Recovery => "Recovery",
+            Self::ErrorRecovery => "Error Recovery",
+        }
+    }
+}
+
+/// A flush, as listeners see it.
+#[derive(Clone, Debug)]
+pub struct FlushInfo {
+    /// The column family.
+    pub column_family: String,
+    /// The job's number.
+    pub job: u64,
+    /// Why.
+    pub reason: FlushReason,
+    /// Memtables that are flushed together.
+    pub memtables: usize,
+    /// Entries in them, range tombstones included.
+    pub entries: u64,
+    /// Memory they have, in bytes.
+    pub memory_bytes: u64,
+    /// The table; `None` before the end, and if nothing was left to write.
+    pub table: Option<u64>,
+    /// Its size in bytes.
+    pub table_bytes: u64,
+    /// Bytes of blob files written.
+    pub blob_bytes: u64,
+}
+
+/// A compaction, as listeners see it.
+#[derive(Clone, Debug)]
+pub struct CompactionInfo {
+    /// The column family.
+    pub column_family: String,
+    /// The job's number.
+    pub job: u64,
+    /// Why, in RocksDB's words.
+    pub reason: String,
+    /// The level of the first input.
+    pub base_level: u32,
+    /// The level of the output.
+    pub output_level: u32,
+    /// Files read, and their bytes.
+    pub input_files: usize,
+    /// See `input_files`.
+    pub input_bytes: u64,
+    /// Files written, and their bytes; 0 before the end.
+    pub output_files: usize,
+    /// See `output_files`.
+    pub output_bytes: u64,
+    /// Entries read; 0 before the end.
+    pub input_entries: u64,
+    /// Entries written; 0 before the end.
+    pub output_entries: u64,
+}
+
+/// Is told what happens in the background. Called on background threads, one after the other; a call that blocks holds its job up.
+pub trait EventListener: Send + Sync + std::fmt::Debug {
+    /// A flush begins.
+    fn flush_begun(&self, flush: &FlushInfo) {
+        let _ = flush;
+    }
+    /// A flush is in the MANIFEST.
+    fn flush_completed(&self, flush: &FlushInfo) {
+        let _ = flush;
+    }
+    /// A compaction begins.
+    fn compaction_begun(&self, compaction: &CompactionInfo) {
+        let _ = compaction;
+    }
+    /// A compaction is in the MANIFEST.
+    fn compaction_completed(&self, compaction: &CompactionInfo) {
+        let _ = compaction;
+    }
+    /// Something went wrong in the background.
+    fn background_error(&self, error: &BackgroundError) {
+        let _ = error;
+    }
+    /// A background error is overcome.
+    fn recovered(&self, error: &BackgroundError) {
+        let _ = error;
+    }
+    /// Writers of a column family are slowed down, stopped, or let go again; the text says why.
+    fn stall_changed(&self, column_family: &str, state: &str) {
+        let _ = (column_family, state);
+    }
+}
+
+/// Where a database's events go.
+#[derive(Debug)]
+pub(crate) struct Events {
+    log: Option<InfoLog>,
+    listeners: Vec<Arc<dyn EventListener>>,
+    jobs: AtomicU64,
+}
+
+impl Events {
+    /// `log` is `None` for a database that writes nothing.
+    pub(crate) fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
+        Self { log, listeners, jobs: AtomicU64::new(1) }
+    }
+
+    /// A number for a job.
+    pub(crate) fn next_job(&self) -> u64 {
+        self.jobs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Writes a line.
+    pub(crate) fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
+        if let Some(log) = &self.log {
+            log.write(level, text);
+        }
+    }
+
+    /// Waits until all lines are in the file.
+    pub(crate) async fn written(&self) {
+        if let Some(log) = &self.log {
+            log.written().await;
+        }
+    }
+
+    /// The options in effect, at the head of the LOG file.
+    pub(crate) fn opened(&self, path: &std::path::Path, options: &DbOptions) {
+        self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
+        self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
+        for entry in DbOptions::table() {
+            let value = options.get(entry.info.name).unwrap_or_default();
+            let name = format!("Options.{}", entry.info.name);
+            self.log(LogLevel::Header, format_args!("{name:>48}: {value}"));
+        }
+    }
+
+    pub(crate) fn flush_begun(&self, flush: &FlushInfo) {
+        self.log(
+            LogLevel::Info,
+            format_args!(
+                "[{}] [JOB {}] Flushing {} memtables: {} entries, {} bytes of memory, reason {}",
+                flush.column_family,
+                flush.job,
+                flush.memtables,
+                flush.entries,
+                flush.memory_bytes,
+                flush.reason.name()
+            ),
+        );
+        self.listeners.iter().for_each(|l| l.flush_begun(flush));
+    }
+
+    pub(crate) fn flush_completed(&self, flush: &FlushInfo, took: Duration, files_by_level: &[usize]) {
+        let table = flush.table.map_or_else(|| "no table".to_owned(), |number| format!("table #{number}"));
+        self.log(
+            LogLevel::Info,
+            format_args!(
+                "[{}] [JOB {}] Flushed {} entries to {table}: {} bytes, blob bytes {}, took {} us, lsm_state {}",
+                flush.column_family,
+                flush.job,
+                flush.entries,
+                flush.table_bytes,
+                flush.blob_bytes,
+                took.as_micros(),
+                levels(files_by_level)
+            ),
+        );
+        self.listeners.iter().for_each(|l| l.flush_completed(flush));
+    }
+
+    pub(crate) fn compaction_begun(&self, compaction: &CompactionInfo) {
+        let c = compaction;
+        self.log(
+            LogLevel::Info,
+            format_args!(
+                "[{}] [JOB {}] Compacting {} files ({} bytes) from L{} to L{}, reason {}",
+                c.column_family, c.job, c.input_files, c.input_bytes, c.base_level, c.output_level, c.reason
+            ),
+        );
+        self.listeners.iter().for_each(|l| l.compaction_begun(compaction));
+    }
+
+    pub(crate) fn compaction_completed(&self, compaction: &CompactionInfo, took: Duration, files: &[usize]) {
+        let c = compaction;
+        self.log(
+            LogLevel::Info,
+            format_args!(
+                "[{}] [JOB {}] Compacted {} files, {} entries, {} bytes from L{} => {} files, {} entries, {} bytes to L{}, took {} us, lsm_state {}",
+                c.column_family,
+                c.job,
+                c.input_files,
+                c.input_entries,
+                c.input_bytes,
+                c.base_level,
+                c.output_files,
+                c.output_entries,
+                c.output_bytes,
+                c.output_level,
+                took.as_micros(),
+                levels(files)
+            ),
+        );
+        self.listeners.iter().for_each(|l| l.compaction_completed(compaction));
+    }
+
+    pub(crate) fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &crate::error::Error) {
+        self.log(LogLevel::Warn, format_args!("[{column_family}] [JOB {job}] {what} failed: {error}"));
+    }
+
+    pub(crate) fn background_error(&self, error: &BackgroundError) {
+        let text =
+            format_args!("Background error, {:?}, {:?}: {}", error.severity, error.reason, error.error);
+        self.log(LogLevel::Error, text);
+        self.listeners.iter().for_each(|l| l.background_error(error));
+    }
+
+    pub(crate) fn recovered(&self, error: &BackgroundError) {
+        self.log(LogLevel::Warn, format_args!("Recovered from the background error {}", error.error));
+        self.listeners.iter().for_each(|l| l.recovered(error));
+    }
+
+    pub(crate) fn stall_changed(&self, column_family: &str, state: &str) {
+        self.log(LogLevel::Warn, format_args!("[{column_family}] Stall state: {state}"));
+        self.listeners.iter().for_each(|l| l.stall_changed(column_family, state));
+    }
+}
+
+fn levels(files: &[usize]) -> String {
+    let mut text = String::from("[");
+    for (level, count) in files.iter().enumerate() {
+        let _ = write!(text, "{}{count}", if level == 0 { "" } else { ", " });
+    }
+    text + "]"
+}
