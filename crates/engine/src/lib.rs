@@ -24,6 +24,8 @@ pub mod snapshot;
 pub mod stats;
 pub(crate) mod superversion;
 pub(crate) mod table;
+#[allow(dead_code, unused_imports, reason = "flushes, compactions and the pipeline build on it")]
+pub(crate) mod versions;
 pub(crate) mod wal;
 
 pub use column_family::ColumnFamily;

@@ -2,12 +2,15 @@
 //!
 //! Invariant: immutable; a version edit that touches a blob file makes a new value.
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::BlobFileAddition;
 
+use crate::stored_file::{StoredFile, StoredId, StoredKind};
+
 /// A blob file of a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct BlobFileMetadata {
     /// The file as it was added: its number, counts, bytes and checksum.
     pub file: BlobFileAddition,
@@ -17,12 +20,33 @@ pub struct BlobFileMetadata {
     pub garbage_count: u64,
     /// Bytes of those blobs' records.
     pub garbage_bytes: u64,
+    /// Shared by all values that describe the file.
+    stored: Arc<StoredFile>,
 }
+
+impl PartialEq for BlobFileMetadata {
+    /// Whether they say the same of the file.
+    fn eq(&self, other: &BlobFileMetadata) -> bool {
+        self.file == other.file
+            && self.linked_tables == other.linked_tables
+            && self.garbage_count == other.garbage_count
+            && self.garbage_bytes == other.garbage_bytes
+    }
+}
+
+impl Eq for BlobFileMetadata {}
 
 impl BlobFileMetadata {
     /// A file that was just added: no garbage, no links.
     pub fn new(file: BlobFileAddition) -> BlobFileMetadata {
-        BlobFileMetadata { file, linked_tables: BTreeSet::new(), garbage_count: 0, garbage_bytes: 0 }
+        let id = StoredId { kind: StoredKind::Blob, number: file.number, path_id: 0 };
+        let stored = Arc::new(StoredFile::new(id));
+        BlobFileMetadata { file, linked_tables: BTreeSet::new(), garbage_count: 0, garbage_bytes: 0, stored }
+    }
+
+    /// The file on storage.
+    pub fn stored(&self) -> &Arc<StoredFile> {
+        &self.stored
     }
 
     /// The file's number.

@@ -8,20 +8,36 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use karst_format::version_edit::NewFile;
+
+use crate::stored_file::{StoredFile, StoredId, StoredKind};
 
 /// A table file of a version.
 pub struct FileMetadata {
     info: NewFile,
     attachment: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Dropped last: what is attached closes the file before the file is reported.
+    stored: Arc<StoredFile>,
 }
 
 impl FileMetadata {
     /// The metadata of a file that entered the tree.
     pub fn new(info: NewFile) -> FileMetadata {
-        FileMetadata { info, attachment: OnceLock::new() }
+        let id = StoredId { kind: StoredKind::Table, number: info.number, path_id: info.path_id };
+        FileMetadata { info, attachment: OnceLock::new(), stored: Arc::new(StoredFile::new(id)) }
+    }
+
+    /// Other metadata of the same file, such as a file that moved with a change: the file lives for as long as either does.
+    pub fn of_same_file(info: NewFile, other: &FileMetadata) -> FileMetadata {
+        debug_assert_eq!(info.number, other.number, "one file has one number");
+        FileMetadata { info, attachment: OnceLock::new(), stored: Arc::clone(&other.stored) }
+    }
+
+    /// The file on storage.
+    pub fn stored(&self) -> &Arc<StoredFile> {
+        &self.stored
     }
 
     /// What was attached to the file, if it is of type `T`. Never blocks.

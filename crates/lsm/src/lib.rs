@@ -14,6 +14,7 @@
 //! | [`pick`] | which files to compact next: leveled, universal, FIFO, by hand |
 //! | [`replay`] | the edits of a MANIFEST give that state |
 //! | [`snapshots`] | which sequence numbers readers still need |
+//! | [`stored_file`] | a file on storage, and when nobody can reach it any more |
 #![forbid(unsafe_code)]
 
 pub mod blob;
@@ -23,6 +24,7 @@ pub mod level;
 pub mod pick;
 pub mod replay;
 pub mod snapshots;
+pub mod stored_file;
 pub mod version;
 pub mod version_builder;
 pub mod version_set;
@@ -34,6 +36,7 @@ pub use level::LevelFiles;
 pub use pick::{Compaction, CompactionOptions, PickContext, Running};
 pub use replay::{FoundFamily, ManifestReplay};
 pub use snapshots::SnapshotList;
+pub use stored_file::{Reaper, StoredFile, StoredId, StoredKind};
 pub use version::{Candidate, SearchPosition, Version};
 pub use version_builder::{TreeOptions, VersionBuilder};
 pub use version_set::{ColumnFamilyState, VersionSet};

@@ -164,7 +164,8 @@ impl VersionBuilder {
         }
         let file = match self.deleted.remove(&number) {
             Some(file) if **file == *info => file,
-            _ => Arc::new(FileMetadata::new(info.clone())),
+            Some(file) => Arc::new(FileMetadata::of_same_file(info.clone(), &file)),
+            None => Arc::new(FileMetadata::new(info.clone())),
         };
         self.touched.insert(level);
         self.files.insert(number, (level, file));
@@ -271,7 +272,7 @@ fn number_epochs(by_level: &mut [Vec<Arc<FileMetadata>>], allow_ingest_behind: b
     let renumber = |file: &mut Arc<FileMetadata>, epoch: u64| {
         let mut info = NewFile::clone(file);
         info.epoch_number = epoch;
-        *file = Arc::new(FileMetadata::new(info));
+        *file = Arc::new(FileMetadata::of_same_file(info, file));
     };
     let Some((newest, deeper)) = by_level.split_first_mut() else { return };
     for files in deeper.iter_mut().rev().filter(|files| !files.is_empty()) {

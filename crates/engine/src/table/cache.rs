@@ -105,6 +105,13 @@ impl Shared {
         }
     }
 
+    /// Closes a file that is about to be removed, once no read uses it any more.
+    pub(crate) fn forget(&self, number: FileNumber) {
+        let blob = self.open_blobs.write().remove(&number);
+        let limited = self.open_files.as_ref().and_then(|files| files.forget(number));
+        drop((blob, limited));
+    }
+
     /// Remembers an open blob file; returns the one that is kept.
     pub(crate) fn keep_blob(&self, number: FileNumber, file: Arc<BlobFile>) -> Arc<BlobFile> {
         let Some(files) = &self.open_files else {
@@ -271,6 +278,14 @@ impl OpenFiles {
         let (file, used) = inner.files.get_mut(&number)?;
         *used = true;
         Some(file.clone())
+    }
+
+    /// Takes a file out; it is closed when the last read that uses it ends.
+    fn forget(&self, number: FileNumber) -> Option<OpenFile> {
+        let mut inner = self.inner.lock();
+        let (file, _) = inner.files.remove(&number)?;
+        inner.order.retain(|other| *other != number);
+        Some(file)
     }
 
     /// Keeps `file` unless one is kept under this number already; returns the one that is.

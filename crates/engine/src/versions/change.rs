@@ -1,0 +1,104 @@
+//! What an install is asked to do, and how its caller learns the outcome.
+//!
+//! In: edits with what belongs to them (memtables that were flushed, guards of new files, a new family). Out: the outcome, once the MANIFEST is synced
+//! and the new versions are published.
+//!
+//! Invariant: a change that was handed over is carried out whether or not its caller still waits; so dropping a job in the middle of its install
+//! cannot remove a file that the MANIFEST names.
+
+use super::obsolete::FileGuard;
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::MemTable;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::version_edit::VersionEdit;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// A change to the database's state. All of it happens or nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// In order. Several edits about trees are one atomic group. `next_file_number`, `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's
+    /// counts are filled in by the install.
+    pub(crate) edits: Vec<VersionEdit>,
+    /// Sealed memtables whose entries are in tables that the edits add.
+    pub(crate) flushed: Vec<(ColumnFamilyId, Vec<Arc<MemTable>>)>,
+    /// Guards of the files that the edits add. Those of a change that fails remove their files, once that is safe.
+    pub(crate) files: Vec<FileGuard>,
+    /// The column family that the edits create.
+    pub(crate) created: Option<Arc<Family>>,
+}
+
+impl Change {
+    /// A change of one edit, without anything else.
+    pub(crate) fn edit(edit: VersionEdit) -> Change {
+        Change { edits: vec![edit], ..Change::default() }
+    }
+}
+
+/// A change that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) change: Change,
+    outcome: Arc<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Outcome(Mutex<(Option<Result<()>>, Option<Waker>)>);
+
+impl Request {
+    pub(super) fn new(change: Change) -> (Request, Installed) {
+        let outcome = Arc::new(Outcome::default());
+        (Request { change, outcome: outcome.clone() }, Installed(outcome))
+    }
+
+    /// Tells the caller.
+    pub(super) fn complete(self, result: Result<()>) {
+        self.outcome.set(result);
+    }
+}
+
+impl Outcome {
+    fn set(&self, result: Result<()>) {
+        let mut state = self.0.lock();
+        if state.0.is_some() {
+            return;
+        }
+        state.0 = Some(result);
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // Why: whoever waits shall not wait forever for an install that ended in a panic.
+        self.outcome.set(Err(Error::new(ErrorKind::Closed, "a change to the MANIFEST was given up")));
+    }
+}
+
+/// The outcome of an install. The install goes on if this is dropped.
+#[derive(Debug)]
+#[must_use = "an install may fail"]
+pub(crate) struct Installed(Arc<Outcome>);
+
+impl Future for Installed {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut state = self.0.0.lock();
+        if let Some(result) = &state.0 {
+            return Poll::Ready(result.clone());
+        }
+        let old = state.1.replace(cx.waker().clone());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}

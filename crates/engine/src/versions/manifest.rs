@@ -1,0 +1,92 @@
+//! The MANIFEST being written, and CURRENT that names it.
+//!
+//! In: encoded version edits. Out: records that are durable when a call returns.
+//!
+//! Invariants:
+//! - CURRENT names a MANIFEST whose snapshot is whole and durable, before and after every step of the switch to a new one: the new file and its
+//!   name are synced, then CURRENT is replaced by renaming, then its name is synced.
+//! - After a failed write or sync the file is not written again; what it holds is not known until CURRENT names another.
+
+use crate::error::{Error, ErrorKind, Result};
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::log::LogWriter;
+use karst_format::version_edit::VersionEdit;
+use karst_io::{FileSystem, WritableFile};
+use std::path::Path;
+
+/// A MANIFEST open for writing.
+#[derive(Debug)]
+pub(super) struct ManifestFile {
+    number: FileNumber,
+    file: Box<dyn WritableFile>,
+    log: LogWriter,
+    /// Its size when it was begun, in bytes.
+    begun_bytes: u64,
+}
+
+impl ManifestFile {
+    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number.
+    pub(super) fn begin(
+        fs: &dyn FileSystem,
+        directory: &Path,
+        number: FileNumber,
+        temporary: FileNumber,
+        snapshot: &[VersionEdit],
+    ) -> Result<ManifestFile> {
+        let name = FileName::Manifest(number);
+        let file = fs.create(&directory.join(name.to_string()))?;
+        let log = LogWriter::new(FileNumber(0), false);
+        let mut manifest = ManifestFile { number, file, log, begun_bytes: 0 };
+        manifest.append(snapshot)?;
+        manifest.begun_bytes = manifest.file.size();
+        // Why before the rename: CURRENT shall not outlive the name of the file that it names.
+        fs.sync_dir(directory)?;
+        write_current(fs, directory, name, temporary)?;
+        Ok(manifest)
+    }
+
+    pub(super) fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.file.size()
+    }
+
+    pub(super) fn begun_bytes(&self) -> u64 {
+        self.begun_bytes
+    }
+
+    /// Appends the edits and syncs.
+    pub(super) fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
+        let mut bytes = Vec::new();
+        for edit in edits {
+            self.log
+                .append(&edit.encode(), &mut bytes)
+                .map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
+        }
+        self.file.append(&bytes)?;
+        Ok(self.file.sync()?)
+    }
+}
+
+/// Makes CURRENT name `manifest`.
+pub(crate) fn write_current(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    manifest: FileName,
+    temporary: FileNumber,
+) -> Result<()> {
+    let temporary = directory.join(FileName::Temp(temporary).to_string());
+    write_synced(fs, &temporary, format!("{manifest}\n").as_bytes())?;
+    fs.rename(&temporary, &directory.join(FileName::Current.to_string()))?;
+    Ok(fs.sync_dir(directory)?)
+}
+
+/// Makes a file with these bytes, durable but for its name.
+pub(crate) fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = fs.create(path)?;
+    file.append(bytes)?;
+    Ok(file.sync()?)
+}

@@ -1,0 +1,448 @@
+//! The live state of a database open for writing: file numbers, column families, their trees, and the MANIFEST that records every change.
+//!
+//! In: [`Change`]s of flushes, compactions, and of those who create and drop column families. Out: each change durable in the MANIFEST and then
+//! published to its [`Family`]; files that nobody needs any more removed.
+//!
+//! Order of an install: stage (all of a group, in memory) - sync the directories of new files - append to the MANIFEST and sync - publish -
+//! retire what left the trees - tell the callers. Changes that come while the MANIFEST is written form the next group.
+//!
+//! Invariants:
+//! - What is published is durable. What failed has changed nothing in memory; the next install begins a new MANIFEST, and until CURRENT names it
+//!   no file is removed, as the failed edit may or may not be on storage.
+//! - Only the one running install changes trees; it works on a copy, so the state's lock is not held while anything is built or written.
+//!
+//! Lock: `state`, then a family's exchange. Never held while waiting or writing.
+//! Why a job of its own and not the first caller's future: a future may never be polled again, and others wait for what it leads.
+
+mod change;
+mod manifest;
+mod obsolete;
+mod staged;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use change::{Change, Installed};
+pub(crate) use manifest::{write_current, write_synced};
+pub(crate) use obsolete::{FileGuard, Gone, Hold, ObsoleteFiles};
+
+use crate::column_family::{Families, Family};
+use crate::error::{Error, ErrorKind, Result};
+use change::Request;
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use karst_io::Env;
+use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
+use manifest::ManifestFile;
+use parking_lot::Mutex;
+use staged::{Described, FamilyState, ManifestState, Staged};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Is told of a failed MANIFEST write.
+pub(crate) type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// How the MANIFEST is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct ManifestOptions {
+    /// Bytes above which a new MANIFEST is begun (`max_manifest_file_size`).
+    pub(crate) max_file_bytes: u64,
+    /// `write_dbid_to_manifest`.
+    pub(crate) writes_db_id: bool,
+    /// `track_and_verify_wals_in_manifest`.
+    pub(crate) tracks_wals: bool,
+    /// `allow_ingest_behind` of the database.
+    pub(crate) allow_ingest_behind: bool,
+}
+
+/// The live state of a database; see the module.
+pub(crate) struct Versions {
+    env: Env,
+    path: PathBuf,
+    /// Directories of tables, by path id.
+    table_paths: Vec<PathBuf>,
+    options: ManifestOptions,
+    db_id: String,
+    families: Arc<Families>,
+    obsolete: Arc<ObsoleteFiles>,
+    next_file: AtomicU64,
+    next_family: Mutex<ColumnFamilyId>,
+    on_failure: Mutex<Option<OnFailure>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    manifest: ManifestState,
+    next_epochs: BTreeMap<ColumnFamilyId, u64>,
+    /// Logs in the directory that are not known to be obsolete.
+    logs: BTreeSet<FileNumber>,
+    queue: VecDeque<Request>,
+    installing: bool,
+    closed: bool,
+    /// The file; `None` before the first install, after a failure, and while the running install has it.
+    file: Option<ManifestFile>,
+    /// The MANIFEST that CURRENT names and its size in bytes, as last known.
+    named: (FileNumber, u64),
+}
+
+impl std::fmt::Debug for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Versions").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// What a database is made of when its [`Versions`] begin.
+pub(crate) struct Start {
+    pub(crate) env: Env,
+    pub(crate) path: PathBuf,
+    pub(crate) table_paths: Vec<PathBuf>,
+    pub(crate) options: ManifestOptions,
+    pub(crate) db_id: String,
+    /// As the MANIFEST has it; every family is open.
+    pub(crate) set: VersionSet,
+    pub(crate) families: Arc<Families>,
+    pub(crate) obsolete: Arc<ObsoleteFiles>,
+    /// Above every number in the directory.
+    pub(crate) next_file: FileNumber,
+    /// The logs in the directory.
+    pub(crate) logs: BTreeSet<FileNumber>,
+    /// The MANIFEST that was replayed, and its size in bytes.
+    pub(crate) manifest: (FileNumber, u64),
+}
+
+impl Versions {
+    /// Goes on from what was replayed. The first install begins a new MANIFEST.
+    pub(crate) fn new(start: Start) -> Arc<Versions> {
+        let Start { env, path, table_paths, options, db_id, set, families, obsolete, .. } = start;
+        let allow_ingest_behind = options.allow_ingest_behind;
+        let state_of = |state: &karst_lsm::ColumnFamilyState| {
+            let family = families.get(state.id).expect("every family is open");
+            FamilyState {
+                tree: tree_options(&family, allow_ingest_behind),
+                family,
+                log_number: state.log_number,
+                version: state.version.clone(),
+                full_history_ts_low: state.full_history_ts_low.clone(),
+            }
+        };
+        let states = set.column_families.values();
+        let manifest = ManifestState {
+            families: states.clone().map(|state| (state.id, state_of(state))).collect(),
+            last_sequence: set.last_sequence,
+            max_family: set.max_column_family,
+            min_log: set.min_log_number(),
+            wals: if options.tracks_wals { set.wals.clone() } else { BTreeMap::new() },
+        };
+        let state = State {
+            manifest,
+            next_epochs: states.map(|state| (state.id, state.next_epoch_number)).collect(),
+            logs: start.logs,
+            queue: VecDeque::new(),
+            installing: false,
+            closed: false,
+            file: None,
+            named: start.manifest,
+        };
+        Arc::new(Versions {
+            next_file: AtomicU64::new(start.next_file.0),
+            next_family: Mutex::new(ColumnFamilyId(set.max_column_family.0 + 1)),
+            on_failure: Mutex::new(None),
+            state: Mutex::new(state),
+            env,
+            path,
+            table_paths,
+            options,
+            db_id,
+            families,
+            obsolete,
+        })
+    }
+
+    /// Has `hook` told of failed MANIFEST writes, on the thread that installs.
+    pub(crate) fn on_failure(&self, hook: OnFailure) {
+        *self.on_failure.lock() = Some(hook);
+    }
+
+    /// An unused file number.
+    pub(crate) fn new_file_number(&self) -> FileNumber {
+        // Ordering: a number only; nothing is published with it.
+        FileNumber(self.next_file.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for a table about to be written into the directory `path_id`, and the guard that removes the file unless it is installed.
+    pub(crate) fn new_table(&self, path_id: u8) -> FileGuard {
+        let id = StoredId { kind: StoredKind::Table, number: self.new_file_number(), path_id };
+        FileGuard::new(id, self.obsolete.clone())
+    }
+
+    /// The same for a blob file.
+    pub(crate) fn new_blob_file(&self) -> FileGuard {
+        let id = StoredId { kind: StoredKind::Blob, number: self.new_file_number(), path_id: 0 };
+        FileGuard::new(id, self.obsolete.clone())
+    }
+
+    /// An unused column family id. Ids are never given twice.
+    pub(crate) fn new_family_id(&self) -> ColumnFamilyId {
+        let mut next = self.next_family.lock();
+        let id = *next;
+        next.0 += 1;
+        id
+    }
+
+    /// The epoch number of the family's next file of L0. Taken in the order in which files are to lie in L0.
+    pub(crate) fn new_epoch(&self, family: ColumnFamilyId) -> u64 {
+        let mut state = self.state.lock();
+        let next = state.next_epochs.entry(family).or_insert(1);
+        *next += 1;
+        *next - 1
+    }
+
+    /// The database's identity.
+    pub(crate) fn db_id(&self) -> &str {
+        &self.db_id
+    }
+
+    /// Files that nobody needs any more.
+    pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
+        &self.obsolete
+    }
+
+    /// The MANIFEST in force and its size in bytes.
+    pub(crate) fn manifest(&self) -> (FileName, u64) {
+        let (number, bytes) = self.state.lock().named;
+        (FileName::Manifest(number), bytes)
+    }
+
+    /// The family's log number; `None` if it was dropped.
+    pub(crate) fn log_number(&self, family: ColumnFamilyId) -> Option<FileNumber> {
+        self.state.lock().manifest.families.get(&family).map(|state| state.log_number)
+    }
+
+    /// Logs below this number hold nothing that anyone needs.
+    pub(crate) fn min_log_number(&self) -> FileNumber {
+        self.state.lock().manifest.min_log
+    }
+
+    /// The largest sequence number that the MANIFEST knows.
+    pub(crate) fn last_sequence(&self) -> SeqNo {
+        self.state.lock().manifest.last_sequence
+    }
+
+    /// A log was created. It is removed once every family's log number is above its own.
+    pub(crate) fn add_log(&self, number: FileNumber) {
+        self.state.lock().logs.insert(number);
+    }
+
+    /// Logs in the directory that are still needed, ascending.
+    pub(crate) fn logs(&self) -> Vec<FileNumber> {
+        self.state.lock().logs.iter().copied().collect()
+    }
+
+    /// Says that everything the family has in memory is in logs from `log` on, or that it has nothing in memory and writes go to `log`. Recorded with the
+    /// next install.
+    ///
+    /// Why: a family without writes would otherwise keep every log that others fill.
+    pub(crate) fn advance_log_number(&self, family: ColumnFamilyId, log: FileNumber) {
+        if let Some(state) = self.state.lock().manifest.families.get_mut(&family) {
+            state.log_number = state.log_number.max(log);
+        }
+    }
+
+    /// Carries out `change`: durable in the MANIFEST, then published. It is begun by this call and goes on if the future is dropped.
+    ///
+    /// Changes are carried out in the order of these calls; those that come together share one sync.
+    ///
+    /// # Errors
+    /// `NotFound`: the column family was dropped. `InvalidArgument`, `Corruption`: the change does not fit. `Io`: the MANIFEST could not be written; the change
+    /// has not happened, but may be found done after a crash. `Closed`: the database is closed.
+    pub(crate) fn install(self: &Arc<Self>, change: Change) -> Installed {
+        let (request, installed) = Request::new(change);
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            request.complete(Err(Error::new(ErrorKind::Closed, "the database is closed")));
+            return installed;
+        }
+        state.queue.push_back(request);
+        if !state.installing {
+            state.installing = true;
+            let this = self.clone();
+            drop(state);
+            drop(self.env.run_blocking(move |_| this.install_all()));
+        }
+        installed
+    }
+
+    /// Refuses further changes. Those that were begun are carried out.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+    }
+
+    /// Carries out what is queued, group by group.
+    fn install_all(&self) {
+        let running = Running(self);
+        loop {
+            let (group, base, file) = {
+                let mut state = self.state.lock();
+                if state.queue.is_empty() {
+                    state.installing = false;
+                    std::mem::forget(running);
+                    return;
+                }
+                (std::mem::take(&mut state.queue), state.manifest.clone(), state.file.take())
+            };
+            self.install_group(group.into(), base, file);
+        }
+    }
+
+    fn install_group(&self, group: Vec<Request>, base: ManifestState, file: Option<ManifestFile>) {
+        let mut staged = Staged::new(base);
+        let mut fitting = Vec::new();
+        for request in group {
+            let tree_of = |family: &Family| tree_options(family, self.options.allow_ingest_behind);
+            match staged.apply(&request.change, tree_of) {
+                Ok(()) => fitting.push(request),
+                Err(error) => request.complete(Err(error)),
+            }
+        }
+        if fitting.is_empty() {
+            self.state.lock().file = file;
+            return;
+        }
+        let described = Described {
+            db_id: Some(self.db_id.clone().into_bytes()).filter(|_| self.options.writes_db_id),
+            tracks_wals: self.options.tracks_wals,
+        };
+        staged.finish(self.next_number_unused(), &described);
+        match self.write(&staged, &described, file) {
+            Ok(file) => self.publish(staged, fitting, file),
+            Err(error) => self.fail(&error, fitting),
+        }
+    }
+
+    fn next_number_unused(&self) -> FileNumber {
+        FileNumber(self.next_file.load(Ordering::Relaxed))
+    }
+
+    /// Makes the staged records durable, in the MANIFEST at hand or in a new one.
+    fn write(
+        &self,
+        staged: &Staged,
+        described: &Described,
+        file: Option<ManifestFile>,
+    ) -> Result<ManifestFile> {
+        let fs = self.env.fs();
+        // Invariant: the names of new files are durable before the MANIFEST names them.
+        for path_id in &staged.written_paths {
+            let directory = self.table_paths.get(usize::from(*path_id)).unwrap_or(&self.path);
+            fs.sync_dir(directory)?;
+        }
+        match file {
+            // Why twice its beginning: a state larger than the limit would begin a new file with every change.
+            Some(mut file) if file.size_bytes() < self.options.max_file_bytes.max(2 * file.begun_bytes()) => {
+                file.append(&staged.records)?;
+                Ok(file)
+            }
+            _ => {
+                let (number, temporary) = (self.new_file_number(), self.new_file_number());
+                let snapshot = staged.state.snapshot(self.next_number_unused(), described);
+                let begun = ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot);
+                if begun.is_err() {
+                    let names = [FileName::Manifest(number), FileName::Temp(temporary)];
+                    // Invariant: CURRENT may name it already; it is removed only after CURRENT names another.
+                    self.obsolete.uncertain();
+                    self.obsolete.remove(names.map(Gone::Named));
+                }
+                begun
+            }
+        }
+    }
+
+    fn publish(&self, staged: Staged, requests: Vec<Request>, file: ManifestFile) {
+        let Staged { state: new, leaving, changed, dropped, old_versions, .. } = staged;
+        let mut gone = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let now = (file.number(), file.size_bytes());
+            let before = std::mem::replace(&mut state.named, now);
+            if before.0 != now.0 {
+                gone.push(Gone::Named(FileName::Manifest(before.0)));
+            }
+            state.file = Some(file);
+            let needed = state.logs.split_off(&new.min_log);
+            gone.extend(std::mem::replace(&mut state.logs, needed).into_iter().map(Gone::Wal));
+            let old = std::mem::replace(&mut state.manifest, new);
+            // Why: log numbers may have been advanced while the MANIFEST was written.
+            for (id, family) in old.families {
+                if let Some(new) = state.manifest.families.get_mut(&id) {
+                    new.log_number = new.log_number.max(family.log_number);
+                }
+            }
+        }
+        let versions: Vec<_> = {
+            let state = self.state.lock();
+            let published = changed.iter().filter_map(|id| state.manifest.families.get(id));
+            published.map(|state| (state.family.clone(), state.version.clone())).collect()
+        };
+        for (family, version) in versions {
+            let flushed = requests.iter().flat_map(|request| &request.change.flushed);
+            let flushed = flushed.filter(|(id, _)| *id == family.id());
+            let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
+            family.install(version, &flushed);
+        }
+        for family in dropped {
+            self.families.remove(family.id());
+        }
+        for stored in leaving {
+            stored.retire(self.obsolete.clone() as Arc<dyn Reaper>);
+        }
+        drop(old_versions);
+        self.obsolete.certain();
+        self.obsolete.remove(gone);
+        for mut request in requests {
+            if let Some(family) = request.change.created.take() {
+                self.families.add(family);
+            }
+            std::mem::take(&mut request.change.files).into_iter().for_each(FileGuard::keep);
+            request.complete(Ok(()));
+        }
+    }
+
+    fn fail(&self, error: &Error, requests: Vec<Request>) {
+        self.obsolete.uncertain();
+        tracing::error!(database = %self.path.display(), %error, "the MANIFEST could not be written");
+        if let Some(hook) = &*self.on_failure.lock() {
+            hook(error);
+        }
+        let error = error.clone().in_context("writing the MANIFEST");
+        for request in requests {
+            request.complete(Err(error.clone()));
+        }
+    }
+}
+
+/// Ends an install that panics: whoever waits is told, and the next install begins a new MANIFEST.
+struct Running<'a>(&'a Versions);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.obsolete.uncertain();
+        let mut state = self.0.state.lock();
+        state.installing = false;
+        let queue = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(queue);
+    }
+}
+
+fn tree_options(family: &Family, allow_ingest_behind: bool) -> TreeOptions {
+    let options = &family.config.options;
+    TreeOptions {
+        comparator: family.config.comparator.clone(),
+        level_count: usize::try_from(options.num_levels).unwrap_or(1),
+        allow_ingest_behind: allow_ingest_behind || options.cf_allow_ingest_behind,
+        check_consistency: options.force_consistency_checks,
+    }
+}

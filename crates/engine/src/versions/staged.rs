@@ -1,0 +1,320 @@
+//! The database's state as its MANIFEST has it, and that state with changes applied but not yet written.
+//!
+//! In: the state, changes in order. Out: the next state, the records that lead to it, and which files leave the tree; or why a change does not fit.
+//!
+//! Invariants:
+//! - A change that does not fit leaves no trace: others of its group are applied as if it had not come.
+//! - Everything here is computed before anything is written, so no edit reaches the MANIFEST that replay would refuse.
+
+use super::change::Change;
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use karst_format::version_edit::{BlobFileGarbage, VersionEdit, WalAddition};
+use karst_lsm::{StoredFile, TreeOptions, Version, VersionBuilder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the MANIFEST says.
+#[derive(Clone, Debug)]
+pub(super) struct ManifestState {
+    pub(super) families: BTreeMap<ColumnFamilyId, FamilyState>,
+    pub(super) last_sequence: SeqNo,
+    pub(super) max_family: ColumnFamilyId,
+    pub(super) min_log: FileNumber,
+    /// Logs with the bytes known to be synced, if the MANIFEST tracks logs.
+    pub(super) wals: BTreeMap<FileNumber, Option<u64>>,
+}
+
+/// What the MANIFEST says of a column family.
+#[derive(Clone, Debug)]
+pub(super) struct FamilyState {
+    pub(super) family: Arc<Family>,
+    pub(super) tree: TreeOptions,
+    pub(super) log_number: FileNumber,
+    pub(super) version: Arc<Version>,
+    pub(super) full_history_ts_low: Option<Vec<u8>>,
+}
+
+/// How the MANIFEST is written.
+#[derive(Clone, Debug)]
+pub(super) struct Described {
+    pub(super) db_id: Option<Vec<u8>>,
+    pub(super) tracks_wals: bool,
+}
+
+/// A state with changes that are not written yet.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) state: ManifestState,
+    /// To append to a MANIFEST that holds the state before.
+    pub(super) records: Vec<VersionEdit>,
+    /// Files that the old versions have and the new ones have not.
+    pub(super) leaving: Vec<Arc<StoredFile>>,
+    /// Path ids of directories with new files.
+    pub(super) written_paths: BTreeSet<u8>,
+    /// Families with a new version, and dropped ones.
+    pub(super) changed: BTreeSet<ColumnFamilyId>,
+    pub(super) dropped: Vec<Arc<Family>>,
+    /// Keeps what leaves the tree reachable until it is retired.
+    pub(super) old_versions: Vec<Arc<Version>>,
+}
+
+impl Staged {
+    pub(super) fn new(state: ManifestState) -> Staged {
+        Staged {
+            state,
+            records: Vec::new(),
+            leaving: Vec::new(),
+            written_paths: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            dropped: Vec::new(),
+            old_versions: Vec::new(),
+        }
+    }
+
+    /// Applies one change.
+    ///
+    /// # Errors
+    /// It does not fit; nothing of it was applied.
+    pub(super) fn apply(&mut self, change: &Change, tree_of: impl Fn(&Family) -> TreeOptions) -> Result<()> {
+        let mut next = self.state.clone();
+        let mut builders: BTreeMap<ColumnFamilyId, VersionBuilder> = BTreeMap::new();
+        let mut dropped = Vec::new();
+        let mut records = change.edits.clone();
+        let trees = records.iter().filter(|edit| is_about_a_tree(edit)).count();
+        for (index, edit) in records.iter_mut().enumerate() {
+            let id = edit.column_family;
+            if edit.column_family_add.is_some() {
+                next.add_family(edit, change, &tree_of)?;
+            } else if edit.column_family_drop {
+                dropped.push(next.drop_family(id)?);
+            } else if is_about_a_tree(edit) {
+                let family = next.families.get_mut(&id).ok_or_else(|| gone(id))?;
+                if changes_tree(edit) {
+                    let base = || VersionBuilder::from_base(family.version.clone());
+                    builders.entry(id).or_insert_with(base).apply(edit).map_err(|e| misfit(family, &e))?;
+                }
+                family.note(edit);
+            }
+            next.note(edit);
+            if trees > 1 {
+                assert_eq!(trees, change.edits.len(), "an atomic group is about trees only");
+                edit.remaining_in_atomic_group = Some((trees - 1 - index) as u32);
+            }
+        }
+        let mut replaced = Vec::new();
+        for (id, builder) in builders {
+            let Some(family) = next.families.get_mut(&id) else { continue };
+            let version = builder.build(&family.tree).map_err(|e| misfit(family, &e))?;
+            let old = std::mem::replace(&mut family.version, Arc::new(version));
+            replaced.push((id, old, family.version.clone()));
+        }
+        // Invariant: nothing fails from here on.
+        for (id, old, new) in replaced {
+            self.leaving.extend(left(&old, &new));
+            self.old_versions.push(old);
+            self.changed.insert(id);
+        }
+        for family in dropped {
+            self.leaving.extend(stored_files(&family.version));
+            self.old_versions.push(family.version);
+            self.dropped.push(family.family);
+        }
+        let added = change.edits.iter().flat_map(|edit| &edit.new_files);
+        self.written_paths.extend(added.map(|(_, file)| file.path_id));
+        if change.edits.iter().any(|edit| !edit.blob_file_additions.is_empty()) {
+            self.written_paths.insert(0);
+        }
+        self.state = next;
+        self.records.append(&mut records);
+        Ok(())
+    }
+
+    /// Ends the group: fills in the counters, and says which logs are not needed any more.
+    pub(super) fn finish(&mut self, next_file_number: FileNumber, described: &Described) {
+        let needed = self.state.families.values().map(|family| family.log_number).min().unwrap_or_default();
+        let advanced = needed > self.state.min_log;
+        if advanced {
+            self.state.min_log = needed;
+            self.state.wals = self.state.wals.split_off(&needed);
+        }
+        if advanced {
+            let min_log_number_to_keep = Some(needed);
+            self.records.push(VersionEdit { min_log_number_to_keep, ..VersionEdit::default() });
+        }
+        if advanced && described.tracks_wals {
+            self.records.push(VersionEdit { wal_deletion: Some(needed), ..VersionEdit::default() });
+        }
+        for edit in &mut self.records {
+            // Compat: edits about families or logs have no counters, as RocksDB's.
+            if is_about_a_tree(edit) {
+                edit.next_file_number = Some(next_file_number);
+                edit.last_sequence = Some(self.state.last_sequence);
+                edit.prev_log_number = edit.log_number.map(|_| FileNumber(0));
+            }
+        }
+    }
+}
+
+impl ManifestState {
+    fn add_family(
+        &mut self,
+        edit: &VersionEdit,
+        change: &Change,
+        tree_of: &impl Fn(&Family) -> TreeOptions,
+    ) -> Result<()> {
+        let name = edit.column_family_add.as_deref().unwrap_or_default();
+        if self.families.values().any(|other| other.family.config.name == name) {
+            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+        }
+        let family = change.created.clone().expect("a created family comes with its edit");
+        assert_eq!(family.id(), edit.column_family, "the edit is about the created family");
+        let state = FamilyState {
+            tree: tree_of(&family),
+            log_number: edit.log_number.unwrap_or(self.min_log),
+            version: family.superversion().version().clone(),
+            full_history_ts_low: None,
+            family,
+        };
+        let known = self.families.insert(edit.column_family, state);
+        assert!(known.is_none(), "an id is given once");
+        Ok(())
+    }
+
+    fn drop_family(&mut self, id: ColumnFamilyId) -> Result<FamilyState> {
+        if id == ColumnFamilyId::DEFAULT {
+            return Err(Error::invalid_argument("the default column family cannot be dropped"));
+        }
+        self.families.remove(&id).ok_or_else(|| gone(id))
+    }
+
+    fn note(&mut self, edit: &VersionEdit) {
+        let newest = edit.new_files.iter().map(|(_, file)| file.largest_seq).max();
+        self.last_sequence = self.last_sequence.max(edit.last_sequence.max(newest).unwrap_or_default());
+        if edit.column_family_add.is_some() {
+            self.max_family = self.max_family.max(edit.column_family);
+        }
+        for WalAddition { number, synced_size_bytes } in &edit.wal_additions {
+            if *number >= self.min_log {
+                let size = self.wals.entry(*number).or_default();
+                *size = (*size).max(*synced_size_bytes);
+            }
+        }
+    }
+
+    /// Everything a new MANIFEST begins with.
+    pub(super) fn snapshot(&self, next_file_number: FileNumber, described: &Described) -> Vec<VersionEdit> {
+        let mut edits = Vec::new();
+        if described.db_id.is_some() {
+            edits.push(VersionEdit { db_id: described.db_id.clone(), ..VersionEdit::default() });
+        }
+        if described.tracks_wals {
+            let addition = |(number, size): (&FileNumber, &Option<u64>)| WalAddition {
+                number: *number,
+                synced_size_bytes: *size,
+            };
+            let wal_additions: Vec<_> = self.wals.iter().map(addition).collect();
+            if !wal_additions.is_empty() {
+                edits.push(VersionEdit { wal_additions, ..VersionEdit::default() });
+            }
+            edits.push(VersionEdit { wal_deletion: Some(self.min_log), ..VersionEdit::default() });
+        }
+        for (id, state) in &self.families {
+            let name = state.family.config.name.clone();
+            edits.push(VersionEdit {
+                column_family: *id,
+                column_family_add: Some(name).filter(|_| *id != ColumnFamilyId::DEFAULT),
+                comparator: Some(state.family.config.comparator.name().to_owned()),
+                ..VersionEdit::default()
+            });
+            edits.push(state.snapshot(*id));
+        }
+        edits.push(VersionEdit {
+            prev_log_number: Some(FileNumber(0)),
+            next_file_number: Some(next_file_number),
+            max_column_family: Some(self.max_family),
+            min_log_number_to_keep: Some(self.min_log),
+            last_sequence: Some(self.last_sequence),
+            ..VersionEdit::default()
+        });
+        edits
+    }
+}
+
+impl FamilyState {
+    fn note(&mut self, edit: &VersionEdit) {
+        if let Some(number) = edit.log_number {
+            self.log_number = self.log_number.max(number);
+        }
+        if edit.full_history_ts_low.is_some() {
+            self.full_history_ts_low.clone_from(&edit.full_history_ts_low);
+        }
+    }
+
+    fn snapshot(&self, id: ColumnFamilyId) -> VersionEdit {
+        let version = &self.version;
+        let garbage = |blob: &Arc<karst_lsm::BlobFileMetadata>| BlobFileGarbage {
+            number: blob.number(),
+            count: blob.garbage_count,
+            bytes: blob.garbage_bytes,
+        };
+        let blobs = || version.blob_files().values();
+        VersionEdit {
+            column_family: id,
+            log_number: Some(self.log_number),
+            compact_cursors: version.compact_cursors().iter().map(|(l, key)| (*l, key.clone())).collect(),
+            new_files: version.all_files().map(|(level, file)| (level, (***file).clone())).collect(),
+            blob_file_additions: blobs().map(|blob| blob.file.clone()).collect(),
+            blob_file_garbages: blobs().map(garbage).filter(|garbage| garbage.count > 0).collect(),
+            full_history_ts_low: self.full_history_ts_low.clone(),
+            ..VersionEdit::default()
+        }
+    }
+}
+
+/// Whether it is about a tree, and not about families or logs.
+fn is_about_a_tree(edit: &VersionEdit) -> bool {
+    edit.column_family_add.is_none()
+        && !edit.column_family_drop
+        && (edit.wal_additions.is_empty() && edit.wal_deletion.is_none())
+}
+
+fn changes_tree(edit: &VersionEdit) -> bool {
+    !(edit.new_files.is_empty()
+        && edit.deleted_files.is_empty()
+        && edit.blob_file_additions.is_empty()
+        && edit.blob_file_garbages.is_empty()
+        && edit.compact_cursors.is_empty())
+}
+
+fn gone(id: ColumnFamilyId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("column family {id} was dropped"))
+}
+
+fn misfit(family: &FamilyState, error: &karst_lsm::Inconsistent) -> Error {
+    let name = &family.family.config.name;
+    Error::new(ErrorKind::Corruption, format!("a change does not fit column family {name:?}: {error}"))
+}
+
+fn stored_files(version: &Version) -> impl Iterator<Item = Arc<StoredFile>> {
+    let tables = version.all_files().map(|(_, file)| file.stored().clone());
+    tables.chain(version.blob_files().values().map(|blob| blob.stored().clone()))
+}
+
+/// Files that `old` has and `new` has not.
+fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
+    // Why only these levels: a level that no edit touched is shared, and a file that moves touches two.
+    let same = |index: usize| match (old.levels().get(index), new.levels().get(index)) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    };
+    let touched = |version: &Version| -> Vec<Arc<StoredFile>> {
+        let levels = version.levels().iter().enumerate().filter(|(index, _)| !same(*index));
+        let tables = levels.flat_map(|(_, level)| level.files()).map(|file| file.stored().clone());
+        tables.chain(version.blob_files().values().map(|blob| blob.stored().clone())).collect()
+    };
+    let stays: BTreeSet<_> = touched(new).iter().map(|file| file.id()).collect();
+    touched(old).into_iter().filter(|file| !stays.contains(&file.id())).collect()
+}
