@@ -7,6 +7,8 @@ pub mod db;
 pub mod error;
 #[allow(dead_code, reason = "background jobs tell it")]
 pub mod events;
+#[allow(dead_code, unused_imports, reason = "the write path and background jobs use it")]
+pub(crate) mod flush;
 #[allow(dead_code, reason = "the write path and background jobs ask it")]
 pub mod health;
 pub mod ingest;

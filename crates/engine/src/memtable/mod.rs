@@ -13,6 +13,7 @@
 mod tests;
 mod tombstones;
 
+use crate::pacing::{Charge, WriteBufferManager};
 use crate::range_del::{Fragments, RangeTombstone};
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
@@ -20,7 +21,7 @@ use karst_format::key::{self, SeqNo, ValueType};
 use karst_mem::skiplist::{KeyOrder, Position, SkipList};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tombstones::Tombstones;
 
@@ -42,6 +43,10 @@ pub(crate) struct MemTable {
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
+    /// Its part of the budget of all memtables, once a writer follows it.
+    charge: OnceLock<Charge>,
+    /// Somebody was told that it should be sealed.
+    asked: AtomicBool,
 }
 
 /// What is known of a memtable once no write goes to it any more.
@@ -113,6 +118,8 @@ impl MemTable {
             comparator,
             counts: Counts::default(),
             sealed: OnceLock::new(),
+            charge: OnceLock::new(),
+            asked: AtomicBool::new(false),
         }
     }
 
@@ -123,6 +130,28 @@ impl MemTable {
     #[allow(dead_code, reason = "called by the commit pipeline")]
     pub(crate) fn seal(&self, seal: Seal) {
         assert!(self.sealed.set(seal).is_ok(), "a memtable is sealed once");
+        if let Some(charge) = self.charge.get() {
+            charge.seal();
+        }
+    }
+
+    /// Charges `budget` with `memory_bytes`, which it has now.
+    #[inline]
+    pub(crate) fn follow_budget(&self, budget: &WriteBufferManager, memory_bytes: usize) {
+        self.charge.get_or_init(|| budget.charge()).follow(memory_bytes);
+    }
+
+    /// Whether the caller is the first to find that it should be sealed.
+    #[inline]
+    pub(crate) fn ask_to_be_sealed(&self) -> bool {
+        // Ordering: whoever is first tells; nothing is published with it.
+        !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// How many range tombstones it holds.
+    #[inline]
+    pub(crate) fn range_tombstone_count(&self) -> usize {
+        self.tombstones.count()
     }
 
     /// The seal; `None` while writes go to it.

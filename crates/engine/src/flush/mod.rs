@@ -1,0 +1,47 @@
+//! Flush: sealed memtables become tables of L0.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this one | what flushes need of the commit pipeline |
+//! | `trigger` | how writers make a flush happen |
+//!
+//! Invariants:
+//! - A memtable is flushed only after everything up to its largest sequence number is visible; then every insert into it has ended.
+//! - A family's memtables are flushed from the oldest on, one flush at a time, so that its tables reach L0 in the order of their entries.
+//! - A flush that fails leaves its memtables where they were, and no file.
+//!
+//! Which flush runs when is `background`'s.
+
+mod trigger;
+
+pub(crate) use trigger::{Trigger, Triggers};
+
+use crate::column_family::Family;
+use crate::error::Result;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future that is not named.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What flushes need of the commit pipeline.
+pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
+    /// Under the lock that orders writes: begins a new log, and seals the memtables of `families` that hold anything. Returns the new log; all
+    /// entries ordered after the call are in it or a later one, and the largest sequence number ordered before.
+    fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>>;
+
+    /// Waits until everything up to `seq` is visible.
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()>;
+}
+
+/// What a seal has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// Entries ordered later are in this log or a later one.
+    pub(crate) log: FileNumber,
+    /// Entries ordered earlier have at most this number.
+    pub(crate) largest_seq: SeqNo,
+}

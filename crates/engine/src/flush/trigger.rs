@@ -1,0 +1,113 @@
+//! What makes a memtable be sealed and flushed: writers notice, and tell whoever schedules.
+//!
+//! In: each insert, each append to the log; from the commit pipeline, on the writer's thread. Out: at most one [`Trigger`] a cause, until it is dealt with.
+//!
+//! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits nor takes a lock that a caller may hold.
+
+use crate::column_family::Family;
+use crate::memtable::MemTable;
+use crate::pacing::WriteBufferManager;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Why something should be flushed.
+#[derive(Clone, Debug)]
+pub(crate) enum Trigger {
+    /// The family's memtable is as large as it should get.
+    MemtableFull(Arc<Family>),
+    /// All memtables together, perhaps of several databases, are over their budget.
+    OverBudget,
+    /// The logs are too long; whatever holds the oldest should be flushed.
+    LogsTooLong,
+}
+
+type Sink = Box<dyn Fn(Trigger) + Send + Sync>;
+
+/// See the module.
+pub(crate) struct Triggers {
+    budget: WriteBufferManager,
+    /// Bytes of all logs above which something is flushed; 0 for no limit.
+    max_log_bytes: AtomicU64,
+    sink: OnceLock<Sink>,
+    /// Told, and not dealt with yet.
+    over_budget: AtomicBool,
+    logs_too_long: AtomicBool,
+}
+
+impl std::fmt::Debug for Triggers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Triggers").field("max_log_bytes", &self.max_log_bytes).finish_non_exhaustive()
+    }
+}
+
+impl Triggers {
+    /// Tells nobody until [`connect`](Self::connect).
+    pub(crate) fn new(budget: WriteBufferManager) -> Self {
+        Self {
+            budget,
+            max_log_bytes: AtomicU64::new(0),
+            sink: OnceLock::new(),
+            over_budget: AtomicBool::new(false),
+            logs_too_long: AtomicBool::new(false),
+        }
+    }
+
+    /// Says who is told. The first call counts.
+    pub(crate) fn connect(&self, sink: impl Fn(Trigger) + Send + Sync + 'static) {
+        // Why ignored: a second sink would be a second scheduler, which no caller has.
+        let _ = self.sink.set(Box::new(sink));
+    }
+
+    /// The budget of all memtables.
+    pub(crate) fn budget(&self) -> &WriteBufferManager {
+        &self.budget
+    }
+
+    /// Sets how long all logs may get together; 0 for no limit.
+    pub(crate) fn set_max_log_bytes(&self, bytes: u64) {
+        self.max_log_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A writer has inserted its entries into `memtable`, the family's.
+    #[inline]
+    pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable) {
+        let bytes = memtable.memory_bytes();
+        memtable.follow_budget(&self.budget, bytes);
+        let options = &family.config.options;
+        let tombstones = options.memtable_max_range_deletions as usize;
+        let full = bytes >= options.write_buffer_size
+            || (tombstones > 0 && memtable.range_tombstone_count() >= tombstones);
+        if full && memtable.ask_to_be_sealed() {
+            self.tell(Trigger::MemtableFull(family.clone()));
+        }
+        if self.budget.should_flush() && !self.over_budget.swap(true, Ordering::Relaxed) {
+            self.tell(Trigger::OverBudget);
+        }
+    }
+
+    /// All logs that are needed have so many bytes now.
+    #[inline]
+    pub(crate) fn logs_grew(&self, bytes: u64) {
+        let limit = self.max_log_bytes.load(Ordering::Relaxed);
+        if limit > 0 && bytes > limit && !self.logs_too_long.swap(true, Ordering::Relaxed) {
+            self.tell(Trigger::LogsTooLong);
+        }
+    }
+
+    /// Whoever schedules has dealt with [`Trigger::OverBudget`].
+    pub(crate) fn budget_dealt_with(&self) {
+        self.over_budget.store(false, Ordering::Relaxed);
+    }
+
+    /// Whoever schedules has dealt with [`Trigger::LogsTooLong`].
+    pub(crate) fn logs_dealt_with(&self) {
+        self.logs_too_long.store(false, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn tell(&self, trigger: Trigger) {
+        if let Some(sink) = self.sink.get() {
+            sink(trigger);
+        }
+    }
+}
