@@ -3,6 +3,8 @@
 
 pub(crate) mod blob;
 pub(crate) mod column_family;
+#[allow(dead_code, reason = "flush and compaction jobs call it")]
+pub(crate) mod compact;
 pub mod db;
 pub mod error;
 #[allow(dead_code, reason = "background jobs tell it")]

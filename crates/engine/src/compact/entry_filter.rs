@@ -1,0 +1,561 @@
+//! Which entries of a flush or a compaction survive, and as what.
+//!
+//! In: internal keys in ascending order with their values ([`EntryFilter::push`]), and what the job knows: the snapshots, the range tombstones of all
+//! inputs, whether anything older can exist. Out: entries in ascending order, into an [`EntrySink`]. Nothing is read and nothing waits here: where a
+//! value in a blob file is needed, `push` says so, and the caller brings it ([`EntryFilter::supply`]).
+//!
+//! | entry | becomes |
+//! |---|---|
+//! | hidden by a newer one of its key in the same stripe | nothing |
+//! | hidden by a range tombstone of its stripe | nothing |
+//! | deletion that every reader sees, and nothing older can exist | nothing |
+//! | single deletion and the entry it deletes, in one stripe | nothing |
+//! | merge operands of one stripe on a value, or at the bottom | a value |
+//! | merge operands of one stripe, nothing known below | one operand where the operator can, else themselves |
+//! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
+//! | what every reader sees, at the bottom | the same with sequence number 0 |
+//!
+//! Invariant: whoever reads at one of the snapshots, or above all entries, sees the same in the output as in the input, together with what lies
+//! below. (Held as a property over random histories in `tests`.)
+//! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), but for mixtures of single deletions with deletions or merges
+//! on one key, which RocksDB leaves undefined: here the key stays deleted.
+//!
+//! Called by: flush and compaction jobs.
+
+mod counts;
+mod merging;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use counts::EntryCounts;
+
+use std::sync::Arc;
+
+use karst_format::blob::BlobIndex;
+use karst_format::comparator::Comparator;
+use karst_format::ids::FileNumber;
+use karst_format::key::{self, SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::write_batch::split_packed_value;
+
+use super::stripes::{Stripe, Stripes};
+use super::tombstones::PassedTombstones;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::FamilyConfig;
+use crate::range_del::Fragments;
+use merging::Operands;
+
+/// Takes what survives.
+pub(crate) trait EntrySink {
+    /// Takes the next entry. Internal keys ascend.
+    fn emit(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()>;
+}
+
+/// Whether anything older than the job's entries may hold a user key. Asked in ascending order.
+pub(crate) type MayHold<'a> = Box<dyn FnMut(&[u8]) -> bool + Send + 'a>;
+
+/// What a job knows about its entries.
+pub(crate) struct FilterOptions<'a> {
+    /// Order, merge operator.
+    pub(crate) config: Arc<FamilyConfig>,
+    pub(crate) stripes: Stripes,
+    /// All inputs' range tombstones, clipped to their files.
+    pub(crate) tombstones: Option<Arc<Fragments>>,
+    /// Nothing older than the job's entries exists in their range.
+    pub(crate) bottommost: bool,
+    /// `None` where it is not known, and must be assumed: in a flush, or while files may be ingested behind everything.
+    pub(crate) may_hold: Option<MayHold<'a>>,
+    /// A single deletion that meets a deletion fails the job (`enforce_single_del_contracts`).
+    pub(crate) enforce_single_deletes: bool,
+    /// Entries up to here need not be kept for transactions that check for conflicts; `SeqNo::MAX` without transactions.
+    pub(crate) write_conflict_snapshot: SeqNo,
+    /// Values in blob files below this number are brought back; 0 for none.
+    pub(crate) blob_cutoff: FileNumber,
+}
+
+/// What came of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Pushed {
+    /// It has been dealt with; go on with the next.
+    Done,
+    /// The value that [`EntryFilter::wanted`] describes has to be [supplied](EntryFilter::supply) first.
+    NeedsBlob,
+}
+
+/// An entry whose fate depends on the next.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Nothing,
+    SingleDeletion {
+        seq: SeqNo,
+        stripe: Stripe,
+    },
+    /// At the bottom: it goes unless an older stripe has an entry of the key.
+    Deletion {
+        seq: SeqNo,
+        stripe: Stripe,
+    },
+    /// Merge operands are being collected.
+    Operands {
+        stripe: Stripe,
+    },
+}
+
+/// What a blob's value is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Nothing,
+    /// To be stored anew under this sequence number.
+    Relocation {
+        seq: SeqNo,
+    },
+    /// To merge the collected operands with.
+    MergeBase,
+}
+
+/// How an entry that met a held one goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// It has been dealt with.
+    Consumed,
+    /// It is dealt with like any other.
+    GoOn,
+    /// A value has to be supplied.
+    NeedsBlob,
+}
+
+/// See the module.
+pub(crate) struct EntryFilter<'a> {
+    comparator: Comparator,
+    config: Arc<FamilyConfig>,
+    stripes: Stripes,
+    earliest: SeqNo,
+    tombstones: Option<PassedTombstones>,
+    bottommost: bool,
+    may_hold: Option<MayHold<'a>>,
+    enforce_single_deletes: bool,
+    write_conflict_snapshot: SeqNo,
+    blob_cutoff: FileNumber,
+    /// An internal key: the current user key, and the trailer of what is emitted.
+    key: Vec<u8>,
+    has_key: bool,
+    /// The stripe of the last entry of the current user key that hides what is below it in its stripe.
+    last: Option<Stripe>,
+    has_emitted: bool,
+    /// The last entry emitted for the user key has sequence number 0, so every reader sees it.
+    zeroed: bool,
+    /// In the current stripe a single deletion has met its entry, and both have gone.
+    annihilated: bool,
+    held: Held,
+    operands: Operands,
+    wanted: Wanted,
+    reference: Vec<u8>,
+    counts: EntryCounts,
+}
+
+impl<'a> EntryFilter<'a> {
+    /// A filter that has seen nothing.
+    pub(crate) fn new(options: FilterOptions<'a>) -> Self {
+        let comparator = options.config.comparator.clone();
+        let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
+        EntryFilter {
+            earliest: options.stripes.earliest(),
+            tombstones: tombstones.map(|fragments| PassedTombstones::new(comparator.clone(), fragments)),
+            comparator,
+            config: options.config,
+            stripes: options.stripes,
+            bottommost: options.bottommost,
+            may_hold: options.may_hold,
+            enforce_single_deletes: options.enforce_single_deletes,
+            write_conflict_snapshot: options.write_conflict_snapshot,
+            blob_cutoff: options.blob_cutoff,
+            key: Vec::new(),
+            has_key: false,
+            last: None,
+            has_emitted: false,
+            zeroed: false,
+            annihilated: false,
+            held: Held::Nothing,
+            operands: Operands::default(),
+            wanted: Wanted::Nothing,
+            reference: Vec::new(),
+            counts: EntryCounts::default(),
+        }
+    }
+
+    /// What has passed so far.
+    pub(crate) fn counts(&self) -> &EntryCounts {
+        &self.counts
+    }
+
+    /// Takes the next entry. Internal keys must ascend.
+    ///
+    /// # Errors
+    /// The key is no internal key, its contract is broken, a merge operator is missing or failed, or the sink failed.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        internal_key: &[u8],
+        value: &[u8],
+        sink: &mut impl EntrySink,
+    ) -> Result<Pushed> {
+        let (user_key, trailer) = key::split(internal_key);
+        let (seq, kind) = (SeqNo(trailer >> 8), ValueType::from_u8(trailer as u8));
+        let Some(kind) = kind.filter(|kind| kind.is_stored() && *kind != ValueType::RangeDeletion) else {
+            return Err(not_an_entry(internal_key));
+        };
+        self.counts.note_input(kind, internal_key, value);
+        let same = self.has_key && self.comparator.equal_user(user_key, self.user_key());
+        if !matches!(self.held, Held::Nothing) {
+            match self.settle_held(Some((same, seq, kind, value)), sink)? {
+                Flow::Consumed => return Ok(Pushed::Done),
+                Flow::NeedsBlob => return Ok(Pushed::NeedsBlob),
+                Flow::GoOn => {}
+            }
+        }
+        if !(same && self.has_key) {
+            self.begin_key(internal_key);
+        }
+        self.take(seq, kind, value, sink)
+    }
+
+    /// Says that there are no more entries.
+    ///
+    /// # Errors
+    /// As [`EntryFilter::push`].
+    pub(crate) fn finish(&mut self, sink: &mut impl EntrySink) -> Result<()> {
+        assert!(self.wanted == Wanted::Nothing, "a value that was asked for has to be supplied");
+        let flow = self.settle_held(None, sink)?;
+        debug_assert_ne!(flow, Flow::NeedsBlob, "only an entry refers to a blob");
+        self.has_key = false;
+        Ok(())
+    }
+
+    /// Whose value is wanted, and where it is: user key and reference.
+    ///
+    /// # Panics
+    /// When none is.
+    pub(crate) fn wanted(&self) -> (&[u8], &[u8]) {
+        assert!(self.wanted != Wanted::Nothing, "no value is wanted");
+        (self.user_key(), &self.reference)
+    }
+
+    /// Brings the value that is wanted.
+    ///
+    /// # Errors
+    /// As [`EntryFilter::push`].
+    pub(crate) fn supply(&mut self, value: &[u8], sink: &mut impl EntrySink) -> Result<()> {
+        self.counts.blobs_read += 1;
+        self.counts.blob_bytes_read += value.len() as u64;
+        match std::mem::replace(&mut self.wanted, Wanted::Nothing) {
+            Wanted::Nothing => panic!("no value is wanted"),
+            Wanted::Relocation { seq } => {
+                self.counts.blobs_relocated += 1;
+                self.emit(seq, ValueType::Value, value, sink)
+            }
+            Wanted::MergeBase => self.merge_fully(Some(value), sink),
+        }
+    }
+
+    #[inline]
+    fn user_key(&self) -> &[u8] {
+        &self.key[..self.key.len() - TRAILER_BYTES]
+    }
+
+    #[inline]
+    fn begin_key(&mut self, internal_key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(internal_key);
+        self.has_key = true;
+        self.last = None;
+        self.has_emitted = false;
+        self.zeroed = false;
+        self.annihilated = false;
+    }
+
+    /// Deals with an entry of the current user key, nothing being held.
+    #[inline]
+    fn take(
+        &mut self,
+        seq: SeqNo,
+        kind: ValueType,
+        value: &[u8],
+        sink: &mut impl EntrySink,
+    ) -> Result<Pushed> {
+        let stripe = self.stripes.of(seq);
+        let last = self.last.replace(stripe);
+        if last != Some(stripe) {
+            self.annihilated = false;
+        }
+        if kind == ValueType::SingleDeletion {
+            self.held = Held::SingleDeletion { seq, stripe };
+            return Ok(Pushed::Done);
+        }
+        if last == Some(stripe) {
+            // Why not always: below a pair that has gone, a deletion still hides what lies below in older files.
+            if !(self.annihilated && kind == ValueType::Deletion) {
+                self.counts.dropped_hidden += 1;
+                return Ok(Pushed::Done);
+            }
+            self.annihilated = false;
+        }
+        match kind {
+            ValueType::Deletion => self.take_deletion(seq, stripe, sink)?,
+            ValueType::Merge => self.begin_operands(seq, stripe, value)?,
+            ValueType::ValuePreferredSeqno => self.take_timed_put(seq, stripe, value, sink)?,
+            _ if self.is_covered(seq, stripe) => {}
+            ValueType::BlobIndex => return self.take_reference(seq, value, sink),
+            _ => self.emit(seq, kind, value, sink)?,
+        }
+        Ok(Pushed::Done)
+    }
+
+    /// Whether a range tombstone hides an entry of the current key. Counts it then.
+    #[inline]
+    fn is_covered(&mut self, seq: SeqNo, stripe: Stripe) -> bool {
+        let Some(tombstones) = &mut self.tombstones else { return false };
+        let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+        let covered = tombstones.hides(user_key, seq, stripe);
+        if covered {
+            self.counts.dropped_hidden += 1;
+            self.counts.dropped_range_del += 1;
+        }
+        covered
+    }
+
+    /// Whether nothing older than the job's entries holds the current key, and every reader sees `seq`.
+    fn is_last_word(&mut self, seq: SeqNo) -> bool {
+        if seq > self.earliest {
+            return false;
+        }
+        let Some(may_hold) = &mut self.may_hold else { return false };
+        !may_hold(&self.key[..self.key.len() - TRAILER_BYTES])
+    }
+
+    fn take_deletion(&mut self, seq: SeqNo, stripe: Stripe, sink: &mut impl EntrySink) -> Result<()> {
+        if self.is_last_word(seq) {
+            self.counts.dropped_obsolete += 1;
+            self.counts.dropped_optimized += u64::from(!self.bottommost);
+            return Ok(());
+        }
+        if self.bottommost {
+            self.held = Held::Deletion { seq, stripe };
+            return Ok(());
+        }
+        if self.is_covered(seq, stripe) {
+            return Ok(());
+        }
+        self.emit(seq, ValueType::Deletion, &[], sink)
+    }
+
+    /// A value with the sequence number it should have had: it gets that one once nobody can tell.
+    fn take_timed_put(
+        &mut self,
+        seq: SeqNo,
+        stripe: Stripe,
+        packed: &[u8],
+        sink: &mut impl EntrySink,
+    ) -> Result<()> {
+        if self.is_covered(seq, stripe) {
+            return Ok(());
+        }
+        if self.is_last_word(seq) {
+            let Some((value, preferred)) = split_packed_value(packed) else {
+                return Err(self.corrupt("a timed put without its time"));
+            };
+            let preferred = SeqNo(preferred).min(seq);
+            let stripe = self.stripes.of(preferred);
+            let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+            let would_hide =
+                |tombstones: &mut PassedTombstones| tombstones.hides(user_key, preferred, stripe);
+            // Why not then: a tombstone that is older than the write would hide it.
+            if !self.tombstones.as_mut().is_some_and(would_hide) {
+                self.counts.timed_puts_swapped += 1;
+                return self.emit(preferred, ValueType::Value, value, sink);
+            }
+        }
+        self.emit(seq, ValueType::ValuePreferredSeqno, packed, sink)
+    }
+
+    fn take_reference(&mut self, seq: SeqNo, reference: &[u8], sink: &mut impl EntrySink) -> Result<Pushed> {
+        if self.blob_cutoff.0 > 0
+            && let BlobIndex::Stored { file, .. } = self.decode_reference(reference)?
+            && file < self.blob_cutoff
+        {
+            self.want(Wanted::Relocation { seq }, reference);
+            return Ok(Pushed::NeedsBlob);
+        }
+        self.emit(seq, ValueType::BlobIndex, reference, sink)?;
+        Ok(Pushed::Done)
+    }
+
+    fn want(&mut self, wanted: Wanted, reference: &[u8]) {
+        self.wanted = wanted;
+        self.reference.clear();
+        self.reference.extend_from_slice(reference);
+    }
+
+    fn decode_reference<'r>(&self, reference: &'r [u8]) -> Result<BlobIndex<'r>> {
+        BlobIndex::decode(reference).map_err(|c| self.corrupt(format!("blob reference: {c}")))
+    }
+
+    /// Emits an entry of the current user key.
+    #[inline]
+    fn emit(&mut self, seq: SeqNo, kind: ValueType, value: &[u8], sink: &mut impl EntrySink) -> Result<()> {
+        let zeroes = self.bottommost && seq <= self.earliest && kind != ValueType::Merge;
+        debug_assert!(!zeroes || !matches!(kind, ValueType::Deletion | ValueType::SingleDeletion));
+        let seq = if zeroes { SeqNo::ZERO } else { seq };
+        self.zeroed |= zeroes;
+        self.has_emitted = true;
+        self.counts.output_records += 1;
+        let at = self.key.len() - TRAILER_BYTES;
+        self.key[at..].copy_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
+        sink.emit(&self.key, value)
+    }
+
+    /// Decides about what is held, now that it is known what comes next: an entry of the same user key or of another one, or nothing.
+    fn settle_held(
+        &mut self,
+        next: Option<(bool, SeqNo, ValueType, &[u8])>,
+        sink: &mut impl EntrySink,
+    ) -> Result<Flow> {
+        let next = next.filter(|(same, ..)| *same);
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => Ok(Flow::GoOn),
+            Held::SingleDeletion { seq, stripe } => match next {
+                Some((_, next_seq, next_kind, _)) => {
+                    self.settle_single_deletion(seq, stripe, next_seq, next_kind, sink)
+                }
+                None => {
+                    self.end_single_deletion(seq, sink)?;
+                    Ok(Flow::GoOn)
+                }
+            },
+            Held::Deletion { seq, stripe } => match next {
+                Some((_, next_seq, ..)) if next_seq > stripe.below => {
+                    self.counts.dropped_hidden += 1;
+                    self.held = Held::Deletion { seq, stripe };
+                    Ok(Flow::Consumed)
+                }
+                Some(_) => {
+                    self.emit(seq, ValueType::Deletion, &[], sink)?;
+                    Ok(Flow::GoOn)
+                }
+                None => {
+                    self.counts.dropped_obsolete += 1;
+                    Ok(Flow::GoOn)
+                }
+            },
+            Held::Operands { stripe } => match next {
+                Some((_, next_seq, next_kind, value)) if next_seq > stripe.below => {
+                    self.add_below_operands(stripe, next_seq, next_kind, value, sink)
+                }
+                _ => {
+                    self.end_operands(next.is_none(), sink)?;
+                    Ok(Flow::GoOn)
+                }
+            },
+        }
+    }
+
+    /// A single deletion above an entry of its key.
+    fn settle_single_deletion(
+        &mut self,
+        seq: SeqNo,
+        stripe: Stripe,
+        next_seq: SeqNo,
+        next_kind: ValueType,
+        sink: &mut impl EntrySink,
+    ) -> Result<Flow> {
+        if self.zeroed {
+            // Everybody sees the entry above, which has been emitted.
+            self.counts.dropped_hidden += 1;
+            self.counts.dropped_obsolete += 1;
+            return Ok(Flow::Consumed);
+        }
+        if next_seq <= stripe.below {
+            self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
+            return Ok(Flow::GoOn);
+        }
+        match next_kind {
+            ValueType::SingleDeletion => {
+                self.counts.dropped_obsolete += 1;
+                self.counts.single_deletes_mismatched += 1;
+                Ok(Flow::GoOn)
+            }
+            ValueType::Deletion => {
+                self.counts.dropped_obsolete += 1;
+                self.counts.single_deletes_mismatched += 1;
+                if self.enforce_single_deletes {
+                    return Err(self.corrupt(
+                        "a single deletion above a deletion; the two must not be mixed on one key (enforce_single_del_contracts)",
+                    ));
+                }
+                // The deletion alone does the work of both.
+                self.last = None;
+                Ok(Flow::GoOn)
+            }
+            ValueType::Merge => {
+                self.counts.single_deletes_mismatched += 1;
+                self.take_deletion(seq, stripe, sink)?;
+                match self.held {
+                    Held::Nothing => Ok(Flow::GoOn),
+                    _ => {
+                        self.counts.dropped_hidden += 1;
+                        Ok(Flow::Consumed)
+                    }
+                }
+            }
+            _ if self.has_emitted || seq <= self.write_conflict_snapshot || seq <= self.earliest => {
+                self.counts.dropped_hidden += 1;
+                self.counts.dropped_obsolete += 1;
+                self.annihilated = true;
+                Ok(Flow::Consumed)
+            }
+            _ => {
+                // Why both stay: a transaction that began before has to find that the key was written. The value itself nobody will read.
+                self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
+                self.last = Some(self.stripes.of(next_seq));
+                self.emit(next_seq, ValueType::Value, &[], sink)?;
+                Ok(Flow::Consumed)
+            }
+        }
+    }
+
+    /// A single deletion below which the job has no entry of its key.
+    fn end_single_deletion(&mut self, seq: SeqNo, sink: &mut impl EntrySink) -> Result<()> {
+        if self.is_last_word(seq) {
+            self.counts.dropped_obsolete += 1;
+            self.counts.single_deletes_without_entry += 1;
+            self.counts.dropped_optimized += u64::from(!self.bottommost);
+            return Ok(());
+        }
+        if self.zeroed {
+            self.counts.dropped_hidden += 1;
+            self.counts.dropped_obsolete += 1;
+            return Ok(());
+        }
+        self.emit(seq, ValueType::SingleDeletion, &[], sink)
+    }
+
+    fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::Corruption, format!("key {}: {what}", self.user_key().escape_ascii()))
+    }
+}
+
+#[cold]
+fn not_an_entry(internal_key: &[u8]) -> Error {
+    Error::new(
+        ErrorKind::Corruption,
+        format!("{} among the entries of a job is not the internal key of one", internal_key.escape_ascii()),
+    )
+}
+
+impl std::fmt::Debug for EntryFilter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EntryFilter")
+            .field("held", &self.held)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! What passed through a filter, for statistics and for checking a job.
+
+use karst_format::key::ValueType;
+
+/// Counts of one filter. Those of several may be [added](EntryCounts::add).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntryCounts {
+    /// Entries that came in.
+    pub(crate) input_records: u64,
+    /// Deletions and single deletions among them.
+    pub(crate) input_deletions: u64,
+    /// Their internal keys and values, in bytes.
+    pub(crate) input_key_bytes: u64,
+    pub(crate) input_value_bytes: u64,
+    /// Entries that went out.
+    pub(crate) output_records: u64,
+    /// Dropped because something newer hides them.
+    pub(crate) dropped_hidden: u64,
+    /// Deletions dropped because there is nothing left to delete.
+    pub(crate) dropped_obsolete: u64,
+    /// Dropped because of a range tombstone (counted as hidden too).
+    pub(crate) dropped_range_del: u64,
+    /// Deletions dropped above the last level, since nothing below holds their key (counted as obsolete too).
+    pub(crate) dropped_optimized: u64,
+    /// Dropped by the user's filter.
+    pub(crate) dropped_user: u64,
+    /// Range tombstones dropped because there is nothing left to delete.
+    pub(crate) range_dels_dropped: u64,
+    /// Single deletions above something that they should not meet.
+    pub(crate) single_deletes_mismatched: u64,
+    /// Single deletions dropped without having met an entry.
+    pub(crate) single_deletes_without_entry: u64,
+    /// Timed puts that got the sequence number they preferred.
+    pub(crate) timed_puts_swapped: u64,
+    /// Values read from blob files, and their bytes.
+    pub(crate) blobs_read: u64,
+    pub(crate) blob_bytes_read: u64,
+    /// Values that leave a blob file which is to be emptied.
+    pub(crate) blobs_relocated: u64,
+    /// Merge operands that became part of something else.
+    pub(crate) operands_merged: u64,
+}
+
+impl EntryCounts {
+    #[inline]
+    pub(super) fn note_input(&mut self, kind: ValueType, internal_key: &[u8], value: &[u8]) {
+        self.input_records += 1;
+        self.input_key_bytes += internal_key.len() as u64;
+        self.input_value_bytes += value.len() as u64;
+        let deletes = matches!(
+            kind,
+            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
+        );
+        self.input_deletions += u64::from(deletes);
+    }
+
+    /// Adds another filter's counts.
+    pub(crate) fn add(&mut self, other: &EntryCounts) {
+        self.input_records += other.input_records;
+        self.input_deletions += other.input_deletions;
+        self.input_key_bytes += other.input_key_bytes;
+        self.input_value_bytes += other.input_value_bytes;
+        self.output_records += other.output_records;
+        self.dropped_hidden += other.dropped_hidden;
+        self.dropped_obsolete += other.dropped_obsolete;
+        self.dropped_range_del += other.dropped_range_del;
+        self.dropped_optimized += other.dropped_optimized;
+        self.dropped_user += other.dropped_user;
+        self.range_dels_dropped += other.range_dels_dropped;
+        self.single_deletes_mismatched += other.single_deletes_mismatched;
+        self.single_deletes_without_entry += other.single_deletes_without_entry;
+        self.timed_puts_swapped += other.timed_puts_swapped;
+        self.blobs_read += other.blobs_read;
+        self.blob_bytes_read += other.blob_bytes_read;
+        self.blobs_relocated += other.blobs_relocated;
+        self.operands_merged += other.operands_merged;
+    }
+}

@@ -1,0 +1,216 @@
+//! Merge operands on their way through a job: collected from newest to oldest, inside of one stripe, until it is clear what is below them.
+//!
+//! | below the operands | they become |
+//! |---|---|
+//! | a value, a reference to one, an entity | the result of a full merge, as a value (or entity) |
+//! | a deletion, or something that a range tombstone hides | the same, without a value |
+//! | nothing, and nothing older can exist | the same, without a value |
+//! | an entry of an older stripe, or nothing that is known | one operand, if the operator can; else themselves |
+//! | an entity with columns in blob files | themselves; the entity follows |
+//!
+//! Invariant: what comes out has the newest operand's sequence number, or each operand its own.
+
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::wide_column::{self, WideColumn};
+use karst_format::write_batch::split_packed_value;
+use smallvec::SmallVec;
+
+use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::merge_operator::Merged;
+
+/// Operands, newest first, their bytes one behind the other. The memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct Operands {
+    bytes: Vec<u8>,
+    /// Sequence number, and where the operand ends.
+    ends: Vec<(SeqNo, usize)>,
+}
+
+impl Operands {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, seq: SeqNo, operand: &[u8]) {
+        self.bytes.extend_from_slice(operand);
+        self.ends.push((seq, self.bytes.len()));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn get(&self, index: usize) -> (SeqNo, &[u8]) {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (seq, end) = self.ends[index];
+        (seq, &self.bytes[start..end])
+    }
+
+    fn newest_seq(&self) -> SeqNo {
+        self.ends[0].0
+    }
+
+    fn oldest_first(&self) -> SmallVec<[&[u8]; 8]> {
+        (0..self.len()).rev().map(|index| self.get(index).1).collect()
+    }
+}
+
+/// What a merge came to.
+enum Outcome {
+    Bytes(Vec<u8>),
+    /// The base stays as it is.
+    Base,
+}
+
+impl EntryFilter<'_> {
+    /// The first operand of a stripe.
+    pub(super) fn begin_operands(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) -> Result<()> {
+        self.config.merge_operator()?;
+        self.operands.clear();
+        self.held = Held::Operands { stripe };
+        self.add_operand(seq, stripe, operand);
+        Ok(())
+    }
+
+    fn add_operand(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) {
+        if !self.is_covered(seq, stripe) {
+            self.operands.push(seq, operand);
+        }
+    }
+
+    /// An older entry of the operands' stripe.
+    pub(super) fn add_below_operands(
+        &mut self,
+        stripe: Stripe,
+        seq: SeqNo,
+        kind: ValueType,
+        value: &[u8],
+        sink: &mut impl EntrySink,
+    ) -> Result<Flow> {
+        if kind == ValueType::Merge {
+            self.add_operand(seq, stripe, value);
+            self.held = Held::Operands { stripe };
+            return Ok(Flow::Consumed);
+        }
+        if self.operands.is_empty() {
+            // A tombstone hides all operands: they hide nothing themselves.
+            self.last = None;
+            return Ok(Flow::GoOn);
+        }
+        let base = match kind {
+            _ if self.is_covered(seq, stripe) => None,
+            ValueType::Value => Some(value),
+            ValueType::ValuePreferredSeqno => match split_packed_value(value) {
+                Some((value, _)) => Some(value),
+                None => return Err(self.corrupt("a timed put without its time")),
+            },
+            ValueType::BlobIndex => {
+                self.want(Wanted::MergeBase, value);
+                return Ok(Flow::NeedsBlob);
+            }
+            ValueType::WideColumnEntity => return self.merge_with_entity(value, sink),
+            _ => None,
+        };
+        self.merge_fully(base, sink)?;
+        Ok(Flow::Consumed)
+    }
+
+    /// Emits the operands on `base` as a value.
+    pub(super) fn merge_fully(&mut self, base: Option<&[u8]>, sink: &mut impl EntrySink) -> Result<()> {
+        let seq = self.operands.newest_seq();
+        self.counts.operands_merged += self.operands.len() as u64;
+        match self.full_merge(base)? {
+            Outcome::Bytes(bytes) => self.emit(seq, ValueType::Value, &bytes, sink),
+            Outcome::Base => self.emit(seq, ValueType::Value, base.unwrap_or_default(), sink),
+        }
+    }
+
+    fn full_merge(&self, base: Option<&[u8]>) -> Result<Outcome> {
+        let operator = self.config.merge_operator()?;
+        let operands = self.operands.oldest_first();
+        let broken = |what: &str| self.corrupt(format!("merge operator {}: {what}", operator.name()));
+        match operator.full_merge(self.user_key(), base, &operands) {
+            Ok(Merged::Bytes(bytes)) => Ok(Outcome::Bytes(bytes)),
+            Ok(Merged::Operand(index)) => match operands.get(index) {
+                Some(operand) => Ok(Outcome::Bytes(operand.to_vec())),
+                None => Err(broken("chose an operand that it was not given")),
+            },
+            Ok(Merged::Existing) if base.is_some() => Ok(Outcome::Base),
+            Ok(Merged::Existing) => Err(broken("chose an existing value where there is none")),
+            Err(failed) => Err(broken(&failed.0)),
+        }
+    }
+
+    /// The operands apply to the entity's default column; the others stay.
+    fn merge_with_entity(&mut self, entity: &[u8], sink: &mut impl EntrySink) -> Result<Flow> {
+        let user_key = self.user_key();
+        let columns = wide_column::decode(entity).map_err(|c| {
+            Error::new(
+                ErrorKind::Corruption,
+                format!("wide-column entity of key {}: {c}", user_key.escape_ascii()),
+            )
+        })?;
+        if columns.iter().any(|column| column.is_blob) {
+            self.emit_operands(sink)?;
+            // The entity is the base of what was just emitted, not hidden by it.
+            self.last = None;
+            return Ok(Flow::GoOn);
+        }
+        let (default, others) = match columns.split_first() {
+            Some((first, others)) if first.name.is_empty() => (first.value, others),
+            _ => (&[][..], &columns[..]),
+        };
+        let merged = self.full_merge(Some(default))?;
+        let value = match &merged {
+            Outcome::Bytes(bytes) => bytes,
+            Outcome::Base => default,
+        };
+        let mut merged = vec![WideColumn { name: b"", value, is_blob: false }];
+        merged.extend_from_slice(others);
+        let mut encoded = Vec::new();
+        wide_column::encode_into(&merged, &mut encoded);
+        self.counts.operands_merged += self.operands.len() as u64;
+        let seq = self.operands.newest_seq();
+        self.emit(seq, ValueType::WideColumnEntity, &encoded, sink)?;
+        Ok(Flow::Consumed)
+    }
+
+    /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing more of the key at all.
+    pub(super) fn end_operands(&mut self, was_last: bool, sink: &mut impl EntrySink) -> Result<()> {
+        if self.operands.is_empty() {
+            self.last = None;
+            return Ok(());
+        }
+        if was_last && self.bottommost {
+            return self.merge_fully(None, sink);
+        }
+        let operator = self.config.merge_operator()?;
+        if self.operands.len() > 1 || operator.allow_single_operand() {
+            let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+            let merged = operator.partial_merge(user_key, &self.operands.oldest_first());
+            if let Some(merged) = merged {
+                let seq = self.operands.newest_seq();
+                self.counts.operands_merged += self.operands.len() as u64 - 1;
+                return self.emit(seq, ValueType::Merge, &merged, sink);
+            }
+        }
+        self.emit_operands(sink)
+    }
+
+    /// Emits the operands as they are.
+    fn emit_operands(&mut self, sink: &mut impl EntrySink) -> Result<()> {
+        let operands = std::mem::take(&mut self.operands);
+        for index in 0..operands.len() {
+            let (seq, operand) = operands.get(index);
+            self.emit(seq, ValueType::Merge, operand, sink)?;
+        }
+        self.operands = operands;
+        Ok(())
+    }
+}
