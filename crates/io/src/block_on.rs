@@ -20,8 +20,14 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Run `future` to its end on this thread and return its output.
 ///
 /// Futures that wait for something else than this crate's operations work too: their wakers wake this thread.
+///
+/// # Panics
+/// In a simulation, if nothing can go on any more.
 pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     let channel = thread_channel(env);
+    if let Some(executor) = env.executor() {
+        return executor.block_on(&channel, future);
+    }
     let flag = CallFlag::take(&channel);
     let waker = Waker::from(flag.flag.clone());
     let mut cx = Context::from_waker(&waker);
@@ -45,7 +51,7 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
                 continue;
             }
         }
-        channel.wait(None);
+        channel.wait();
     }
 }
 
@@ -82,7 +88,7 @@ struct OwnChannel {
     channel: Rc<Channel>,
 }
 
-fn thread_channel(env: &Env) -> Rc<Channel> {
+pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
     let found = CHANNELS.with(|list| {
         let list = list.borrow();
         list.iter().find(|own| own.env.is(env) && !own.channel.is_inherited()).map(|own| own.channel.clone())

@@ -1,7 +1,7 @@
 //! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`].
 
 use crate::sync::Mutex;
-use crate::thread_pool::ThreadPool;
+use crate::thread_pool::Job;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -22,20 +22,18 @@ enum State<T> {
     Taken,
 }
 
-pub(crate) fn run<T: Send + 'static>(
-    pool: &ThreadPool,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Blocking<T> {
+/// A job for a thread that may block, and what waits for its result.
+pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> (Job, Blocking<T>) {
     let shared = Arc::new(Mutex::new(State::Running(None)));
     let theirs = shared.clone();
-    pool.run(Box::new(move || {
+    let run = move || {
         let result = catch_unwind(AssertUnwindSafe(job));
         let before = std::mem::replace(&mut *theirs.lock(), State::Done(result));
         if let State::Running(Some(waker)) = before {
             waker.wake();
         }
-    }));
-    Blocking { shared }
+    };
+    (Box::new(run), Blocking { shared })
 }
 
 impl<T> Blocking<T> {

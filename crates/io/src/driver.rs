@@ -81,6 +81,6 @@ fn run(channel: &Rc<Channel>, receiver: &Receiver<Arc<RemoteOp>>, stop: &AtomicB
             // Everyone who could send, or wait for an outcome, held the environment, and it is gone.
             return;
         }
-        channel.wait(None);
+        channel.wait();
     }
 }

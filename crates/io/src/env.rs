@@ -13,6 +13,7 @@ use crate::file::FileSystem;
 use crate::posix::PosixFileSystem;
 use crate::remote::RemoteOp;
 use crate::ring::Ring;
+use crate::simulation::executor::{Executor, NoTransport};
 use crate::stats::{CounterSet, IoStats};
 use crate::sync::Mutex;
 use crate::thread_pool::ThreadPool;
@@ -88,6 +89,8 @@ struct Inner {
     maker: Arc<ChannelMaker>,
     blocking: ThreadPool,
     background: Pools,
+    /// What runs its futures, if they are simulated.
+    simulation: Option<Arc<Executor>>,
     driver: OnceLock<io::Result<Driver>>,
     /// The driver of a forked child, whose parent had started one.
     child_driver: Mutex<Option<Driver>>,
@@ -110,6 +113,10 @@ pub(crate) struct ChannelMaker {
     register: bool,
     fallback_said: AtomicBool,
     readers: ThreadPool,
+    /// What the channels' timers go by.
+    clock: Arc<dyn Clock>,
+    /// In a simulation nothing is carried by the operating system.
+    simulated: bool,
     counters: CounterSet,
 }
 
@@ -125,6 +132,7 @@ impl ChannelMaker {
             pool_share: share,
             // Why not for calls: a thread with one read at a time gains little, and locked memory is short.
             register: self.register && purpose == Purpose::Many,
+            clock: self.clock.clone(),
         };
         let channel = Channel::new(self.transport(depth), self.counters.add_channel(), &options);
         tracing::debug!(transport = channel.transport_name(), ?purpose, "made an I/O channel");
@@ -132,6 +140,9 @@ impl ChannelMaker {
     }
 
     fn transport(&self, depth: u32) -> Box<dyn Transport> {
+        if self.simulated {
+            return Box::new(NoTransport::new());
+        }
         if self.kind == TransportKind::Auto {
             match Ring::new(depth) {
                 Ok(ring) => return Box::new(ring),
@@ -185,12 +196,16 @@ impl Env {
     /// Start a thread.
     ///
     /// # Errors
-    /// The operating system has none left.
+    /// The operating system has none left, or the environment is simulated.
     pub fn spawn_thread<T: Send + 'static>(
         &self,
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Error> {
+        if self.0.simulation.is_some() {
+            let e = io::Error::new(io::ErrorKind::Unsupported, "a simulation has no threads");
+            return Err(Error::new("start thread", name, e));
+        }
         let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
         spawned.map_err(|e| Error::new("start thread", name, e))
     }
@@ -202,7 +217,12 @@ impl Env {
         job: impl FnOnce(&Env) -> T + Send + 'static,
     ) -> Blocking<T> {
         let env = self.clone();
-        blocking::run(&self.0.blocking, move || job(&env))
+        let (job, blocking) = blocking::job(move || job(&env));
+        match &self.0.simulation {
+            Some(executor) => executor.run_blocking(job),
+            None => self.0.blocking.run(job),
+        }
+        blocking
     }
 
     /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the [`Task`]: dropping
@@ -216,7 +236,10 @@ impl Env {
         F::Output: Send + 'static,
     {
         let (job, task) = background::job(future);
-        self.0.background.run(self, priority, job);
+        match &self.0.simulation {
+            Some(executor) => executor.spawn(job),
+            None => self.0.background.run(self, priority, job),
+        }
         task
     }
 
@@ -244,8 +267,15 @@ impl Env {
         WeakEnv(Arc::downgrade(&self.0))
     }
 
+    pub(crate) fn executor(&self) -> Option<&Arc<Executor>> {
+        self.0.simulation.as_ref()
+    }
+
     /// Give an operation to the driver thread, which is started by the first.
     pub(crate) fn driver_send(&self, op: Arc<RemoteOp>) {
+        if self.0.simulation.is_some() {
+            return refuse(&op, "a simulated operation was polled outside of the simulation");
+        }
         let start = || Driver::start(self.0.maker.clone());
         match self.0.driver.get_or_init(start) {
             Ok(driver) if !driver.is_inherited() => driver.send(op),
@@ -254,20 +284,24 @@ impl Env {
                 if child.as_ref().is_none_or(Driver::is_inherited) {
                     match start() {
                         Ok(driver) => drop(child.replace(driver)),
-                        Err(e) => return refuse(&op, &e),
+                        Err(e) => return refuse(&op, &no_driver(&e)),
                     }
                 }
                 if let Some(driver) = &*child {
                     driver.send(op);
                 }
             }
-            Err(e) => refuse(&op, e),
+            Err(e) => refuse(&op, &no_driver(e)),
         }
     }
 }
 
-fn refuse(op: &RemoteOp, e: &io::Error) {
-    if let Some(waker) = op.fail(&format!("the I/O driver thread cannot start: {e}")) {
+fn no_driver(e: &io::Error) -> String {
+    format!("the I/O driver thread cannot start: {e}")
+}
+
+fn refuse(op: &RemoteOp, why: &str) {
+    if let Some(waker) = op.fail(why) {
         waker.wake();
     }
 }
@@ -308,6 +342,7 @@ pub struct EnvBuilder {
     submit_batch: usize,
     register_buffers: bool,
     threads: usize,
+    simulation: Option<Arc<Executor>>,
 }
 
 impl Default for EnvBuilder {
@@ -321,6 +356,7 @@ impl Default for EnvBuilder {
             submit_batch: 6,
             register_buffers: true,
             threads: 64,
+            simulation: None,
         }
     }
 }
@@ -376,6 +412,12 @@ impl EnvBuilder {
         self
     }
 
+    /// Run everything on a simulation's executor, by its clock.
+    pub(crate) fn simulation(mut self, executor: Arc<Executor>) -> Self {
+        self.simulation = Some(executor);
+        self
+    }
+
     /// Make the environment.
     pub fn build(self) -> Env {
         use std::hash::{BuildHasher, RandomState};
@@ -387,11 +429,20 @@ impl EnvBuilder {
             register: self.register_buffers,
             fallback_said: AtomicBool::new(false),
             readers: ThreadPool::new(self.threads, "karst-read"),
+            clock: match &self.simulation {
+                Some(executor) => executor.clock().clone(),
+                None => Arc::new(SystemClock::default()),
+            },
+            simulated: self.simulation.is_some(),
             counters: CounterSet::default(),
         };
         Env(Arc::new(Inner {
             file_system: self.file_system,
-            clock: self.clock,
+            clock: match &self.simulation {
+                Some(executor) => executor.clock().clone(),
+                None => self.clock,
+            },
+            simulation: self.simulation,
             seed: AtomicU64::new(seed),
             maker: Arc::new(maker),
             blocking: ThreadPool::new(self.threads, "karst-blocking"),

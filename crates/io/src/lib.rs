@@ -53,6 +53,7 @@ mod reactor;
 mod remote;
 #[allow(unsafe_code)] // io_uring
 mod ring;
+mod simulation;
 mod soft;
 mod stats;
 mod sync;
@@ -77,6 +78,7 @@ pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
     spawn_local, yield_now,
 };
+pub use simulation::{Crash, SimulatedFileSystem, Simulation, Trouble};
 pub use soft::{
     Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency,
     LatencyFileSystem, MemoryFileSystem,

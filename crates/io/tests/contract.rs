@@ -138,3 +138,11 @@ fn a_read_started_in_one_call_flies_until_the_next() {
         assert_eq!(*got, *karst_io::testing::pattern(5, 4000));
     }
 }
+
+#[test]
+fn simulated_disk() {
+    let dir = Path::new("/db");
+    let disk = karst_io::SimulatedFileSystem::new(3);
+    disk.create_dir(dir).unwrap();
+    check(disk, dir);
+}

@@ -6,6 +6,7 @@
 use super::ChannelOptions;
 use super::slot::{Answer, Held, Outcome, Phase, ReadKey, ReadWork, Request, Slot, Ticket, Waiter, Work};
 use crate::buffer::{BufferPool, ReadBuf};
+use crate::env::Clock;
 use crate::error::Failure;
 use crate::file::Backend;
 use crate::stats::Counters;
@@ -20,7 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A read interrupted more often than this in a row fails.
 const INTERRUPTIONS_AT_MOST: u32 = 1000;
@@ -42,11 +43,13 @@ pub(super) struct Core {
     depth: usize,
     submit_batch: usize,
     register: bool,
+    /// What the timer goes by: the operating system's clock, or a simulation's.
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
-    at: Instant,
+    at: Duration,
     slot: u32,
     generation: u32,
 }
@@ -93,11 +96,16 @@ impl Core {
             depth: options.depth.max(1),
             submit_batch: options.submit_batch.max(1),
             register: options.register,
+            clock: options.clock.clone(),
         }
     }
 
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     /// When the next held op wants to go on.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Duration> {
         self.timer.peek().map(|Reverse(due)| due.at)
     }
 
@@ -106,7 +114,7 @@ impl Core {
             Request::Sleep(span) => {
                 let index = self.allocate(Work::Sleep);
                 let ticket = self.join(index, waiter);
-                let at = Instant::now() + span.min(LONGEST_SLEEP);
+                let at = self.clock.now() + span.min(LONGEST_SLEEP);
                 self.slots[index as usize].phase = Phase::Held;
                 self.hold_until(index, at);
                 ticket
@@ -266,7 +274,7 @@ impl Core {
         }
     }
 
-    fn hold_until(&mut self, index: u32, at: Instant) {
+    fn hold_until(&mut self, index: u32, at: Duration) {
         if self.timer.len() > 64 + 2 * self.slots.len() {
             // Abandoned sleeps would otherwise stay until their time.
             let slots = &self.slots;
@@ -330,11 +338,11 @@ impl Core {
             work.buffer = Some(buffer);
             work.held = Held::Step(len);
             slot.phase = Phase::Held;
-            let at = Instant::now() + work.disturbance.delay.unwrap_or_default();
+            let at = self.clock.now() + work.disturbance.delay.unwrap_or_default();
             self.hold_until(index, at);
             return true;
         }
-        let at = work.disturbance.delay.map(|delay| Instant::now() + delay);
+        let at = work.disturbance.delay.map(|delay| self.clock.now() + delay);
         work.not_before = at;
         slot.phase = Phase::Flying;
         transport.queue(Op {
@@ -389,7 +397,7 @@ impl Core {
             return self.release(index);
         }
         match work.not_before {
-            Some(at) if at > Instant::now() => {
+            Some(at) if at > self.clock.now() => {
                 work.held = Held::Landed(result);
                 slot.phase = Phase::Held;
                 self.hold_until(index, at);
@@ -402,7 +410,7 @@ impl Core {
         if self.timer.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.clock.now();
         while let Some(Reverse(due)) = self.timer.peek() {
             if due.at > now {
                 return;

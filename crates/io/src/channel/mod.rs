@@ -16,6 +16,7 @@ mod core;
 pub(crate) mod outbox;
 pub(crate) mod slot;
 
+use crate::env::Clock;
 use crate::remote::RemoteOp;
 use crate::stats::Counters;
 use crate::transport::{Alarm, Completion, Transport};
@@ -25,7 +26,7 @@ use slot::{Outcome, Phase, Request, Ticket, Waiter};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) struct ChannelOptions {
     /// Ops with the transport at a time.
@@ -36,6 +37,8 @@ pub(crate) struct ChannelOptions {
     pub(crate) pool_share: u32,
     /// Register buffers with the kernel for direct reads.
     pub(crate) register: bool,
+    /// What the timer goes by.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 pub(crate) struct Channel {
@@ -155,14 +158,17 @@ impl Channel {
         self.take_in(|transport, done| transport.poll(done));
     }
 
-    /// Submit, then block until something completes, the alarm rings, or `deadline`.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) {
-        let next = self.core.borrow().next_due();
-        let until = match (deadline, next) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+    /// When the next held operation wants to go on, by the channel's clock.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.core.borrow().next_due()
+    }
+
+    /// Submit, then block until something completes or the alarm rings.
+    pub(crate) fn wait(&self) {
+        let timeout = {
+            let core = self.core.borrow();
+            core.next_due().map(|at| at.saturating_sub(core.now()))
         };
-        let timeout = until.map(|at| at.saturating_duration_since(Instant::now()));
         if self.queued.replace(0) > 0 {
             Counters::bump(&self.core.borrow().counters.submits, 1);
         }

@@ -22,7 +22,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a future asks a channel for.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub(crate) struct ReadWork {
     /// What a held slot waits to do.
     pub(crate) held: Held,
     /// When a flying step may complete at the earliest, if it is delayed.
-    pub(crate) not_before: Option<Instant>,
+    pub(crate) not_before: Option<Duration>,
     pub(crate) interruptions: u32,
 }
 

@@ -372,7 +372,7 @@ fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
         }
         if spin(local, idle, began) {
             stats.sleeps.store(stats.sleeps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            channel.wait(None);
+            channel.wait();
         }
     }
 }

@@ -50,12 +50,12 @@ impl Content {
     }
 }
 
-fn errno(code: i32) -> io::Error {
+pub(crate) fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
 
 /// One spelling of each path: from the root, without `.` and `..`.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {
         match part {

@@ -12,3 +12,4 @@ pub use disturbed::{Disturb, DisturbedFileSystem};
 pub use fault::{FaultCounts, FaultFileSystem, FaultPlan, Faults};
 pub use latency::{Latency, LatencyFileSystem};
 pub use memory::MemoryFileSystem;
+pub(crate) use memory::{errno, normal};

@@ -1,0 +1,241 @@
+//! The simulated machine's disk: names, files, locks, and when the power fails.
+//!
+//! Names are durable once their directory is synced; until then a power failure keeps the first of the changes made
+//! to them, or, less often, any. A rename happens as a whole or not. Every change, and every read, may be made to fail.
+//! Lock: one mutex around a disk (in [`super::file_system`]), then a file's bytes.
+
+use super::Trouble;
+use super::executor::Random;
+use super::inode::Inode;
+use crate::soft::errno;
+use crate::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) type File = Arc<Mutex<Inode>>;
+
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Directory,
+    File(File),
+}
+
+/// By normalized absolute path; the root is always there and not listed.
+pub(super) type Names = BTreeMap<PathBuf, Node>;
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) names: Names,
+    durable: Names,
+    /// Changes of names that are not in `durable`, in order.
+    unsynced: Vec<NameChange>,
+    pub(super) locked: BTreeSet<PathBuf>,
+    pub(super) random: Random,
+    pub(super) trouble: Trouble,
+    /// The power fails with so many more changes.
+    pub(super) fuse: Option<u64>,
+    /// Changes since the disk was made.
+    pub(super) changes: u64,
+    pub(super) is_off: bool,
+    /// How often the machine was started; what was opened in an earlier life is dead.
+    pub(super) life: u64,
+    pub(super) failures: u64,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Put(PathBuf, Node),
+    Remove(PathBuf),
+    Rename { from: PathBuf, to: PathBuf, node: Node },
+}
+
+impl NameChange {
+    fn is_in(&self, dir: &Path) -> bool {
+        match self {
+            Self::Put(path, _) | Self::Remove(path) => path.parent() == Some(dir),
+            Self::Rename { from, to, .. } => [from, to].iter().any(|path| path.parent() == Some(dir)),
+        }
+    }
+
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Self::Put(path, node) => drop(names.insert(path.clone(), node.clone())),
+            Self::Remove(path) => drop(names.remove(path)),
+            Self::Rename { from, to, node } => {
+                let below: Vec<_> =
+                    names.keys().filter(|p| p.starts_with(from) && *p != from).cloned().collect();
+                for path in below {
+                    if let (Some(node), Ok(rest)) = (names.remove(&path), path.strip_prefix(from)) {
+                        names.insert(to.join(rest), node);
+                    }
+                }
+                names.remove(from);
+                names.insert(to.clone(), node.clone());
+            }
+        }
+    }
+}
+
+/// How a change goes.
+pub(super) enum Fate {
+    Happens,
+    /// It fails, after this fraction of it (0 to 1) has happened.
+    Fails(io::Error, f64),
+}
+
+impl Disk {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            names: Names::new(),
+            durable: Names::new(),
+            unsynced: Vec::new(),
+            locked: BTreeSet::new(),
+            random: Random::new(seed ^ 0xD15C),
+            trouble: Trouble::default(),
+            fuse: None,
+            changes: 0,
+            is_off: false,
+            life: 0,
+            failures: 0,
+        }
+    }
+
+    /// Whether the machine is on, for something opened in `life`.
+    pub(super) fn check_on(&self, life: u64) -> io::Result<()> {
+        if self.is_off || self.life != life {
+            return Err(io::Error::other("the simulated machine is off"));
+        }
+        Ok(())
+    }
+
+    /// What becomes of a change that fails with `probability`, by itself.
+    pub(super) fn fate(&mut self, life: u64, probability: f64) -> Fate {
+        if let Err(off) = self.check_on(life) {
+            return Fate::Fails(off, 0.0);
+        }
+        self.changes += 1;
+        if let Some(fuse) = &mut self.fuse {
+            if *fuse == 0 {
+                self.is_off = true;
+                let portion =
+                    if self.random.chance(0.3) { 1.0 } else { self.random.below(1000) as f64 / 1000.0 };
+                return Fate::Fails(io::Error::other("the simulated power failed"), portion);
+            }
+            *fuse -= 1;
+        }
+        if self.random.chance(probability) {
+            self.failures += 1;
+            let code = if self.random.chance(self.trouble.no_space) { libc::ENOSPC } else { libc::EIO };
+            return Fate::Fails(errno(code), self.random.below(1000) as f64 / 1000.0);
+        }
+        Fate::Happens
+    }
+
+    /// A change that either happens or not.
+    pub(super) fn whole(&mut self, life: u64, probability: f64) -> io::Result<()> {
+        match self.fate(life, probability) {
+            Fate::Happens => Ok(()),
+            Fate::Fails(e, _) => Err(e),
+        }
+    }
+
+    pub(super) fn node(&self, path: &Path) -> io::Result<Node> {
+        if path == Path::new("/") {
+            return Ok(Node::Directory);
+        }
+        self.names.get(path).cloned().ok_or_else(|| errno(libc::ENOENT))
+    }
+
+    pub(super) fn file(&self, path: &Path) -> io::Result<File> {
+        match self.node(path)? {
+            Node::File(file) => Ok(file),
+            Node::Directory => Err(errno(libc::EISDIR)),
+        }
+    }
+
+    pub(super) fn directory(&self, path: &Path) -> io::Result<()> {
+        match self.node(path)? {
+            Node::Directory => Ok(()),
+            Node::File(_) => Err(errno(libc::ENOTDIR)),
+        }
+    }
+
+    pub(super) fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Path> {
+        self.names.keys().map(PathBuf::as_path).filter(move |p| p.parent() == Some(path))
+    }
+
+    /// What a new file at `path` needs: a directory above it, and no directory in its place.
+    pub(super) fn check_place(&self, path: &Path) -> io::Result<()> {
+        self.directory(path.parent().ok_or_else(|| errno(libc::EISDIR))?)?;
+        match self.names.get(path) {
+            Some(Node::Directory) => Err(errno(libc::EISDIR)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn put(&mut self, path: &Path, node: Node) {
+        self.rename_by(NameChange::Put(path.into(), node));
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.rename_by(NameChange::Remove(path.into()));
+    }
+
+    /// See the caller for what must be true of the two.
+    pub(super) fn rename(&mut self, from: &Path, to: &Path, node: Node) {
+        self.rename_by(NameChange::Rename { from: from.into(), to: to.into(), node });
+    }
+
+    fn rename_by(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.unsynced.push(change);
+    }
+
+    pub(super) fn sync_dir(&mut self, dir: &Path) {
+        for change in self.unsynced.extract_if(.., |change| change.is_in(dir)) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// The process is gone, the machine goes on: what it has written is there.
+    pub(super) fn lose_process(&mut self) {
+        self.begin_life();
+    }
+
+    /// The machine starts again after a power failure.
+    pub(super) fn lose_power(&mut self) {
+        let in_order = self.random.chance(0.8);
+        let kept = self.random.below(self.unsynced.len() as u64 + 1) as usize;
+        for (number, change) in std::mem::take(&mut self.unsynced).iter().enumerate() {
+            if if in_order { number < kept } else { self.random.chance(0.5) } {
+                change.apply(&mut self.durable);
+            }
+        }
+        let has_parent = |path: &Path, names: &Names| {
+            path.ancestors()
+                .skip(1)
+                .all(|up| up == Path::new("/") || matches!(names.get(up), Some(Node::Directory)))
+        };
+        let lost: Vec<_> =
+            self.durable.keys().filter(|path| !has_parent(path, &self.durable)).cloned().collect();
+        for path in lost {
+            self.durable.remove(&path);
+        }
+        self.names = self.durable.clone();
+        for node in self.names.values() {
+            if let Node::File(file) = node {
+                file.lock().lose_power(&mut self.random);
+            }
+        }
+        self.begin_life();
+    }
+
+    fn begin_life(&mut self) {
+        self.life += 1;
+        self.is_off = false;
+        self.fuse = None;
+        self.locked.clear();
+    }
+}

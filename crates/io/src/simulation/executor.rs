@@ -1,0 +1,438 @@
+//! The seeded executor: one thread, one channel, virtual time.
+//!
+//! Whatever can go on (tasks that were woken, blocking jobs whose time has come, the future that `block_on`
+//! waits for) is a candidate, and the seed chooses among them. Every step takes a little virtual time; when there is no
+//! candidate, time jumps to the next timer. Reads of simulated files are held by the channel's timer, as delays of other soft
+//! files are, so the real channel is under test.
+//!
+//! Invariants: everything happens on the one thread that first used it; equal seeds and equal programs give equal
+//! sequences of steps, which [`Executor::history`] sums up. Lock: held between two steps only; tasks, jobs and wakers run
+//! without it.
+
+use crate::background;
+use crate::channel::Channel;
+use crate::current::Enter;
+use crate::env::{Clock, mix};
+use crate::sync::Mutex;
+use crate::thread_pool;
+use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// A step takes up to so many nanoseconds of virtual time.
+const STEP_AT_MOST_NS: u64 = 2_000;
+/// A blocking job starts up to so many nanoseconds late.
+const JOB_DELAY_AT_MOST_NS: u64 = 200_000;
+
+/// Numbers determined by a seed.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// From 0 up to but not including `end`; 0 if that is 0.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
+    }
+}
+
+/// Time that goes on only when the executor says so.
+#[derive(Debug)]
+pub(crate) struct VirtualClock {
+    now_ns: AtomicU64,
+}
+
+/// 2024-01-01: a simulation's clock starts then.
+const START_UNIX: Duration = Duration::from_secs(1_704_067_200);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
+    }
+    fn unix_time(&self) -> Duration {
+        START_UNIX + self.now()
+    }
+}
+
+pub(crate) struct Executor {
+    state: Mutex<State>,
+    clock: Arc<VirtualClock>,
+    thread: OnceLock<ThreadId>,
+}
+
+struct State {
+    random: Random,
+    next_id: u64,
+    tasks: BTreeMap<u64, Entry>,
+    /// Tasks that were woken and have not run since, in the order of their wakes.
+    ready: Vec<u64>,
+    /// Blocking jobs and when they start, by their number.
+    jobs: BTreeMap<u64, (Duration, thread_pool::Job)>,
+    history: u64,
+    steps: u64,
+    closed: bool,
+    trace: Option<Vec<String>>,
+}
+
+struct Entry {
+    is_ready: bool,
+    body: Body,
+}
+
+enum Body {
+    /// Not running now.
+    Idle(background::Job),
+    /// Being polled, further up this thread's stack.
+    Running,
+    /// The future of a `block_on`, which only that call polls.
+    Main,
+}
+
+/// What to do next.
+enum Step {
+    Main,
+    Task(u64, background::Job),
+    Job(thread_pool::Job),
+}
+
+struct TaskWaker {
+    executor: Arc<Executor>,
+    id: u64,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.executor.wake(self.id);
+    }
+}
+
+impl Executor {
+    /// An executor at `start` of its clock. A restarted machine's clock goes on, as a real one does.
+    pub(crate) fn new(seed: u64, start: Duration) -> Arc<Self> {
+        let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
+        Arc::new(Self {
+            state: Mutex::new(State {
+                random: Random::new(seed),
+                next_id: 0,
+                tasks: BTreeMap::new(),
+                ready: Vec::new(),
+                jobs: BTreeMap::new(),
+                history: mix(seed),
+                steps: 0,
+                closed: false,
+                trace: None,
+            }),
+            clock: Arc::new(VirtualClock { now_ns: AtomicU64::new(start_ns) }),
+            thread: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<VirtualClock> {
+        &self.clock
+    }
+
+    /// A number that sums up everything that has happened so far, and how many steps it took.
+    pub(crate) fn history(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.history, state.steps)
+    }
+
+    pub(crate) fn keep_trace(&self) {
+        self.state.lock().trace = Some(Vec::new());
+    }
+
+    pub(crate) fn take_trace(&self) -> Vec<String> {
+        self.state.lock().trace.take().unwrap_or_default()
+    }
+
+    /// Something happened: make it a part of the history.
+    pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        struct Sum(u64);
+        impl fmt::Write for Sum {
+            fn write_str(&mut self, s: &str) -> fmt::Result {
+                for b in s.bytes() {
+                    self.0 = (self.0 ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3);
+                }
+                Ok(())
+            }
+        }
+        let mut sum = Sum(state.history ^ now.as_nanos() as u64);
+        let _ = fmt::Write::write_fmt(&mut sum, what);
+        state.history = mix(sum.0);
+        if let Some(trace) = &mut state.trace {
+            trace.push(format!("{now:?} {what}"));
+        }
+    }
+
+    pub(crate) fn spawn(self: &Arc<Self>, job: background::Job) {
+        self.check_thread();
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            return drop(job); // its task learns that it was cancelled
+        }
+        let id = state.add(Body::Idle(job));
+        state.wake(id);
+    }
+
+    pub(crate) fn run_blocking(&self, job: thread_pool::Job) {
+        self.check_thread();
+        let mut state = self.state.lock();
+        if state.closed {
+            // Why run it: whoever waits for a blocking job counts on its end.
+            drop(state);
+            return job();
+        }
+        let due = self.clock.now() + Duration::from_nanos(state.random.below(JOB_DELAY_AT_MOST_NS));
+        let id = state.next_id;
+        state.next_id += 1;
+        state.jobs.insert(id, (due, job));
+    }
+
+    fn wake(&self, id: u64) {
+        self.check_thread();
+        self.state.lock().wake(id);
+    }
+
+    /// Why: what another thread does is not determined by the seed.
+    fn check_thread(&self) {
+        let here = std::thread::current().id();
+        assert!(
+            *self.thread.get_or_init(|| here) == here,
+            "a simulation was touched by another thread than its own"
+        );
+    }
+
+    pub(crate) fn block_on<F: Future>(self: &Arc<Self>, channel: &Rc<Channel>, future: F) -> F::Output {
+        match self.drive(channel, future, || false) {
+            Some(output) => output,
+            None => unreachable!("nothing stops it"),
+        }
+    }
+
+    /// Run everything until `future` is ready, or, asked after each step, `stopped`; then `None`, ready or not.
+    ///
+    /// # Panics
+    /// Nothing can go on, and `future` is not ready.
+    pub(crate) fn drive<F: Future>(
+        self: &Arc<Self>,
+        channel: &Rc<Channel>,
+        future: F,
+        stopped: impl Fn() -> bool,
+    ) -> Option<F::Output> {
+        struct Main<'a>(&'a Executor, u64);
+        impl Drop for Main<'_> {
+            fn drop(&mut self) {
+                self.0.state.lock().remove(self.1);
+            }
+        }
+        self.check_thread();
+        let _entered = Enter::new(channel.clone());
+        let id = {
+            let mut state = self.state.lock();
+            let id = state.add(Body::Main);
+            state.wake(id);
+            id
+        };
+        let _main = Main(self, id);
+        let mut future = pin!(future);
+        let waker = Waker::from(Arc::new(TaskWaker { executor: self.clone(), id }));
+        while !stopped() {
+            match self.next(channel, id) {
+                Step::Main => {
+                    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                        return (!stopped()).then_some(output);
+                    }
+                }
+                Step::Task(task, job) => self.poll_task(task, job),
+                Step::Job(job) => job(),
+            }
+        }
+        None
+    }
+
+    fn poll_task(self: &Arc<Self>, id: u64, mut job: background::Job) {
+        let waker = Waker::from(Arc::new(TaskWaker { executor: self.clone(), id }));
+        match job.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => {
+                if let Some(entry) = self.state.lock().tasks.get_mut(&id) {
+                    entry.body = Body::Idle(job);
+                    return;
+                }
+                drop(job); // the simulation ended while it ran
+            }
+            Poll::Ready(()) => {
+                let gone = self.state.lock().remove(id);
+                drop((gone, job));
+            }
+        }
+    }
+
+    /// Choose what happens next, for the `block_on` whose future is `main`.
+    fn next(&self, channel: &Channel, main: u64) -> Step {
+        loop {
+            self.advance();
+            channel.poll();
+            let mut state = self.state.lock();
+            let now = self.clock.now();
+            if let Some(step) = state.choose(main, now) {
+                return step;
+            }
+            let job = state.jobs.values().map(|(due, _)| *due).min();
+            let next = [job, channel.next_due()].into_iter().flatten().min();
+            let Some(next) = next else {
+                let left = state.tasks.len();
+                drop(state);
+                panic!("the simulation is stuck: {left} futures wait, and nothing is left to wake one");
+            };
+            let next_ns = u64::try_from(next.as_nanos()).unwrap_or(u64::MAX);
+            self.clock.now_ns.fetch_max(next_ns, Ordering::Relaxed);
+        }
+    }
+
+    fn advance(&self) {
+        let span = self.state.lock().random.below(STEP_AT_MOST_NS);
+        self.clock.now_ns.fetch_add(span, Ordering::Relaxed);
+    }
+
+    /// Drop all tasks, and refuse new ones. Blocking jobs that have not started never do.
+    pub(crate) fn close(&self, channel: &Rc<Channel>) {
+        let _entered = Enter::new(channel.clone());
+        self.state.lock().closed = true;
+        loop {
+            let (tasks, jobs) = {
+                let mut state = self.state.lock();
+                state.ready.clear();
+                (std::mem::take(&mut state.tasks), std::mem::take(&mut state.jobs))
+            };
+            if tasks.is_empty() && jobs.is_empty() {
+                return;
+            }
+            drop(jobs);
+            drop(tasks); // their ends may run anything
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, body: Body) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.tasks.insert(id, Entry { is_ready: false, body });
+        id
+    }
+
+    fn wake(&mut self, id: u64) {
+        if let Some(entry) = self.tasks.get_mut(&id)
+            && !entry.is_ready
+        {
+            entry.is_ready = true;
+            self.ready.push(id);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        self.ready.retain(|ready| *ready != id);
+        self.tasks.remove(&id)
+    }
+
+    fn choose(&mut self, main: u64, now: Duration) -> Option<Step> {
+        let may_run = |id: &u64| match self.tasks.get(id).map(|entry| &entry.body) {
+            Some(Body::Idle(_)) => true,
+            Some(Body::Main) => *id == main,
+            Some(Body::Running) | None => false,
+        };
+        let ready: Vec<u64> = self.ready.iter().copied().filter(may_run).collect();
+        let due: Vec<u64> = self.jobs.iter().filter(|(_, (at, _))| *at <= now).map(|(id, _)| *id).collect();
+        let count = ready.len() + due.len();
+        if count == 0 {
+            return None;
+        }
+        let chosen = self.random.below(count as u64) as usize;
+        self.steps += 1;
+        let id = ready.get(chosen).copied().unwrap_or_else(|| due[chosen - ready.len()]);
+        self.history = mix(self.history ^ mix(id) ^ now.as_nanos() as u64);
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{now:?} run {id} of {ready:?} {due:?}"));
+        }
+        if chosen >= ready.len() {
+            return self.jobs.remove(&id).map(|(_, job)| Step::Job(job));
+        }
+        self.ready.retain(|ready| *ready != id);
+        let entry = self.tasks.get_mut(&id)?;
+        entry.is_ready = false;
+        if matches!(entry.body, Body::Main) {
+            return Some(Step::Main);
+        }
+        match std::mem::replace(&mut entry.body, Body::Running) {
+            Body::Idle(job) => Some(Step::Task(id, job)),
+            Body::Running | Body::Main => unreachable!("only an idle task is chosen"),
+        }
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Executor({:?})", self.clock.now())
+    }
+}
+
+/// The transport of a simulation's channel, where no file has a descriptor.
+pub(crate) struct NoTransport(Arc<Alarm>);
+
+impl NoTransport {
+    pub(crate) fn new() -> Self {
+        Self(Alarm::with_condvar())
+    }
+}
+
+impl Transport for NoTransport {
+    fn queue(&mut self, _: Op) {
+        panic!("a simulation read a file of the operating system");
+    }
+    fn queue_open(&mut self, _: OpenOp) {
+        panic!("a simulation opened a file of the operating system");
+    }
+    fn submit(&mut self) -> bool {
+        false
+    }
+    fn poll(&mut self, _: &mut Vec<Completion>) {}
+    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Completion>) {
+        panic!("a simulation waited for the operating system");
+    }
+    fn alarm(&self) -> &Arc<Alarm> {
+        &self.0
+    }
+    fn in_flight(&self) -> usize {
+        0
+    }
+    fn abandon_after_fork(self: Box<Self>) {}
+    fn name(&self) -> &'static str {
+        "simulation"
+    }
+}

@@ -1,0 +1,518 @@
+//! [`SimulatedFileSystem`]: the file system of a simulated machine.
+//!
+//! Names and errors are as POSIX has them; beyond that see [`super::disk`] for what power failures and injected errors do.
+//! Reads take a seeded while. Everything that happens becomes a part of the simulation's history.
+
+use super::Trouble;
+use super::disk::{Disk, Fate, File, Node};
+use super::executor::Executor;
+use super::inode::Inode;
+use crate::env::Clock;
+use crate::error::{Context, Error, Result};
+use crate::file::{
+    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
+    RandomAccessFile, SoftFile, WritableFile,
+};
+use crate::soft::{errno, normal};
+use crate::sync::Mutex;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+const DIRECT_ALIGNMENT: u32 = 512;
+
+/// Files of a simulated machine. Clones share them.
+#[derive(Clone)]
+pub struct SimulatedFileSystem {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: Mutex<Disk>,
+    /// Whose history this is a part of, if anyone's.
+    executor: Mutex<Weak<Executor>>,
+}
+
+impl Shared {
+    fn note(&self, what: fmt::Arguments<'_>) {
+        let executor = self.executor.lock().upgrade();
+        if let Some(executor) = executor {
+            executor.note(what);
+        }
+    }
+
+    fn unix_time(&self) -> Duration {
+        let executor = self.executor.lock().upgrade();
+        executor.map_or(Duration::ZERO, |executor| executor.clock().unix_time())
+    }
+
+    /// Write to a file: all of `data`, or a part of it and an error.
+    fn write(
+        &self,
+        life: u64,
+        path: &Path,
+        file: &File,
+        offset: u64,
+        data: &[u8],
+    ) -> (usize, io::Result<()>) {
+        self.note(format_args!("write {} {offset}+{}", path.display(), data.len()));
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        let (Ok(offset), Some(_)) = (usize::try_from(offset), end) else {
+            return (0, Err(errno(libc::EFBIG)));
+        };
+        let modified = self.unix_time();
+        let mut disk = self.disk.lock();
+        let probability = disk.trouble.write_error;
+        let (portion, result) = match disk.fate(life, probability) {
+            Fate::Happens => (data.len(), Ok(())),
+            Fate::Fails(e, fraction) => ((data.len() as f64 * fraction) as usize, Err(e)),
+        };
+        if portion > 0 {
+            let mut inode = file.lock();
+            inode.write(offset, &data[..portion]);
+            inode.modified = modified;
+        }
+        (portion, result)
+    }
+
+    fn sync(&self, life: u64, path: &Path, file: &File) -> io::Result<()> {
+        self.note(format_args!("sync {}", path.display()));
+        let mut disk = self.disk.lock();
+        let probability = disk.trouble.sync_error;
+        match disk.fate(life, probability) {
+            Fate::Happens => {
+                file.lock().sync();
+                Ok(())
+            }
+            Fate::Fails(e, _) if disk.is_off || disk.life != life => Err(e),
+            Fate::Fails(e, _) => {
+                file.lock().fail_sync(&mut disk.random);
+                Err(e)
+            }
+        }
+    }
+
+    fn truncate(&self, life: u64, path: &Path, file: &File, size: u64) -> io::Result<()> {
+        self.note(format_args!("truncate {} {size}", path.display()));
+        let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG))?;
+        let mut disk = self.disk.lock();
+        let probability = disk.trouble.write_error;
+        disk.whole(life, probability)?;
+        file.lock().cut(size);
+        Ok(())
+    }
+}
+
+impl SimulatedFileSystem {
+    /// An empty disk, whose latencies, failures and losses come from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared { disk: Mutex::new(Disk::new(seed)), executor: Mutex::new(Weak::new()) }),
+        }
+    }
+
+    pub(super) fn attach(&self, executor: &Arc<Executor>) {
+        *self.shared.executor.lock() = Arc::downgrade(executor);
+    }
+
+    /// From now on, make this trouble.
+    pub fn set_trouble(&self, trouble: Trouble) {
+        self.shared.disk.lock().trouble = trouble;
+    }
+
+    /// Let the power fail at the change (a write, sync, create, rename or removal) after so many more.
+    pub fn lose_power_after(&self, changes: u64) {
+        self.shared.disk.lock().fuse = Some(changes);
+    }
+
+    /// Let the power fail now.
+    pub fn lose_power_now(&self) {
+        self.shared.disk.lock().is_off = true;
+    }
+
+    /// Whether the power has failed, so that everything fails until the machine is started again.
+    pub fn is_off(&self) -> bool {
+        self.shared.disk.lock().is_off
+    }
+
+    /// How many changes there have been.
+    pub fn changes(&self) -> u64 {
+        self.shared.disk.lock().changes
+    }
+
+    /// How many operations were made to fail.
+    pub fn failures(&self) -> u64 {
+        self.shared.disk.lock().failures
+    }
+
+    /// The end of whoever has opened files here: of the process only, or of the machine's power.
+    pub(super) fn end_life(&self, with_power: bool) {
+        let mut disk = self.shared.disk.lock();
+        if with_power {
+            disk.lose_power();
+        } else {
+            disk.lose_process();
+        }
+    }
+
+    fn note(&self, op: &str, path: &Path) {
+        self.shared.note(format_args!("{op} {}", path.display()));
+    }
+
+    /// A new, empty file at `path`, in the place of any other.
+    fn fresh(&self, path: &Path) -> io::Result<(File, u64)> {
+        let at = normal(path);
+        let modified = self.shared.unix_time();
+        let mut disk = self.shared.disk.lock();
+        disk.check_place(&at)?;
+        let life = disk.life;
+        let probability = disk.trouble.name_error;
+        disk.whole(life, probability)?;
+        let file = Arc::new(Mutex::new(Inode::new(modified)));
+        disk.put(&at, Node::File(file.clone()));
+        Ok((file, life))
+    }
+
+    /// The file at `path`, or a new one.
+    fn file_or_fresh(&self, path: &Path) -> io::Result<(File, u64)> {
+        {
+            let disk = self.shared.disk.lock();
+            match disk.file(&normal(path)) {
+                Ok(file) => {
+                    disk.check_on(disk.life)?;
+                    return Ok((file, disk.life));
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.fresh(path)
+    }
+
+    fn appender(&self, path: &Path, found: (File, u64)) -> Box<dyn WritableFile> {
+        let (file, life) = found;
+        let size = file.lock().current.len() as u64;
+        Box::new(Writer { shared: self.shared.clone(), file, path: path.into(), life, size, end: size })
+    }
+}
+
+impl FileSystem for SimulatedFileSystem {
+    fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
+        self.note("open", path);
+        let mut disk = self.shared.disk.lock();
+        let life = disk.life;
+        disk.check_on(life).context("open", path)?;
+        let file = disk.file(&normal(path)).context("open", path)?;
+        if disk.fails_to_read() {
+            return Err(Error::new("open", path, errno(libc::EIO)));
+        }
+        let size = file.lock().current.len() as u64;
+        let alignment = if options.direct { DIRECT_ALIGNMENT } else { 1 };
+        let (shared, path) = (self.shared.clone(), path.into());
+        Ok(Arc::new(Reader { shared, file, path, life, size, alignment, id: FileId::next() }))
+    }
+
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
+        self.note("read all", path);
+        let mut disk = self.shared.disk.lock();
+        disk.check_on(disk.life).context("read", path)?;
+        let file = disk.file(&normal(path)).context("read", path)?;
+        if disk.fails_to_read() {
+            return Err(Error::new("read", path, errno(libc::EIO)));
+        }
+        let bytes = file.lock().current.clone();
+        Ok(bytes)
+    }
+
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
+        self.note("list", path);
+        let at = normal(path);
+        let disk = self.shared.disk.lock();
+        disk.check_on(disk.life).context("list", path)?;
+        disk.directory(&at).context("list", path)?;
+        let names = disk.children(&at).filter_map(Path::file_name);
+        Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        let disk = self.shared.disk.lock();
+        disk.check_on(disk.life).context("stat", path)?;
+        Ok(match disk.node(&normal(path)).context("stat", path)? {
+            Node::Directory => Metadata { len: 0, is_dir: true, modified: None },
+            Node::File(file) => {
+                let inode = file.lock();
+                let modified = Some(SystemTime::UNIX_EPOCH + inode.modified);
+                Metadata { len: inode.current.len() as u64, is_dir: false, modified }
+            }
+        })
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        self.note("create", path);
+        Ok(self.appender(path, self.fresh(path).context("create", path)?))
+    }
+
+    fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
+        self.note("append to", path);
+        Ok(self.appender(path, self.file_or_fresh(path).context("append to", path)?))
+    }
+
+    fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.note("create", path);
+        let (file, life) = self.fresh(path).context("create", path)?;
+        Ok(Arc::new(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.shared.note(format_args!("rename {} {}", from.display(), to.display()));
+        let (old, new) = (normal(from), normal(to));
+        let mut disk = self.shared.disk.lock();
+        let node = disk.node(&old).context("rename", from)?;
+        let parent = new.parent().unwrap_or(Path::new("/")).to_path_buf();
+        disk.directory(&parent).context("rename", to)?;
+        let refusal = match (&node, disk.node(&new)) {
+            (Node::File(_), Ok(Node::Directory)) => Some(libc::EISDIR),
+            (Node::Directory, Ok(Node::File(_))) => Some(libc::ENOTDIR),
+            (Node::Directory, Ok(Node::Directory)) if disk.children(&new).next().is_some() => {
+                Some(libc::ENOTEMPTY)
+            }
+            _ => None,
+        };
+        if let Some(code) = refusal {
+            return Err(Error::new("rename", to, errno(code)));
+        }
+        let (life, probability) = (disk.life, disk.trouble.name_error);
+        disk.whole(life, probability).context("rename", from)?;
+        if old != new {
+            disk.rename(&old, &new, node);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.note("remove", path);
+        let at = normal(path);
+        let mut disk = self.shared.disk.lock();
+        disk.file(&at).context("remove", path)?;
+        let (life, probability) = (disk.life, disk.trouble.name_error);
+        disk.whole(life, probability).context("remove", path)?;
+        disk.remove(&at);
+        Ok(())
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.note("create directory", path);
+        let at = normal(path);
+        let mut disk = self.shared.disk.lock();
+        let mut parts: Vec<_> = at.ancestors().collect();
+        parts.pop(); // the root
+        for part in parts.into_iter().rev() {
+            match disk.node(part) {
+                Ok(Node::Directory) => {}
+                Ok(Node::File(_)) => return Err(Error::new("create directory", path, errno(libc::ENOTDIR))),
+                Err(_) => {
+                    let (life, probability) = (disk.life, disk.trouble.name_error);
+                    disk.whole(life, probability).context("create directory", path)?;
+                    disk.put(part, Node::Directory);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.note("remove directory", path);
+        let at = normal(path);
+        let mut disk = self.shared.disk.lock();
+        disk.directory(&at).context("remove directory", path)?;
+        if disk.children(&at).next().is_some() {
+            return Err(Error::new("remove directory", path, errno(libc::ENOTEMPTY)));
+        }
+        let (life, probability) = (disk.life, disk.trouble.name_error);
+        disk.whole(life, probability).context("remove directory", path)?;
+        disk.remove(&at);
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.note("sync directory", path);
+        let at = normal(path);
+        let mut disk = self.shared.disk.lock();
+        disk.directory(&at).context("sync directory", path)?;
+        let (life, probability) = (disk.life, disk.trouble.sync_error);
+        disk.whole(life, probability).context("sync directory", path)?;
+        disk.sync_dir(&at);
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.note("lock", path);
+        let at = normal(path);
+        let (_, life) = self.file_or_fresh(path).context("lock", path)?;
+        if !self.shared.disk.lock().locked.insert(at.clone()) {
+            return Err(Error::new("lock", path, errno(libc::EAGAIN)));
+        }
+        Ok(Box::new(Lock { shared: self.shared.clone(), at, path: path.into(), life }))
+    }
+}
+
+impl Disk {
+    fn fails_to_read(&mut self) -> bool {
+        let fails = self.random.chance(self.trouble.read_error);
+        self.failures += u64::from(fails);
+        fails
+    }
+}
+
+struct Reader {
+    shared: Arc<Shared>,
+    file: File,
+    path: PathBuf,
+    life: u64,
+    size: u64,
+    alignment: u32,
+    id: FileId,
+}
+
+impl RandomAccessFile for Reader {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn id(&self) -> FileId {
+        self.id
+    }
+    fn alignment(&self) -> u32 {
+        self.alignment
+    }
+    fn backend(&self) -> Backend<'_> {
+        Backend::Soft(self)
+    }
+    fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
+        self.shared.note(format_args!("read {} {offset}+{len}", self.path.display()));
+        let mut disk = self.shared.disk.lock();
+        let most_us = if disk.random.chance(0.02) { 5000 } else { 200 };
+        let delay = Some(Duration::from_nanos(disk.random.below(most_us * 1000)));
+        let fail = disk.fails_to_read().then_some(libc::EIO);
+        let shorten_to = disk.random.chance(0.02).then(|| disk.random.below(len as u64) as usize + 1);
+        Some(Disturbance { delay, fail, shorten_to, flip_bit: None })
+    }
+}
+
+impl SoftFile for Reader {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.shared.disk.lock().check_on(self.life)?;
+        let unit = u64::from(self.alignment);
+        if !offset.is_multiple_of(unit) || !(into.len() as u64).is_multiple_of(unit) {
+            return Err(errno(libc::EINVAL));
+        }
+        let inode = self.file.lock();
+        let rest = usize::try_from(offset).ok().and_then(|at| inode.current.get(at..)).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    file: File,
+    path: PathBuf,
+    life: u64,
+    /// Bytes of successful appends, and what was there before.
+    size: u64,
+    /// Where the next append goes; beyond `size` after one that failed in part, as a file's cursor is.
+    end: u64,
+}
+
+impl WritableFile for Writer {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let (written, result) = self.shared.write(self.life, &self.path, &self.file, self.end, data);
+        self.end += written as u64;
+        result.map_err(|e| Error::at("append to", &self.path, self.size, e))?;
+        self.size += data.len() as u64;
+        Ok(())
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.shared.sync(self.life, &self.path, &self.file).context("sync", &self.path)
+    }
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)?;
+        (self.size, self.end) = (size, size);
+        Ok(())
+    }
+}
+
+impl PositionalFile for Writer {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (_, result) = self.shared.write(self.life, &self.path, &self.file, offset, data);
+        result.map_err(|e| Error::at("write", &self.path, offset, e))
+    }
+    fn sync(&self) -> Result<()> {
+        self.shared.sync(self.life, &self.path, &self.file).context("sync", &self.path)
+    }
+    fn sync_range(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn reserve(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)
+    }
+}
+
+struct Lock {
+    shared: Arc<Shared>,
+    at: PathBuf,
+    path: PathBuf,
+    life: u64,
+}
+
+impl FileLock for Lock {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let mut disk = self.shared.disk.lock();
+        if disk.life == self.life {
+            disk.locked.remove(&self.at);
+        }
+    }
+}
+
+macro_rules! debug_as_path {
+    ($($name:ident),*) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.path.display())
+            }
+        }
+    )*};
+}
+debug_as_path!(Reader, Writer, Lock);
+
+impl fmt::Debug for SimulatedFileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedFileSystem")
+    }
+}

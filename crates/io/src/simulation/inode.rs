@@ -1,0 +1,180 @@
+//! A simulated file's bytes: as processes see them, as the device has them, and what lies between.
+//!
+//! In: changes and syncs. Out: the bytes after a power failure, chosen by the seed from all that a device may do with
+//! changes that were not synced: lose them, keep them, keep the first and a part of the next, or keep any of their sectors.
+//! Invariant: what a successful sync has covered is in every outcome.
+
+use super::executor::Random;
+use std::time::Duration;
+
+/// What a device writes all of or nothing of.
+const SECTOR: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    /// As processes see it.
+    pub(super) current: Vec<u8>,
+    /// As it is after a power failure that loses all it may.
+    durable: Vec<u8>,
+    /// What happened since, in order.
+    unsynced: Vec<Change>,
+    pub(super) modified: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { offset: usize, data: Vec<u8> },
+    Cut(usize),
+}
+
+impl Change {
+    /// Do as much of it as `portion` says, in bytes.
+    fn apply(&self, bytes: &mut Vec<u8>, portion: usize) {
+        match self {
+            Self::Cut(size) => bytes.resize(*size, 0),
+            Self::Write { offset, data } => {
+                let data = &data[..portion.min(data.len())];
+                let end = offset + data.len();
+                if !data.is_empty() && bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                if !data.is_empty() {
+                    bytes[*offset..end].copy_from_slice(data);
+                }
+            }
+        }
+    }
+}
+
+impl Inode {
+    pub(super) fn new(modified: Duration) -> Self {
+        Self { modified, ..Self::default() }
+    }
+
+    pub(super) fn write(&mut self, offset: usize, data: &[u8]) {
+        self.change(Change::Write { offset, data: data.into() });
+    }
+
+    pub(super) fn cut(&mut self, size: usize) {
+        self.change(Change::Cut(size));
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.current, usize::MAX);
+        self.unsynced.push(change);
+    }
+
+    pub(super) fn sync(&mut self) {
+        for change in self.unsynced.drain(..) {
+            change.apply(&mut self.durable, usize::MAX);
+        }
+        debug_assert!(self.durable == self.current || self.durable.len() == self.current.len());
+    }
+
+    /// A sync that failed: the system forgets which pages were dirty. Some reached the device, the others never will,
+    /// whatever later syncs say, though processes go on seeing them.
+    pub(super) fn fail_sync(&mut self, random: &mut Random) {
+        self.durable = self.some_sectors(random, self.current.len());
+        self.unsynced.clear();
+    }
+
+    /// The machine starts again after a power failure.
+    pub(super) fn lose_power(&mut self, random: &mut Random) {
+        if !self.unsynced.is_empty() {
+            match random.below(10) {
+                0..3 => {}
+                3..5 => self.sync(),
+                5..8 => self.tear(random),
+                _ => {
+                    let (a, b) = (self.durable.len(), self.current.len());
+                    let between = a.min(b) + random.below((a.max(b) - a.min(b)) as u64 + 1) as usize;
+                    let len = [a, b, between][random.below(3) as usize];
+                    self.durable = self.some_sectors(random, len);
+                }
+            }
+        }
+        self.unsynced.clear();
+        self.current = self.durable.clone();
+    }
+
+    /// The first changes happened, the next one in part.
+    fn tear(&mut self, random: &mut Random) {
+        let whole = random.below(self.unsynced.len() as u64) as usize;
+        for change in &self.unsynced[..whole] {
+            change.apply(&mut self.durable, usize::MAX);
+        }
+        if let Change::Write { offset, data } = &self.unsynced[whole] {
+            let mut portion = random.below(data.len() as u64) as usize;
+            if random.chance(0.5) {
+                let end = (offset + portion) / SECTOR * SECTOR;
+                portion = end.saturating_sub(*offset);
+            }
+            self.unsynced[whole].apply(&mut self.durable, portion);
+        }
+    }
+
+    /// Of each sector that was written, the old or the new content.
+    fn some_sectors(&self, random: &mut Random, len: usize) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        image.resize(len, 0);
+        for change in &self.unsynced {
+            let Change::Write { offset, data } = change else { continue };
+            for sector in offset / SECTOR..(offset + data.len()).div_ceil(SECTOR) {
+                let end = ((sector + 1) * SECTOR).min(len).min(self.current.len());
+                let start = (sector * SECTOR).min(end);
+                if random.chance(0.5) {
+                    image[start..end].copy_from_slice(&self.current[start..end]);
+                }
+            }
+        }
+        image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Synced bytes survive everything; each outcome that a device may have is met.
+    #[test]
+    fn power_failures_lose_only_what_was_not_synced() {
+        let (mut lost, mut kept, mut torn, mut mixed) = (0, 0, 0, 0);
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let mut inode = Inode::default();
+            inode.write(0, &[1; 3000]);
+            inode.sync();
+            inode.write(3000, &[2; 2000]);
+            inode.write(5000, &[3; 2000]);
+            inode.lose_power(&mut random);
+            let bytes = &inode.current;
+            assert_eq!(bytes[..3000], [1; 3000]);
+            let rest = &bytes[3000..];
+            let prefix = rest.iter().enumerate().all(|(i, b)| *b == if i < 2000 { 2 } else { 3 });
+            match rest.len() {
+                0 => lost += 1,
+                4000 if prefix => kept += 1,
+                _ if prefix => torn += 1,
+                _ => mixed += 1,
+            }
+            assert!(rest.iter().all(|b| [0, 2, 3].contains(b)));
+        }
+        assert!([lost, kept, torn, mixed].iter().all(|n| *n > 100), "{lost} {kept} {torn} {mixed}");
+    }
+
+    #[test]
+    fn what_a_failed_sync_lost_no_later_sync_brings_back() {
+        let mut lost = 0;
+        for seed in 0..100 {
+            let mut random = Random::new(seed);
+            let mut inode = Inode::default();
+            inode.write(0, &[7; 512]);
+            inode.fail_sync(&mut random);
+            assert_eq!(inode.current, [7; 512]);
+            inode.sync();
+            inode.lose_power(&mut random);
+            lost += u32::from(inode.current[0] == 0);
+        }
+        assert!((20..80).contains(&lost), "{lost}");
+    }
+}

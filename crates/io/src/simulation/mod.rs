@@ -1,0 +1,153 @@
+//! A simulated machine: one thread, virtual time, a disk whose power fails.
+//!
+//! A [`Simulation`] has an [`Env`] in which everything is determined by a seed: which task runs next, how long
+//! reads and blocking jobs take, what time it is, random numbers, which operations fail, and what a power failure leaves. Code that
+//! reaches the world through its `Env` alone runs on it unchanged; `block_on`, `spawn`, `run_blocking`, `sleep`, `read`
+//! and `FileWriter` all do what they do elsewhere.
+//!
+//! ```
+//! use karst_io::{Crash, FileWriter, Simulation, WriterOptions};
+//! use std::path::Path;
+//!
+//! let simulation = Simulation::new(7);
+//! let env = simulation.env().clone();
+//! simulation.fs().lose_power_after(3); // create, write, sync, and then
+//! let path = Path::new("/file");
+//! let done = simulation.run(async {
+//!     let mut file = FileWriter::create(&env, path, WriterOptions::default()).await?;
+//!     file.append(vec![1; 10]).await?;
+//!     file.sync().await?;
+//!     env.fs().sync_dir(Path::new("/"))
+//! });
+//! assert!(done.is_none(), "the power failed while the directory was synced");
+//! drop(env);
+//! let simulation = simulation.restart(Crash::Power, 8);
+//! // The name may be lost, for its directory was not synced; the bytes may not.
+//! if let Ok(bytes) = simulation.fs().read_file(path) {
+//!     assert_eq!(bytes, [1; 10]);
+//! }
+//! # use karst_io::FileSystem;
+//! ```
+
+mod disk;
+pub(crate) mod executor;
+mod file_system;
+mod inode;
+
+use crate::block_on::thread_channel;
+use crate::env::{Clock, Env};
+use executor::Executor;
+pub use file_system::SimulatedFileSystem;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What ended a machine's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process was killed. What it had written is there, synced or not; locks are released.
+    Process,
+    /// The power failed. What was not synced is lost, kept, torn or mixed.
+    Power,
+}
+
+/// How often operations on a simulated disk fail; probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    /// A read, or opening a file for reading, fails with `EIO`.
+    pub read_error: f64,
+    /// A write fails, after a part of it.
+    pub write_error: f64,
+    /// A sync fails; what it should have made durable may be lost for good.
+    pub sync_error: f64,
+    /// A file or directory is not created, renamed or removed.
+    pub name_error: f64,
+    /// How many of the failing changes fail with `ENOSPC`, the others with `EIO`.
+    pub no_space: f64,
+}
+
+/// A simulated machine; see the module's description. To be used on one thread. When it is dropped, its tasks are.
+pub struct Simulation {
+    env: Env,
+    executor: Arc<Executor>,
+    file_system: SimulatedFileSystem,
+}
+
+impl Simulation {
+    /// A machine with an empty disk.
+    pub fn new(seed: u64) -> Self {
+        Self::with_disk(SimulatedFileSystem::new(seed), seed, Duration::ZERO)
+    }
+
+    fn with_disk(file_system: SimulatedFileSystem, seed: u64, start: Duration) -> Self {
+        let executor = Executor::new(seed, start);
+        file_system.attach(&executor);
+        let builder = Env::builder().file_system(Arc::new(file_system.clone())).seed(seed);
+        let env = builder.simulation(executor.clone()).build();
+        Self { env, executor, file_system }
+    }
+
+    /// Its environment.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Its disk.
+    pub fn fs(&self) -> &SimulatedFileSystem {
+        &self.file_system
+    }
+
+    /// Run `future`, and the tasks that it spawns, until it is ready; or until the power fails: then `None`, and
+    /// `future` is dropped where it was. Tasks that still run go on in the next call.
+    ///
+    /// # Panics
+    /// Nothing can go on and `future` is not ready: tasks wait for each other.
+    pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
+        let channel = thread_channel(&self.env);
+        self.executor.drive(&channel, future, || self.file_system.is_off())
+    }
+
+    /// End everything as `crash` does, and start the machine again with the disk that is left. `seed` chooses what happens
+    /// from now on. Everything opened before is dead; the clock goes on.
+    pub fn restart(self, crash: Crash, seed: u64) -> Self {
+        self.executor.note(format_args!("restart after {crash:?}"));
+        // Why first, in either case: what tasks do when they are dropped must not reach the disk.
+        self.file_system.lose_power_now();
+        self.close();
+        self.file_system.end_life(crash == Crash::Power);
+        Self::with_disk(self.file_system.clone(), seed, self.executor.clock().now())
+    }
+
+    /// A number that sums up everything that happened since this machine was started: equal seeds and programs, equal
+    /// numbers; and how many steps its tasks made.
+    pub fn history(&self) -> (u64, u64) {
+        self.executor.history()
+    }
+
+    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`].
+    pub fn keep_trace(&self) {
+        self.executor.keep_trace();
+    }
+
+    /// What has been kept, and keep no more.
+    pub fn take_trace(&self) -> Vec<String> {
+        self.executor.take_trace()
+    }
+
+    fn close(&self) {
+        self.executor.close(&thread_channel(&self.env));
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Simulation(at {:?}, {} steps)", self.env.now(), self.history().1)
+    }
+}

@@ -1,0 +1,224 @@
+//! The simulated machine: the same seed does the same, another seed does something else, time jumps, and power
+//! failures keep what was synced.
+
+use karst_io::{
+    Crash, Env, FileSystem, FileWriter, OpenOptions, Priority, Reactor, Simulation, Trouble, WriterOptions,
+    block_on, open, read, sleep, yield_now,
+};
+use std::future::pending;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Tasks that do a bit of everything; what they have seen, in order.
+async fn mixture(env: Env) -> Vec<String> {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let tasks: Vec<_> = (0..6u64)
+        .map(|number| {
+            let (env, log) = (env.clone(), log.clone());
+            let say = move |text: String| log.lock().unwrap().push(format!("{number} {text}"));
+            env.clone().spawn(Priority::Low, async move {
+                let path = format!("/file-{number}");
+                let mut file =
+                    FileWriter::create(&env, Path::new(&path), WriterOptions::default()).await.unwrap();
+                for round in 0..5u8 {
+                    let span = Duration::from_nanos(env.random_seed() % 1_000_000_000);
+                    sleep(&env, span).await;
+                    file.append(vec![round; 1000]).await.unwrap();
+                    say(format!("appended at {:?}", env.now()));
+                    yield_now().await;
+                    file.flush().await.unwrap();
+                    let file = open(&env, Path::new(&path), OpenOptions::BUFFERED).await.unwrap();
+                    let offset = u64::from(round) * 1000;
+                    let (a, b) = (read(&env, &file, offset, 10), read(&env, &file, 5, 1));
+                    assert_eq!((*a.await.unwrap()).to_vec(), [round; 10]);
+                    assert_eq!((*b.await.unwrap()).to_vec(), [0]);
+                    let listed = env.run_blocking(|env| env.fs().list_dir(Path::new("/")).unwrap()).await;
+                    say(format!("sees {listed:?} at {:?}", env.unix_time()));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    Arc::into_inner(log).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let run = |seed| {
+        let simulation = Simulation::new(seed);
+        let log = simulation.run(mixture(simulation.env().clone())).unwrap();
+        (log, simulation.history(), simulation.env().now())
+    };
+    let (first, second, other) = (run(1), run(1), run(2));
+    assert_eq!(first, second);
+    assert_ne!(first.0, other.0);
+    assert_ne!(first.1, other.1);
+    assert!(first.2 > Duration::from_secs(1), "time jumped to {:?} only", first.2);
+}
+
+#[test]
+fn time_jumps_when_nothing_can_go_on() {
+    let simulation = Simulation::new(1);
+    let env = simulation.env().clone();
+    let started = std::time::Instant::now();
+    block_on(&env, sleep(&env, Duration::from_secs(100_000)));
+    assert!(env.now() >= Duration::from_secs(100_000) && started.elapsed() < Duration::from_secs(60));
+    assert!(env.unix_time() > Duration::from_secs(1_600_000_000));
+}
+
+#[test]
+fn block_on_nests_and_panics_stay_in_their_tasks() {
+    let simulation = Simulation::new(1);
+    let env = simulation.env().clone();
+    let inner = env.clone();
+    let nested = env.spawn(Priority::High, async move {
+        block_on(&inner, async { inner.spawn(Priority::High, async { 5 }).await.unwrap() })
+    });
+    assert_eq!(block_on(&env, nested).unwrap(), 5);
+    let panics = env.spawn(Priority::High, async { panic!("on purpose") });
+    assert!(block_on(&env, panics).unwrap_err().to_string().contains("on purpose"));
+}
+
+#[test]
+#[should_panic(expected = "the simulation is stuck")]
+fn waiting_for_nothing_is_found_out() {
+    let simulation = Simulation::new(1);
+    simulation.run(pending::<()>());
+}
+
+#[test]
+fn there_are_no_threads() {
+    let simulation = Simulation::new(1);
+    let env = simulation.env();
+    assert_eq!(env.spawn_thread("t", || ()).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(Reactor::builder(env).build().unwrap_err().kind(), ErrorKind::Unsupported);
+    // Nor does it work from elsewhere.
+    let e = karst_io::testing::foreign_block_on(async {
+        simulation.fs().create(Path::new("/file")).unwrap();
+        let file = simulation.fs().open_random(Path::new("/file"), OpenOptions::BUFFERED).unwrap();
+        read(env, &file, 0, 1).await.unwrap_err()
+    });
+    assert!(e.to_string().contains("outside of the simulation"), "{e}");
+}
+
+#[test]
+fn tasks_end_with_the_simulation() {
+    let simulation = Simulation::new(1);
+    let task = simulation.env().spawn(Priority::Low, pending::<()>());
+    drop(simulation);
+    assert!(task.is_finished());
+}
+
+/// Files are made durable one after the other, each with its directory, while others are written and not synced; the power
+/// fails somewhere.
+#[test]
+fn what_was_synced_survives_at_every_change() {
+    let (mut names_lost, mut names_kept, mut tails_lost) = (0, 0, 0);
+    for after in 0..400 {
+        let simulation = Simulation::new(after);
+        let env = simulation.env().clone();
+        simulation.fs().lose_power_after(after);
+        let durable = Arc::new(Mutex::new((0u32, 0u64)));
+        let theirs = durable.clone();
+        let end = simulation.run(async move {
+            let (root, mut log) = (Path::new("/"), env.fs().create(Path::new("/log"))?);
+            env.fs().sync_dir(root)?;
+            for number in 0..60u32 {
+                let path = format!("/{number}");
+                let mut file = FileWriter::create(&env, Path::new(&path), WriterOptions::default()).await?;
+                file.append(vec![number as u8; 700]).await?;
+                log.append(&[number as u8; 100])?;
+                if number % 3 == 0 {
+                    file.sync().await?;
+                    file.finish().await?;
+                    let renamed = format!("/done-{number}");
+                    env.fs().rename(Path::new(&path), Path::new(&renamed))?;
+                    env.fs().sync_dir(root)?;
+                    theirs.lock().unwrap().0 = number + 1;
+                    log.sync()?;
+                    theirs.lock().unwrap().1 = u64::from(number + 1) * 100;
+                }
+            }
+            Ok::<_, karst_io::Error>(())
+        });
+        let (files, log_bytes) = *durable.lock().unwrap();
+        assert!(end.is_none() || files == 58, "{after}");
+        let crash = if after % 4 == 0 { Crash::Process } else { Crash::Power };
+        let simulation = simulation.restart(crash, after);
+        let fs = simulation.fs();
+        for number in (0..files).step_by(3) {
+            let path = format!("/done-{number}");
+            assert_eq!(
+                fs.read_file(Path::new(&path)).unwrap(),
+                vec![number as u8; 700],
+                "{path} after {after}"
+            );
+        }
+        for number in files..60 {
+            let is_there = fs.exists(Path::new(&format!("/{number}"))).unwrap();
+            if crash == Crash::Power {
+                *(if is_there { &mut names_kept } else { &mut names_lost }) += 1;
+            }
+        }
+        let log = fs.read_file(Path::new("/log")).unwrap_or_default();
+        assert!(log.len() as u64 >= log_bytes);
+        tails_lost += u32::from(log.len() as u64 == log_bytes);
+        assert!(log[..log_bytes as usize].iter().enumerate().all(|(at, b)| usize::from(*b) == at / 100));
+        // And the machine works again.
+        let env = simulation.env().clone();
+        let mut file = env.fs().create(Path::new("/again")).unwrap();
+        file.append(b"x").unwrap();
+        file.sync().unwrap();
+    }
+    assert!(names_lost > 50 && names_kept > 50 && tails_lost > 50, "{names_lost} {names_kept} {tails_lost}");
+}
+
+#[test]
+fn handles_of_an_earlier_life_are_dead_and_locks_are_free() {
+    let simulation = Simulation::new(1);
+    let path = Path::new("/file");
+    let fs = simulation.fs().clone();
+    let lock = fs.lock(Path::new("/LOCK")).unwrap();
+    assert_eq!(fs.lock(Path::new("/LOCK")).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let mut file = fs.create(path).unwrap();
+    file.append(b"kept").unwrap();
+    let simulation = simulation.restart(Crash::Process, 2);
+    assert!(file.append(b"x").is_err() && file.sync().is_err());
+    assert_eq!(fs.read_file(path).unwrap(), b"kept");
+    let second = fs.lock(Path::new("/LOCK")).unwrap();
+    drop(lock);
+    assert!(fs.lock(Path::new("/LOCK")).is_err(), "a lock of an earlier life released ours");
+    drop((second, simulation));
+}
+
+#[test]
+fn trouble_comes_as_often_as_told() {
+    let simulation = Simulation::new(1);
+    let fs = simulation.fs();
+    let mut file = fs.create(Path::new("/file")).unwrap();
+    fs.set_trouble(Trouble { write_error: 0.3, no_space: 0.5, ..Trouble::default() });
+    let (mut full, mut broken, mut good) = (0, 0, 0);
+    for _ in 0..1000 {
+        match file.append(&[1; 100]) {
+            Ok(()) => good += 1,
+            Err(e) if e.kind() == ErrorKind::StorageFull => full += 1,
+            Err(_) => broken += 1,
+        }
+    }
+    assert_eq!(file.size(), good * 100);
+    assert!(
+        fs.read_file(Path::new("/file")).unwrap().len() as u64 > good * 100,
+        "no failed write left a part"
+    );
+    assert_eq!(fs.failures(), 1000 - good);
+    assert!((500..900).contains(&good) && full > 50 && broken > 50, "{good} {full} {broken}");
+    fs.set_trouble(Trouble { sync_error: 1.0, ..Trouble::default() });
+    assert!(file.sync().is_err() && fs.sync_dir(Path::new("/")).is_err());
+    fs.set_trouble(Trouble { read_error: 1.0, name_error: 1.0, ..Trouble::default() });
+    assert!(fs.read_file(Path::new("/file")).is_err() && fs.create(Path::new("/other")).is_err());
+    assert!(fs.remove(Path::new("/file")).is_err() && fs.exists(Path::new("/file")).unwrap());
+}
