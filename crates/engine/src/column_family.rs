@@ -142,6 +142,18 @@ impl Families {
         Some(open[index].clone())
     }
 
+    /// Pins the current superversion of an open one; see [`Family::pin`].
+    #[inline]
+    pub(crate) fn pin(&self, id: ColumnFamilyId) -> Option<Guard<Arc<SuperVersion>>> {
+        let open = self.open.load();
+        // Why: most databases have one, and most writes go to the default one, which is the first.
+        let index = match open.first() {
+            Some(first) if first.id() == id => 0,
+            _ => open.binary_search_by_key(&id, |family| family.id()).ok()?,
+        };
+        Some(open[index].pin())
+    }
+
     /// The open one with this name.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Family>> {
         self.open.load().iter().find(|family| family.config.name == name).cloned()

@@ -31,6 +31,8 @@ pub(crate) mod table;
 #[allow(dead_code, unused_imports, reason = "flushes, compactions and the pipeline build on it")]
 pub(crate) mod versions;
 pub(crate) mod wal;
+#[allow(dead_code, unused_imports, reason = "a database open for writing uses it")]
+pub mod write;
 
 pub use column_family::ColumnFamily;
 pub use db::{Db, LiveFile};
@@ -46,6 +48,7 @@ pub use read::iter::{DbIterator, Direction, EntryStream};
 pub use snapshot::Snapshot;
 pub use stats::{HistogramKind, Statistics, StatsLevel, Ticker};
 pub use table::Value;
+pub use write::{WriteBatch, WriteOptions};
 
 /// What a user of the engine needs of the formats: orders, prefixes, entry types.
 pub mod format {

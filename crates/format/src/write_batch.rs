@@ -118,6 +118,108 @@ impl Op<'_> {
     }
 }
 
+impl Op<'_> {
+    /// Its encoding behind the header of a batch, handed to `put` part by part.
+    ///
+    /// # Panics
+    /// When a string is 4 GiB long or longer.
+    #[inline]
+    pub fn encode(&self, put: &mut impl FnMut(&[u8])) {
+        use ValueType as T;
+        match *self {
+            Op::Put { cf, key, value } => pair(put, T::Value, T::ColumnFamilyValue, cf, key, value),
+            Op::Delete { cf, key } => tagged(put, T::Deletion, T::ColumnFamilyDeletion, cf, key),
+            Op::SingleDelete { cf, key } => {
+                tagged(put, T::SingleDeletion, T::ColumnFamilySingleDeletion, cf, key);
+            }
+            Op::DeleteRange { cf, begin, end } => {
+                pair(put, T::RangeDeletion, T::ColumnFamilyRangeDeletion, cf, begin, end);
+            }
+            Op::Merge { cf, key, operand } => pair(put, T::Merge, T::ColumnFamilyMerge, cf, key, operand),
+            Op::PutBlobIndex { cf, key, index } => {
+                pair(put, T::BlobIndex, T::ColumnFamilyBlobIndex, cf, key, index);
+            }
+            Op::PutEntity { cf, key, entity } => {
+                pair(put, T::WideColumnEntity, T::ColumnFamilyWideColumnEntity, cf, key, entity);
+            }
+            Op::TimedPut { cf, key, value, write_unix_time } => {
+                tagged(put, T::ValuePreferredSeqno, T::ColumnFamilyValuePreferredSeqno, cf, key);
+                length(put, value.len() + 8);
+                put(value);
+                put(&write_unix_time.to_le_bytes());
+            }
+            Op::LogData(data) => marker(put, T::LogData, &[data]),
+            Op::Noop => marker(put, T::Noop, &[]),
+            Op::BeginPrepare(PrepareKind::Committed) => marker(put, T::BeginPrepareXid, &[]),
+            Op::BeginPrepare(PrepareKind::Prepared) => marker(put, T::BeginPersistedPrepareXid, &[]),
+            Op::BeginPrepare(PrepareKind::Unprepared) => marker(put, T::BeginUnprepareXid, &[]),
+            Op::EndPrepare { xid } => marker(put, T::EndPrepareXid, &[xid]),
+            Op::Commit { xid } => marker(put, T::CommitXid, &[xid]),
+            Op::CommitWithTimestamp { xid, timestamp } => {
+                marker(put, T::CommitXidAndTimestamp, &[timestamp, xid]);
+            }
+            Op::Rollback { xid } => marker(put, T::RollbackXid, &[xid]),
+        }
+    }
+}
+
+#[inline]
+fn varint32(put: &mut impl FnMut(&[u8]), mut v: u32) {
+    let mut bytes = [0; 5];
+    let mut len = 0;
+    loop {
+        bytes[len] = v as u8 | 0x80;
+        v >>= 7;
+        len += 1;
+        if v == 0 {
+            bytes[len - 1] &= 0x7f;
+            return put(&bytes[..len]);
+        }
+    }
+}
+
+#[inline]
+fn length(put: &mut impl FnMut(&[u8]), bytes: usize) {
+    varint32(put, u32::try_from(bytes).expect("a string of a batch is shorter than 4 GiB"));
+}
+
+#[inline]
+fn string(put: &mut impl FnMut(&[u8]), bytes: &[u8]) {
+    length(put, bytes.len());
+    put(bytes);
+}
+
+#[inline]
+fn tagged(put: &mut impl FnMut(&[u8]), plain: ValueType, with_cf: ValueType, cf: ColumnFamilyId, key: &[u8]) {
+    if cf == ColumnFamilyId::DEFAULT {
+        put(&[plain as u8]);
+    } else {
+        put(&[with_cf as u8]);
+        varint32(put, cf.0);
+    }
+    string(put, key);
+}
+
+#[inline]
+fn pair(
+    put: &mut impl FnMut(&[u8]),
+    plain: ValueType,
+    with_cf: ValueType,
+    cf: ColumnFamilyId,
+    key: &[u8],
+    value: &[u8],
+) {
+    tagged(put, plain, with_cf, cf, key);
+    string(put, value);
+}
+
+fn marker(put: &mut impl FnMut(&[u8]), tag: ValueType, strings: &[&[u8]]) {
+    put(&[tag as u8]);
+    for s in strings {
+        string(put, s);
+    }
+}
+
 /// A batch as stored: header checked for length, operations decoded as they are iterated.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchReader<'a> {
@@ -312,6 +414,14 @@ impl WriteBatch {
         WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
 
+    /// The same with room for `bytes` bytes in all.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> WriteBatch {
+        let mut buffer = Vec::with_capacity(bytes.max(HEADER_BYTES));
+        buffer.resize(HEADER_BYTES, 0);
+        WriteBatch { bytes: buffer, count: 0 }
+    }
+
     /// Takes over a stored batch once every operation in it has decoded.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<WriteBatch, Corruption> {
         let reader = BatchReader::parse(&bytes)?;
@@ -321,43 +431,10 @@ impl WriteBatch {
     }
 
     /// Appends one operation.
+    #[inline]
     pub fn push(&mut self, op: Op<'_>) {
-        use ValueType as T;
-        match op {
-            Op::Put { cf, key, value } => self.pair(T::Value, T::ColumnFamilyValue, cf, key, value),
-            Op::Delete { cf, key } => self.key(T::Deletion, T::ColumnFamilyDeletion, cf, key),
-            Op::SingleDelete { cf, key } => {
-                self.key(T::SingleDeletion, T::ColumnFamilySingleDeletion, cf, key)
-            }
-            Op::DeleteRange { cf, begin, end } => {
-                self.pair(T::RangeDeletion, T::ColumnFamilyRangeDeletion, cf, begin, end);
-            }
-            Op::Merge { cf, key, operand } => self.pair(T::Merge, T::ColumnFamilyMerge, cf, key, operand),
-            Op::PutBlobIndex { cf, key, index } => {
-                self.pair(T::BlobIndex, T::ColumnFamilyBlobIndex, cf, key, index);
-            }
-            Op::PutEntity { cf, key, entity } => {
-                self.pair(T::WideColumnEntity, T::ColumnFamilyWideColumnEntity, cf, key, entity);
-            }
-            Op::TimedPut { cf, key, value, write_unix_time } => {
-                self.key(T::ValuePreferredSeqno, T::ColumnFamilyValuePreferredSeqno, cf, key);
-                let length = u32::try_from(value.len() + 8).expect("a value is shorter than 4 GiB");
-                coding::put_varint32(&mut self.bytes, length);
-                self.bytes.extend_from_slice(value);
-                coding::put_fixed64(&mut self.bytes, write_unix_time);
-            }
-            Op::LogData(data) => self.marker(T::LogData, &[data]),
-            Op::Noop => self.marker(T::Noop, &[]),
-            Op::BeginPrepare(PrepareKind::Committed) => self.marker(T::BeginPrepareXid, &[]),
-            Op::BeginPrepare(PrepareKind::Prepared) => self.marker(T::BeginPersistedPrepareXid, &[]),
-            Op::BeginPrepare(PrepareKind::Unprepared) => self.marker(T::BeginUnprepareXid, &[]),
-            Op::EndPrepare { xid } => self.marker(T::EndPrepareXid, &[xid]),
-            Op::Commit { xid } => self.marker(T::CommitXid, &[xid]),
-            Op::CommitWithTimestamp { xid, timestamp } => {
-                self.marker(T::CommitXidAndTimestamp, &[timestamp, xid]);
-            }
-            Op::Rollback { xid } => self.marker(T::RollbackXid, &[xid]),
-        }
+        let bytes = &mut self.bytes;
+        op.encode(&mut |part| bytes.extend_from_slice(part));
         if op.is_counted() {
             self.count = self.count.checked_add(1).expect("a batch holds fewer than 2^32 operations");
             self.bytes[8..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
@@ -408,6 +485,17 @@ impl WriteBatch {
         self.count = 0;
     }
 
+    /// Takes it back to an earlier state, when it had `len` bytes and `count` counted operations.
+    ///
+    /// # Panics
+    /// When it is shorter than that.
+    pub fn truncate(&mut self, len: usize, count: u32) {
+        assert!((HEADER_BYTES..=self.bytes.len()).contains(&len) && count <= self.count, "a batch shrinks");
+        self.bytes.truncate(len);
+        self.count = count;
+        self.bytes[8..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
+    }
+
     /// The batch as the WAL stores it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -419,28 +507,6 @@ impl WriteBatch {
     pub fn reader(&self) -> BatchReader<'_> {
         let seq = coding::fixed64_at(&self.bytes, 0).unwrap_or(0);
         BatchReader { bytes: &self.bytes, seq, count: self.count }
-    }
-
-    fn key(&mut self, plain: ValueType, with_cf: ValueType, cf: ColumnFamilyId, key: &[u8]) {
-        if cf == ColumnFamilyId::DEFAULT {
-            self.bytes.push(plain as u8);
-        } else {
-            self.bytes.push(with_cf as u8);
-            coding::put_varint32(&mut self.bytes, cf.0);
-        }
-        coding::put_length_prefixed(&mut self.bytes, key);
-    }
-
-    fn pair(&mut self, plain: ValueType, with_cf: ValueType, cf: ColumnFamilyId, key: &[u8], value: &[u8]) {
-        self.key(plain, with_cf, cf, key);
-        coding::put_length_prefixed(&mut self.bytes, value);
-    }
-
-    fn marker(&mut self, tag: ValueType, strings: &[&[u8]]) {
-        self.bytes.push(tag as u8);
-        for s in strings {
-            coding::put_length_prefixed(&mut self.bytes, s);
-        }
     }
 }
 

@@ -254,6 +254,24 @@ impl Env {
         self.0.background.limit(priority)
     }
 
+    /// Passes a moment in which another thread may finish what this one waits for: spins at first, then gives the processor away. `false`
+    /// when so many moments (`round` counts them from 0) have passed that it is time to sleep.
+    ///
+    /// Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a sleeper comes back late. Why give
+    /// the processor away: where threads outnumber processors, the one that is waited for may need just that.
+    pub fn pass_moment(&self, round: u32) -> bool {
+        const SPINS: u32 = 24;
+        const YIELDS: u32 = 4;
+        if round < SPINS {
+            (0..8).for_each(|_| std::hint::spin_loop());
+        } else if round < SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// Counters and gauges of all its channels.
     pub fn io_stats(&self) -> IoStats {
         self.0.maker.counters.sum()

@@ -1,12 +1,12 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index) and a weighted, pin-counted block cache.
+//! memtable's index), a weighted, pin-counted block cache, and a ring that publishes in order what is finished in any.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
 //! randomness, no threads of its own.
 //!
 //! # How it is checked
 //!
-//! The two structures are lock-free, so they are tested under three regimes beyond the plain tests
+//! The three structures are lock-free, so they are tested under three regimes beyond the plain tests
 //! (`cargo xtask ci` runs all of them):
 //!
 //! - every interleaving of small scenarios of the shipped types, with loom:
@@ -18,8 +18,10 @@
 
 mod arena;
 pub mod cache;
+pub mod ring;
 pub mod skiplist;
 mod sync;
 
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
+pub use ring::PublishRing;
 pub use skiplist::{KeyOrder, Position, SkipList};

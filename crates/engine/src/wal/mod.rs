@@ -1,8 +1,11 @@
-//! The write-ahead log: what it does to the memtables when a database is opened.
+//! The write-ahead log: its files as they are written, and what they do to the memtables when a database is opened.
 //!
-//! In: log files. Out: memtables as they were when the last record was written, as far as the recovery mode trusts the logs.
+//! In: batches as the commit pipeline orders them; log files. Out: log files; memtables as they were when the last record was written, as far as the recovery
+//! mode trusts the logs.
 
 pub(crate) mod recovery;
 pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
+#[allow(dead_code, reason = "a database open for writing uses it")]
+pub(crate) mod writer;

@@ -166,7 +166,8 @@ impl Replay {
     }
 }
 
-fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), DuplicateEntry> {
+/// Adds what one operation of a batch writes to its family's memtable; markers write nothing.
+pub(crate) fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), DuplicateEntry> {
     match op {
         Op::Put { key, value, .. } => memtable.add(seq, ValueType::Value, key, value),
         Op::Delete { key, .. } => memtable.add(seq, ValueType::Deletion, key, b""),

@@ -90,6 +90,21 @@ proptest! {
     }
 
     #[test]
+    fn a_record_in_two_parts_is_written_as_one(lengths in lengths(), cut in 0usize..70_000, recyclable: bool, compress: bool) {
+        let records: Vec<_> = lengths.iter().enumerate().map(|(n, l)| record(n, *l)).collect();
+        let mut out = Vec::new();
+        let mut writer = LogWriter::new(FileNumber(9), recyclable);
+        if compress {
+            writer.compress_with_zstd(&mut out).unwrap();
+        }
+        for r in &records {
+            let (head, tail) = r.split_at(cut.min(r.len()));
+            writer.append_parts(head, tail, &mut out).unwrap();
+        }
+        prop_assert_eq!(out, write(9, recyclable, compress, &records));
+    }
+
+    #[test]
     fn a_torn_tail_loses_the_last_records_only(lengths in lengths(), recyclable: bool, compress: bool, cut in 0usize..200_000) {
         let written: Vec<_> = lengths.iter().enumerate().map(|(n, l)| record(n, *l)).collect();
         let data = write(9, recyclable, compress, &written);

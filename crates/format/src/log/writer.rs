@@ -22,6 +22,8 @@ pub struct LogWriter {
     block_offset: usize,
     encoder: Option<Encoder<'static>>,
     compressed: Vec<u8>,
+    /// Where a record in two parts is put together if it does not fit as it is.
+    joined: Vec<u8>,
     timestamp_sizes: Vec<TimestampSize>,
 }
 
@@ -36,6 +38,7 @@ impl LogWriter {
             block_offset: 0,
             encoder: None,
             compressed: Vec::new(),
+            joined: Vec::new(),
             timestamp_sizes: Vec::new(),
         }
     }
@@ -77,6 +80,29 @@ impl LogWriter {
             self.append_fragments(record, out);
         }
         Ok(())
+    }
+
+    /// Appends one record that lies in two places.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_parts(&mut self, head: &[u8], tail: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+        let bytes = head.len() + tail.len();
+        if self.encoder.is_none() && self.block_offset + self.header_bytes() + bytes <= BLOCK_BYTES {
+            let kind = t::FULL + if self.recyclable { t::RECYCLABLE_OFFSET } else { 0 };
+            self.emit_parts(kind, head, tail, out);
+            return Ok(());
+        }
+        let mut whole = std::mem::take(&mut self.joined);
+        whole.clear();
+        whole.extend_from_slice(head);
+        whole.extend_from_slice(tail);
+        let appended = self.append(&whole, out);
+        // Why: one large record shall not keep its memory for as long as the log lives.
+        if whole.capacity() <= 8 * BLOCK_BYTES {
+            self.joined = whole;
+        }
+        appended
     }
 
     /// Says what the log before this one was.
@@ -154,15 +180,21 @@ impl LogWriter {
     }
 
     fn emit(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
+        self.emit_parts(kind, payload, &[], out);
+    }
+
+    fn emit_parts(&mut self, kind: u8, head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
+        out.reserve(RECYCLABLE_HEADER_BYTES + head.len() + tail.len());
         coding::put_fixed32(out, 0);
-        let length = u16::try_from(payload.len()).expect("a fragment fits a block");
+        let length = u16::try_from(head.len() + tail.len()).expect("a fragment fits a block");
         coding::put_fixed16(out, length);
         out.push(kind);
         if t::is_recyclable(kind) {
             coding::put_fixed32(out, self.log_number as u32);
         }
-        out.extend_from_slice(payload);
+        out.extend_from_slice(head);
+        out.extend_from_slice(tail);
         let crc = checksum::mask_crc(crc32c::crc32c(&out[start + 6..]));
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
         self.block_offset += out.len() - start;

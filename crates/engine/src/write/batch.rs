@@ -1,0 +1,494 @@
+//! Write batches as users build them: operations that are written together or not at all.
+//!
+//! In: operations, each checked against the size limits as it is added. Out: RocksDB's encoding, and what the commit pipeline wants to know without
+//! decoding it: which column families are touched, which of them are merged into, and whether checksums protect the keys.
+//!
+//! Invariant: an operation that is refused leaves the batch as it was.
+
+use crate::column_family::ColumnFamily;
+use crate::error::{Error, ErrorKind, Result};
+use karst_format::Corruption;
+use karst_format::filter::hash64;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+use karst_format::wide_column::{self, WideColumn};
+use karst_format::write_batch::{self, BatchReader, HEADER_BYTES, Op};
+use smallvec::SmallVec;
+
+/// Longest key in bytes: with its sequence number it must stay below 4 GiB.
+const LARGEST_KEY_BYTES: usize = u32::MAX as usize - 8;
+/// Longest value in bytes.
+const LARGEST_VALUE_BYTES: usize = u32::MAX as usize;
+/// Most bytes that the frame of one operation takes: tag, family, two lengths, a timed put's time.
+const FRAME_BYTES: usize = 1 + 5 + 5 + 5 + 8;
+
+/// Refuses a key or value that no log record, memtable or table could hold.
+pub(super) fn check_sizes(op: &Op<'_>) -> Result<()> {
+    let (key, value) = strings(op);
+    if key.len() > LARGEST_KEY_BYTES {
+        return Err(too_large("key", key.len(), LARGEST_KEY_BYTES));
+    }
+    if value.len() > LARGEST_VALUE_BYTES {
+        return Err(too_large("value", value.len(), LARGEST_VALUE_BYTES));
+    }
+    Ok(())
+}
+
+#[cold]
+fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
+    Error::invalid_argument(format!("a {what} of {bytes} bytes; {limit} is the most"))
+}
+
+/// Key and value of an operation, or what stands in their places.
+fn strings<'a>(op: &Op<'a>) -> (&'a [u8], &'a [u8]) {
+    match *op {
+        Op::Put { key, value, .. } | Op::TimedPut { key, value, .. } => (key, value),
+        Op::Delete { key, .. } | Op::SingleDelete { key, .. } => (key, b""),
+        Op::DeleteRange { begin, end, .. } => (begin, end),
+        Op::Merge { key, operand, .. } => (key, operand),
+        Op::PutBlobIndex { key, index, .. } => (key, index),
+        Op::PutEntity { key, entity, .. } => (key, entity),
+        Op::LogData(data) => (b"", data),
+        Op::Noop | Op::BeginPrepare(_) => (b"", b""),
+        Op::EndPrepare { xid } | Op::Commit { xid } | Op::Rollback { xid } => (xid, b""),
+        Op::CommitWithTimestamp { xid, timestamp } => (xid, timestamp),
+    }
+}
+
+/// The checksum that protects one operation.
+fn protection_of(op: &Op<'_>) -> u64 {
+    let (key, value) = strings(op);
+    let kind: u64 = match op {
+        Op::Put { .. } => 1,
+        Op::Delete { .. } => 2,
+        Op::SingleDelete { .. } => 3,
+        Op::DeleteRange { .. } => 4,
+        Op::Merge { .. } => 5,
+        Op::PutBlobIndex { .. } => 6,
+        Op::PutEntity { .. } => 7,
+        Op::TimedPut { .. } => 8,
+        _ => 9,
+    };
+    let family = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
+    let place = (kind | u64::from(family.0) << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Why the multiplication: a swap of key and value must show.
+    place ^ hash64(key).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ hash64(value)
+}
+
+/// Operations that are written together or not at all, in RocksDB's encoding.
+///
+/// ```
+/// use karst_engine::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put("cave", "limestone")?;
+/// batch.set_save_point();
+/// batch.delete("river")?;
+/// batch.rollback_to_save_point()?;
+/// assert_eq!(batch.count(), 1);
+/// # Ok::<(), karst_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    records: write_batch::WriteBatch,
+    /// Column families of its operations, each once, in the order they came up.
+    families: SmallVec<[ColumnFamilyId; 2]>,
+    /// Those that are merged into.
+    merged: SmallVec<[ColumnFamilyId; 1]>,
+    /// The open database whose families were named, by its number.
+    database: Option<u64>,
+    save_points: Vec<SavePoint>,
+    /// Most bytes of the encoding; 0 for no limit.
+    max_bytes: usize,
+    /// One checksum for each operation, if the batch is protected.
+    protection: Option<Vec<u64>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SavePoint {
+    len: usize,
+    count: u32,
+    families: usize,
+    merged: usize,
+    protected: usize,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no limit).
+    pub fn with_capacity(reserved_bytes: usize, max_bytes: usize) -> Self {
+        let records = write_batch::WriteBatch::with_capacity(reserved_bytes);
+        Self { records, max_bytes, ..Self::default() }
+    }
+
+    /// An empty batch whose operations each carry a checksum from the moment they are added until they are logged.
+    pub fn protected() -> Self {
+        Self { protection: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Takes over an encoded batch once every operation in it has decoded.
+    ///
+    /// # Errors
+    /// It does not decode; the error says where. Markers of transactions in it are not supported here.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
+        let corrupt = |e: Corruption| {
+            let text = format!("write batch, offset {}: {}", e.offset, e.what);
+            Error::with_source(ErrorKind::Corruption, text, e)
+        };
+        let records = write_batch::WriteBatch::from_bytes(bytes).map_err(corrupt)?;
+        let mut batch = Self::new();
+        for op in records.reader().ops() {
+            let op = op.map_err(corrupt)?;
+            if is_transaction_marker(&op) {
+                return Err(Error::not_supported("a write batch with markers of a transaction"));
+            }
+            batch.note(&op);
+        }
+        batch.records = records;
+        Ok(batch)
+    }
+
+    /// Sets a key of the default column family.
+    ///
+    /// # Errors
+    /// The key, the value or the batch would be too large.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let cf = ColumnFamilyId::DEFAULT;
+        self.push(None, Op::Put { cf, key: key.as_ref(), value: value.as_ref() })
+    }
+
+    /// Sets a key of a column family.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and if other operations are on column families of another database.
+    pub fn put_cf(
+        &mut self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let cf = family.0.id();
+        self.push(Some(family), Op::Put { cf, key: key.as_ref(), value: value.as_ref() })
+    }
+
+    /// Removes a key of the default column family.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push(None, Op::Delete { cf: ColumnFamilyId::DEFAULT, key: key.as_ref() })
+    }
+
+    /// Removes a key of a column family.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf).
+    pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push(Some(family), Op::Delete { cf: family.0.id(), key: key.as_ref() })
+    }
+
+    /// Removes a key of the default column family that was put at most once since it was last removed.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push(None, Op::SingleDelete { cf: ColumnFamilyId::DEFAULT, key: key.as_ref() })
+    }
+
+    /// The same in a column family.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf).
+    pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push(Some(family), Op::SingleDelete { cf: family.0.id(), key: key.as_ref() })
+    }
+
+    /// Removes the keys of the default column family from `begin` up to, not including, `end`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let cf = ColumnFamilyId::DEFAULT;
+        self.push(None, Op::DeleteRange { cf, begin: begin.as_ref(), end: end.as_ref() })
+    }
+
+    /// The same in a column family.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf).
+    pub fn delete_range_cf(
+        &mut self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let cf = family.0.id();
+        self.push(Some(family), Op::DeleteRange { cf, begin: begin.as_ref(), end: end.as_ref() })
+    }
+
+    /// Adds a merge operand to a key of the default column family.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        let cf = ColumnFamilyId::DEFAULT;
+        self.push(None, Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })
+    }
+
+    /// Adds a merge operand to a key of a column family.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf).
+    pub fn merge_cf(
+        &mut self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let cf = family.0.id();
+        self.push(Some(family), Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })
+    }
+
+    /// Sets a key to an entity of named columns, in any order; the column with the empty name is what a plain read returns. `None` is the default column family.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf), and if a column is given twice.
+    pub fn put_entity(
+        &mut self,
+        family: Option<&ColumnFamily>,
+        key: impl AsRef<[u8]>,
+        columns: &[(&[u8], &[u8])],
+    ) -> Result<()> {
+        let mut sorted: Vec<WideColumn<'_>> =
+            columns.iter().map(|&(name, value)| WideColumn { name, value, is_blob: false }).collect();
+        sorted.sort_by(|a, b| a.name.cmp(b.name));
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            let name = String::from_utf8_lossy(twice[0].name);
+            return Err(Error::invalid_argument(format!("column {name:?} of an entity is given twice")));
+        }
+        let bytes = columns.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>();
+        if bytes > LARGEST_VALUE_BYTES {
+            return Err(too_large("wide-column entity", bytes, LARGEST_VALUE_BYTES));
+        }
+        let mut entity = Vec::with_capacity(bytes + 10);
+        wide_column::encode_into(&sorted, &mut entity);
+        let cf = family.map_or(ColumnFamilyId::DEFAULT, |family| family.0.id());
+        self.push(family, Op::PutEntity { cf, key: key.as_ref(), entity: &entity })
+    }
+
+    /// Adds bytes that go to the log and nowhere else.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_log_data(&mut self, data: impl AsRef<[u8]>) -> Result<()> {
+        self.push(None, Op::LogData(data.as_ref()))
+    }
+
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    pub fn set_save_point(&mut self) {
+        let point = self.here();
+        self.save_points.push(point);
+    }
+
+    /// Takes back what was added since the last save point, and that save point.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn rollback_to_save_point(&mut self) -> Result<()> {
+        let point = self.save_points.pop().ok_or_else(no_save_point)?;
+        self.records.truncate(point.len, point.count);
+        self.families.truncate(point.families);
+        self.merged.truncate(point.merged);
+        if let Some(protection) = &mut self.protection {
+            protection.truncate(point.protected);
+        }
+        Ok(())
+    }
+
+    /// Forgets the last save point and keeps what was added since.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn pop_save_point(&mut self) -> Result<()> {
+        self.save_points.pop().map(|_| ()).ok_or_else(no_save_point)
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.families.clear();
+        self.merged.clear();
+        self.database = None;
+        self.save_points.clear();
+        if let Some(protection) = &mut self.protection {
+            protection.clear();
+        }
+    }
+
+    /// How many operations it holds; log data does not count.
+    pub fn count(&self) -> u32 {
+        self.records.count()
+    }
+
+    /// Whether it holds nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Bytes of its encoding.
+    pub fn data_size(&self) -> usize {
+        self.records.as_bytes().len()
+    }
+
+    /// Its encoding, as RocksDB's `WriteBatch::Data`. The sequence number in it is 0, or what [`from_bytes`](Self::from_bytes) got.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.records.as_bytes()
+    }
+
+    /// Its operations in order.
+    pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
+        // Invariant: every operation was encoded here or decoded by `from_bytes`.
+        self.records.reader().ops().map(|op| op.expect("a batch decodes"))
+    }
+
+    /// Column families that it touches.
+    pub(crate) fn families(&self) -> &[ColumnFamilyId] {
+        &self.families
+    }
+
+    /// Column families that it merges into.
+    pub(crate) fn merged(&self) -> &[ColumnFamilyId] {
+        &self.merged
+    }
+
+    /// The database whose column families were named in it, by its number.
+    pub(crate) fn database(&self) -> Option<u64> {
+        self.database
+    }
+
+    pub(crate) fn reader(&self) -> BatchReader<'_> {
+        self.records.reader()
+    }
+
+    /// Compares each operation with the checksum that was taken when it was added, if the batch is protected.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let Some(protection) = &self.protection else { return Ok(()) };
+        let mut checksums = protection.iter();
+        let damaged = |at: usize, what: &str| {
+            Error::new(ErrorKind::Corruption, format!("write batch in memory, offset {at}: {what}"))
+        };
+        let mut ops = self.records.reader().ops();
+        loop {
+            let at = ops.offset();
+            match ops.next() {
+                None => break,
+                Some(Err(e)) => return Err(damaged(at, &e.what)),
+                Some(Ok(op)) if checksums.next() != Some(&protection_of(&op)) => {
+                    return Err(damaged(at, "an operation does not match its checksum"));
+                }
+                Some(Ok(_)) => {}
+            }
+        }
+        match checksums.next() {
+            None => Ok(()),
+            Some(_) => Err(damaged(self.data_size(), "operations are missing")),
+        }
+    }
+
+    fn here(&self) -> SavePoint {
+        SavePoint {
+            len: self.data_size(),
+            count: self.count(),
+            families: self.families.len(),
+            merged: self.merged.len(),
+            protected: self.protection.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    fn push(&mut self, family: Option<&ColumnFamily>, op: Op<'_>) -> Result<()> {
+        check_sizes(&op)?;
+        let (key, value) = strings(&op);
+        let grown = self.data_size() as u64 + (key.len() as u64 + value.len() as u64) + FRAME_BYTES as u64;
+        let limit = if self.max_bytes == 0 { u32::MAX as usize } else { self.max_bytes };
+        if grown > limit as u64 {
+            self.check_growth(&op, limit)?;
+        }
+        if let Some(family) = family {
+            let database = family.0.database;
+            if *self.database.get_or_insert(database) != database {
+                return Err(Error::invalid_argument(format!(
+                    "column family {:?} is of another database than others in the batch",
+                    family.name()
+                )));
+            }
+        }
+        self.push_checked(op);
+        Ok(())
+    }
+
+    /// Adds an operation that is within the limits.
+    pub(super) fn push_checked(&mut self, op: Op<'_>) {
+        self.note(&op);
+        self.records.push(op);
+    }
+
+    /// The exact form of a check that the estimate did not pass.
+    #[cold]
+    fn check_growth(&self, op: &Op<'_>, limit: usize) -> Result<()> {
+        let (key, value) = strings(op);
+        // Why: beyond the largest batch not even the trial encoding fits.
+        if key.len() + value.len() <= limit {
+            let mut alone = write_batch::WriteBatch::new();
+            alone.push(*op);
+            if self.data_size() + alone.as_bytes().len() - HEADER_BYTES <= limit {
+                return Ok(());
+            }
+        }
+        let text =
+            format!("a write batch of {} bytes would grow over its limit of {limit}", self.data_size());
+        Err(Error::new(ErrorKind::LimitReached, text))
+    }
+
+    /// Takes note of what the pipeline asks about an operation.
+    fn note(&mut self, op: &Op<'_>) {
+        if let Some(cf) = op.column_family() {
+            if !self.families.contains(&cf) {
+                self.families.push(cf);
+            }
+            if matches!(op, Op::Merge { .. }) && !self.merged.contains(&cf) {
+                self.merged.push(cf);
+            }
+        }
+        if let Some(protection) = &mut self.protection {
+            protection.push(protection_of(op));
+        }
+    }
+
+    /// The sequence number in its header; for batches that come from a log.
+    pub fn sequence_number(&self) -> u64 {
+        let SeqNo(seq) = self.records.reader().seq();
+        seq
+    }
+}
+
+fn is_transaction_marker(op: &Op<'_>) -> bool {
+    matches!(
+        op,
+        Op::BeginPrepare(_)
+            | Op::EndPrepare { .. }
+            | Op::Commit { .. }
+            | Op::CommitWithTimestamp { .. }
+            | Op::Rollback { .. }
+    )
+}
+
+#[cold]
+fn no_save_point() -> Error {
+    Error::new(ErrorKind::NotFound, "the write batch has no save point")
+}
+
+#[cfg(test)]
+mod tests;

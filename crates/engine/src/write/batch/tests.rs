@@ -1,0 +1,104 @@
+//! Batches against a list of operations.
+
+use super::*;
+use proptest::prelude::*;
+
+fn ops(batch: &WriteBatch) -> Vec<String> {
+    batch.iter().map(|op| format!("{op:?}")).collect()
+}
+
+#[test]
+fn save_points_nest_and_restore_everything() {
+    let mut batch = WriteBatch::protected();
+    batch.put("a", "1").unwrap();
+    batch.set_save_point();
+    batch.merge("b", "2").unwrap();
+    batch.push(None, Op::Put { cf: ColumnFamilyId(7), key: b"c", value: b"3" }).unwrap();
+    batch.set_save_point();
+    batch.delete_range("a", "z").unwrap();
+    assert_eq!((batch.count(), batch.families().len(), batch.merged().len()), (4, 2, 1));
+    batch.pop_save_point().unwrap();
+    batch.rollback_to_save_point().unwrap();
+    assert_eq!((batch.count(), batch.families().len(), batch.merged().len()), (1, 1, 0));
+    batch.verify().unwrap();
+    let mut same = WriteBatch::new();
+    same.put("a", "1").unwrap();
+    assert_eq!(batch.as_bytes(), same.as_bytes());
+    assert_eq!(batch.rollback_to_save_point().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(batch.pop_save_point().unwrap_err().kind(), ErrorKind::NotFound);
+    batch.clear();
+    assert!(batch.is_empty() && batch.families().is_empty());
+}
+
+#[test]
+fn a_batch_stays_within_its_limit_to_the_byte() {
+    let mut batch = WriteBatch::with_capacity(64, HEADER_BYTES + 2 * (1 + 2 + 2));
+    batch.put("a", "1").unwrap();
+    batch.put("b", "2").unwrap();
+    let before = batch.as_bytes().to_vec();
+    assert_eq!(batch.delete("c").unwrap_err().kind(), ErrorKind::LimitReached);
+    assert_eq!((batch.as_bytes(), batch.count()), (&before[..], 2));
+}
+
+#[test]
+fn an_entity_is_sorted_and_has_each_column_once() {
+    let mut batch = WriteBatch::new();
+    batch.put_entity(None, "k", &[(b"z", b"26"), (b"", b"default"), (b"a", b"1")]).unwrap();
+    let Some(Op::PutEntity { entity, .. }) = batch.iter().next() else { panic!("an entity") };
+    let names: Vec<_> = wide_column::decode(entity).unwrap().iter().map(|c| c.name).collect();
+    assert_eq!(names, [&b""[..], b"a", b"z"]);
+    let error = batch.put_entity(None, "k", &[(b"a", b""), (b"a", b"")]).unwrap_err();
+    assert!(error.to_string().contains("\"a\"") && batch.count() == 1);
+}
+
+#[test]
+fn damage_in_memory_is_seen_before_it_is_logged() {
+    let mut batch = WriteBatch::protected();
+    batch.put("key", "value").unwrap();
+    batch.verify().unwrap();
+    let mut bytes = batch.as_bytes().to_vec();
+    *bytes.last_mut().unwrap() ^= 4;
+    batch.records = write_batch::WriteBatch::from_bytes(bytes).unwrap();
+    assert_eq!(batch.verify().unwrap_err().kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn bytes_that_are_no_batch_are_refused_with_their_place() {
+    let mut batch = WriteBatch::new();
+    batch.put("key", "value").unwrap();
+    let bytes = batch.as_bytes().to_vec();
+    let error = WriteBatch::from_bytes(bytes[..bytes.len() - 1].to_vec()).unwrap_err();
+    assert!(error.to_string().contains("offset"), "{error}");
+    let mut marked = write_batch::WriteBatch::new();
+    marked.push(Op::Commit { xid: b"t" });
+    let error = WriteBatch::from_bytes(marked.as_bytes().to_vec()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+}
+
+proptest! {
+    #[test]
+    fn what_was_added_is_iterated_and_survives_its_bytes(
+        adds in proptest::collection::vec((0u32..3, 0u8..5, proptest::collection::vec(any::<u8>(), 0..200), proptest::collection::vec(any::<u8>(), 0..9)), 0..20),
+    ) {
+        let mut batch = WriteBatch::protected();
+        let mut expected = Vec::new();
+        for (cf, kind, key, value) in &adds {
+            let cf = ColumnFamilyId(*cf * 100);
+            let op = match kind {
+                0 => Op::Put { cf, key, value },
+                1 => Op::Delete { cf, key },
+                2 => Op::SingleDelete { cf, key },
+                3 => Op::DeleteRange { cf, begin: key, end: value },
+                _ => Op::Merge { cf, key, operand: value },
+            };
+            batch.push(None, op).unwrap();
+            expected.push(format!("{op:?}"));
+        }
+        batch.verify().unwrap();
+        prop_assert_eq!(ops(&batch), expected);
+        let back = WriteBatch::from_bytes(batch.as_bytes().to_vec()).unwrap();
+        prop_assert_eq!(ops(&back), ops(&batch));
+        prop_assert_eq!(back.families(), batch.families());
+        prop_assert_eq!(back.merged(), batch.merged());
+    }
+}

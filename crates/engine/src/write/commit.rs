@@ -1,0 +1,352 @@
+//! One write, as a future that goes through the four steps.
+//!
+//! In: options and what is written. Out: the outcome. The same future serves both forms of the call: a thread that may wait polls it without a waker first, spinning, since what it waits for is a matter of microseconds,
+//! and sleeps only then; an executor polls it and gets woken.
+//!
+//! Invariant: whatever a writer does, its ticket is finished once. A future that is dropped between order and apply does so itself if its record is persisted, and otherwise leaves the batch
+//! to the leader ([`Orphans`]).
+
+use super::host::Host;
+use super::options::WriteOptions;
+use super::persist::Fate;
+use super::pipeline::{NotOrdered, Ordered, Pipeline};
+use super::source::{Pins, Source};
+use crate::error::{Error, Result};
+use crate::pacing::Entry;
+use crate::stats::{HistogramKind, Ticker};
+use karst_format::key::SeqNo;
+use karst_io::block_on;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Who leads when this write finds no leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// The thread that writes, which may block.
+    Here,
+    /// A thread that may block.
+    Elsewhere,
+}
+
+type Wait<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+enum Stage<'a> {
+    New,
+    /// It waits at the door, or for room.
+    Waiting(Wait<'a>),
+    /// It may be ordered.
+    Admitted,
+    Ordered(Ordered),
+    Applied {
+        ticket: u64,
+        last_seq: SeqNo,
+    },
+    Done,
+}
+
+/// See the module's head.
+#[must_use = "nothing is written before it is polled"]
+pub(crate) struct Commit<'a, H: Host> {
+    pipeline: &'a Arc<Pipeline<H>>,
+    options: WriteOptions,
+    source: Source<'a>,
+    lead: Lead,
+    stage: Stage<'a>,
+    pins: Pins<H::Pin>,
+    /// This thread has led, and owes others a look.
+    led: bool,
+    started: Option<Duration>,
+}
+
+impl<'a, H: Host> Commit<'a, H> {
+    pub(super) fn new(
+        pipeline: &'a Arc<Pipeline<H>>,
+        options: WriteOptions,
+        source: Source<'a>,
+        lead: Lead,
+    ) -> Self {
+        Self {
+            pipeline,
+            options,
+            source,
+            lead,
+            stage: Stage::New,
+            pins: Pins::new(),
+            led: false,
+            started: None,
+        }
+    }
+
+    /// To the end, on this thread.
+    pub(super) fn run(mut self) -> Result<()> {
+        let mut round = 0;
+        loop {
+            if let Some(outcome) = self.advance(None) {
+                return outcome;
+            }
+            if matches!(self.stage, Stage::Waiting(_)) || !self.pipeline.env.pass_moment(round) {
+                return block_on(&self.pipeline.env, &mut self);
+            }
+            round += 1;
+        }
+    }
+
+    /// As far as it goes. `None` if it has to wait; with a context it is woken then.
+    fn advance(&mut self, mut cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+        loop {
+            match &mut self.stage {
+                Stage::New => {
+                    if let Err(e) = self.admit() {
+                        return Some(self.end(Err(e)));
+                    }
+                }
+                Stage::Waiting(wait) => {
+                    let cx = cx.as_deref_mut()?;
+                    match wait.as_mut().poll(cx) {
+                        Poll::Pending => return None,
+                        Poll::Ready(Ok(())) => self.stage = Stage::Admitted,
+                        Poll::Ready(Err(e)) => return Some(self.end(Err(e))),
+                    }
+                }
+                Stage::Admitted => {
+                    if let Err(e) = self.order() {
+                        return Some(self.end(Err(e)));
+                    }
+                }
+                Stage::Ordered(_) => {
+                    if let Err(e) = self.persist_and_apply(cx.as_deref_mut())? {
+                        return Some(self.end(Err(e)));
+                    }
+                }
+                Stage::Applied { ticket, last_seq } => {
+                    let (ticket, last_seq) = (*ticket, *last_seq);
+                    let ring = &self.pipeline.ring;
+                    if !ring.is_published(ticket, last_seq.0) {
+                        ring.register(ticket, cx?.waker());
+                        if !ring.is_published(ticket, last_seq.0) {
+                            return None;
+                        }
+                    }
+                    return Some(self.end(Ok(())));
+                }
+                Stage::Done => panic!("a write was polled after it had completed"),
+            }
+        }
+    }
+
+    /// The door: checks that need no lock, and waiting where writers are held up.
+    fn admit(&mut self) -> Result<()> {
+        let pipeline = self.pipeline;
+        if self.options.sync && self.options.disable_wal {
+            return Err(Error::invalid_argument("a write cannot be synced without a log"));
+        }
+        self.source.verify()?;
+        pipeline.health.check_writes()?;
+        self.started = pipeline.statistics.timers_enabled().then(|| pipeline.env.now());
+        let entry = Entry {
+            bytes: self.source.bytes() as u64,
+            no_slowdown: self.options.no_slowdown,
+            low_pri: self.options.low_pri,
+        };
+        self.stage = if pipeline.stalls.is_open(&entry) {
+            Stage::Admitted
+        } else {
+            Stage::Waiting(Box::pin(pipeline.stalls.enter(&pipeline.env, &pipeline.statistics, entry)))
+        };
+        Ok(())
+    }
+
+    fn order(&mut self) -> Result<()> {
+        let pipeline = self.pipeline;
+        self.pins.clear();
+        match pipeline.order(&self.options, &self.source, &mut self.pins) {
+            Ok(ordered) => {
+                let persists = ordered.persists;
+                self.stage = Stage::Ordered(ordered);
+                if persists && self.lead == Lead::Elsewhere {
+                    // Why at once: with no await between order and this, a dropped future leaves no record without a leader.
+                    pipeline.lead_elsewhere();
+                }
+                Ok(())
+            }
+            Err(NotOrdered::Refused(error)) => Err(error),
+            Err(NotOrdered::Full) => {
+                self.stage = Stage::Waiting(Box::pin(async move {
+                    pipeline.wait_for_room(Pipeline::has_room).await;
+                    Ok(())
+                }));
+                Ok(())
+            }
+        }
+    }
+
+    fn persist_and_apply(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+        let pipeline = self.pipeline;
+        let Stage::Ordered(ordered) = &self.stage else { unreachable!("called in this stage only") };
+        let (ticket, first_seq, last_seq) = (ordered.ticket, ordered.first_seq, ordered.last_seq);
+        if ordered.persists {
+            match self.fate(ticket, cx)? {
+                Fate::Persisted => {}
+                Fate::Failed => {
+                    self.stage = Stage::Done;
+                    self.pins.clear();
+                    pipeline.finish(ticket);
+                    return Some(Err(pipeline.failure()));
+                }
+                Fate::Open => unreachable!("an open fate is waited for"),
+            }
+        }
+        // Why before the inserts: should they panic, the drop must not do them again.
+        self.stage = Stage::Applied { ticket, last_seq };
+        pipeline.apply(&self.source, first_seq, &mut self.pins);
+        pipeline.finish(ticket);
+        if std::mem::take(&mut self.led) {
+            pipeline.lead_for_others();
+        }
+        Some(Ok(()))
+    }
+
+    /// What became of the record; `None` while it is open. Leads if nobody does.
+    fn fate(&mut self, ticket: u64, cx: Option<&mut Context<'_>>) -> Option<Fate> {
+        let persist = &self.pipeline.persist;
+        let mut registered = false;
+        loop {
+            let fate = persist.fate(ticket, self.options.sync);
+            if fate != Fate::Open {
+                return Some(fate);
+            }
+            if persist.needs_leader() {
+                match self.lead {
+                    Lead::Here if persist.try_lead() => {
+                        self.pipeline.lead();
+                        self.led = true;
+                        continue;
+                    }
+                    Lead::Here => {}
+                    Lead::Elsewhere => self.pipeline.lead_elsewhere(),
+                }
+            }
+            if registered {
+                return None;
+            }
+            self.pipeline.ring.register(ticket, cx.as_ref()?.waker());
+            registered = true;
+        }
+    }
+
+    fn end(&mut self, outcome: Result<()>) -> Result<()> {
+        self.stage = Stage::Done;
+        let statistics = &self.pipeline.statistics;
+        if outcome.is_ok() && statistics.enabled() {
+            let bytes = self.source.bytes() as u64;
+            statistics.record(Ticker::NumberKeysWritten, u64::from(self.source.count()));
+            statistics.record(Ticker::BytesWritten, bytes);
+            statistics.tick(Ticker::WriteDoneBySelf);
+            if !self.options.disable_wal {
+                statistics.tick(Ticker::WriteWithWal);
+            }
+            statistics.measure(HistogramKind::BytesPerWrite, bytes);
+            if let Some(started) = self.started {
+                let micros = (self.pipeline.env.now() - started).as_micros();
+                statistics.measure(HistogramKind::DbWrite, u64::try_from(micros).unwrap_or(u64::MAX));
+            }
+        }
+        outcome
+    }
+}
+
+impl<H: Host> Future for Commit<'_, H> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.advance(Some(cx)) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<H: Host> Drop for Commit<'_, H> {
+    fn drop(&mut self) {
+        let Stage::Ordered(ordered) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
+        let pins = std::mem::take(&mut self.pins);
+        let orphan = Orphan { ordered, sync: self.options.sync, source: self.source.to_owned(), pins };
+        self.pipeline.orphans.take_in(self.pipeline, orphan);
+        if std::mem::take(&mut self.led) {
+            self.pipeline.lead_for_others();
+        }
+    }
+}
+
+impl<H: Host> Pipeline<H> {
+    /// The apply step. Lets go of the pins.
+    fn apply(&self, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
+        // Invariant: no two entries have one number, so none can be there already.
+        source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
+        for (family, pin) in pins.drain(..) {
+            self.host.applied(family, &pin);
+        }
+    }
+}
+
+/// Batches that were ordered and whose writers have gone before they were persisted.
+pub(super) struct Orphans<H: Host> {
+    waiting: Mutex<Vec<Orphan<H>>>,
+    /// Ordering: who brings one adds to it and then looks at the batch's fate; the leader moves the fate and then looks here. Both `SeqCst`, so one of them settles it.
+    count: AtomicUsize,
+}
+
+struct Orphan<H: Host> {
+    ordered: Ordered,
+    sync: bool,
+    source: Source<'static>,
+    pins: Pins<H::Pin>,
+}
+
+impl<H: Host> Default for Orphans<H> {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+}
+
+impl<H: Host> Orphans<H> {
+    fn take_in(&self, pipeline: &Pipeline<H>, orphan: Orphan<H>) {
+        self.waiting.lock().push(orphan);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.settle(pipeline);
+    }
+
+    /// Applies those whose records are persisted, and gives up those that failed.
+    pub(super) fn settle(&self, pipeline: &Pipeline<H>) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let fate = |orphan: &Orphan<H>| match orphan.ordered.persists {
+            true => pipeline.persist.fate(orphan.ordered.ticket, orphan.sync),
+            false => Fate::Persisted,
+        };
+        let settled: Vec<(Fate, Orphan<H>)> = {
+            let mut waiting = self.waiting.lock();
+            let all = std::mem::take(&mut *waiting);
+            let (open, settled): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .map(|orphan| (fate(&orphan), orphan))
+                .partition(|(fate, _)| *fate == Fate::Open);
+            waiting.extend(open.into_iter().map(|(_, orphan)| orphan));
+            self.count.fetch_sub(settled.len(), Ordering::SeqCst);
+            settled
+        };
+        for (fate, mut orphan) in settled {
+            if fate == Fate::Persisted {
+                pipeline.apply(&orphan.source, orphan.ordered.first_seq, &mut orphan.pins);
+            }
+            drop(orphan.pins);
+            pipeline.finish(orphan.ordered.ticket);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the commit pipeline needs of the database it is part of. Injected, so that the pipeline is tested without one.
+//!
+//! Calls come from any thread that writes. Each says under which lock it is made; none may wait or do I/O.
+
+use crate::error::Error;
+use crate::memtable::MemTable;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+
+/// The database, as the commit pipeline sees it.
+pub(crate) trait Host: Send + Sync + 'static {
+    /// Keeps the memtable of one column family in hand for one write.
+    type Pin: Send + Unpin;
+
+    /// Pins the memtable that takes the writes of a column family now; `None` if there is no such family.
+    ///
+    /// Lock: the one that orders writes, so no memtable is sealed meanwhile.
+    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin>;
+
+    /// The pinned memtable.
+    fn memtable(pin: &Self::Pin) -> &MemTable;
+
+    /// A batch was inserted into the pinned memtable of `family`, which may be full now. Called by its writer, without a lock, before the batch is visible.
+    fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
+
+    /// A log could not be written or synced. The pipeline takes no more writes until [`Pipeline::resume`](super::Pipeline::resume). Called once for each failure, by the
+    /// leader, without a lock.
+    fn log_failed(&self, error: &Error);
+
+    /// A log that takes no more writes is durable, with so many bytes; for `track_and_verify_wals_in_manifest`. Called by the leader under its lock.
+    fn log_synced(&self, log: FileNumber, bytes: u64);
+}

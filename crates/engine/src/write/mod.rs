@@ -1,0 +1,28 @@
+//! Writing: batches as users build them, and the pipeline that commits them.
+//!
+//! A write goes through four steps (docs in [`pipeline`]): it is *ordered* under one short lock, *persisted* by whoever leads the log at that moment,
+//! *applied* to the memtables by its own writer at the same time as others are, and *published* in order.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `batch` | [`WriteBatch`] |
+//! | `options` | [`WriteOptions`] |
+//! | `host` | what the pipeline needs of its database |
+//! | `pipeline` | order, switching of logs and memtables, failure and resumption |
+//! | `persist` | the leader that writes and syncs logs |
+//! | `commit` | one write as a future: the steps, waiting, and what becomes of it when it is dropped |
+//! | `source` | what is written: a batch or a single operation |
+
+mod batch;
+mod commit;
+mod host;
+mod options;
+mod persist;
+mod pipeline;
+mod source;
+
+pub use batch::WriteBatch;
+pub(crate) use host::Host;
+pub use options::WriteOptions;
+pub(crate) use pipeline::{Parts, Pipeline, Rules};
+pub(crate) use source::Source;

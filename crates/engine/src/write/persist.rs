@@ -1,0 +1,298 @@
+//! The persist step: one leader at a time takes all that was framed, writes it to the logs, and syncs them if any of it asks.
+//!
+//! In: the order step's buffer. Out: `written` and `synced`, the tickets below which all logged batches have left the process or are on the device; or a failure.
+//!
+//! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its own batch,
+//! and looks again before it waits for others, so that a batch is never held up by its writer's work for others.
+//!
+//! Invariants:
+//! - Logs are written in their order, and a sync covers every older log that has unsynced bytes, the oldest first: what is durable is a prefix of what was ordered.
+//! - After a failed write or sync no file that was open then is written again.
+//!
+//! Ordering: who asks stores `goal` and then loads `leading`; a leader stores `leading` and then loads `goal`. All `SeqCst`, so one sees the other and no work stays behind.
+
+use super::host::Host;
+use super::pipeline::{Pipeline, Switched};
+use crate::error::{Error, Result};
+use crate::stats::{HistogramKind, Ticker};
+use crate::wal::writer::LogFile;
+use event_listener::Event;
+use karst_format::ids::FileNumber;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
+const ROUNDS_FOR_OTHERS: usize = 4;
+/// A buffer that has grown larger than this is not kept for the next round.
+const KEPT_BUFFER_BYTES: usize = 4 << 20;
+
+/// The state of the persist step.
+#[derive(Debug)]
+pub(super) struct Persist {
+    /// Whether there is a leader. Held also by a job that was started and does not run yet.
+    leading: AtomicBool,
+    /// Tickets below this shall be written. Changed under the order lock.
+    goal: AtomicU64,
+    /// Tickets below this shall be synced. Changed under the order lock.
+    sync_goal: AtomicU64,
+    /// Whether a log took over that no leader has seen.
+    switched: AtomicBool,
+    /// Every logged ticket below has left the process.
+    written: AtomicU64,
+    /// Every logged ticket below is on the device.
+    synced: AtomicU64,
+    /// A write or sync failed; set after the last store to `written` and `synced`.
+    failed: AtomicBool,
+    /// Logs below this number are needed no more.
+    released: AtomicU64,
+    /// Lock: the leader's, for as long as it leads; `resume` takes it when there is none.
+    files: Mutex<Files>,
+    /// Rung after every round, for those who wait without a ticket.
+    progress: Event,
+}
+
+/// The open log files.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// Logs that take no more writes and have unsynced bytes, oldest first.
+    older: Vec<LogFile>,
+    current: LogFile,
+    /// The buffer that the next round swaps in.
+    spare: Vec<u8>,
+}
+
+impl Files {
+    /// Takes the last of `logs` in place of all there are.
+    pub(super) fn replace(&mut self, logs: impl Iterator<Item = LogFile>) {
+        if let Some(last) = logs.last() {
+            self.current = last;
+            self.older.clear();
+        }
+    }
+}
+
+/// Whether a ticket's record is where it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Persisted,
+    Failed,
+    Open,
+}
+
+impl Persist {
+    pub(super) fn new(log: LogFile) -> Self {
+        Self {
+            leading: AtomicBool::new(false),
+            goal: AtomicU64::new(0),
+            sync_goal: AtomicU64::new(0),
+            switched: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            released: AtomicU64::new(0),
+            files: Mutex::new(Files { older: Vec::new(), current: log, spare: Vec::new() }),
+            progress: Event::new(),
+        }
+    }
+
+    /// Wants `ticket` and all before it written, and synced if asked. Under the order lock.
+    pub(super) fn ask(&self, ticket: u64, sync: bool) {
+        if self.goal.load(Ordering::Relaxed) <= ticket {
+            self.goal.store(ticket + 1, Ordering::SeqCst);
+        }
+        if sync && self.sync_goal.load(Ordering::Relaxed) <= ticket {
+            self.sync_goal.store(ticket + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// Has a leader come for a log that took over. Under the order lock.
+    pub(super) fn ask_switch(&self) {
+        self.switched.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a leader would have something to do.
+    #[inline]
+    pub(super) fn needs_leader(&self) -> bool {
+        !self.failed.load(Ordering::Acquire)
+            && (self.goal.load(Ordering::SeqCst) > self.written.load(Ordering::Acquire)
+                || self.sync_goal.load(Ordering::SeqCst) > self.synced.load(Ordering::Acquire)
+                || self.switched.load(Ordering::SeqCst))
+    }
+
+    /// Takes the leadership if it is free and there is something to do.
+    #[inline]
+    pub(super) fn try_lead(&self) -> bool {
+        self.needs_leader()
+            && !self.leading.load(Ordering::Relaxed)
+            && !self.leading.swap(true, Ordering::SeqCst)
+    }
+
+    fn leave(&self) {
+        self.leading.store(false, Ordering::SeqCst);
+    }
+
+    /// What became of a ticket that was asked for with the same `sync`.
+    #[inline]
+    pub(super) fn fate(&self, ticket: u64, sync: bool) -> Fate {
+        // Why first: nothing moves after a failure, so what is not there then never will be.
+        let failed = self.failed.load(Ordering::Acquire);
+        let reached = if sync { &self.synced } else { &self.written };
+        match reached.load(Ordering::Acquire) > ticket {
+            true => Fate::Persisted,
+            false if failed => Fate::Failed,
+            false => Fate::Open,
+        }
+    }
+
+    /// Waits until all tickets below `end` are written, or synced.
+    pub(super) async fn wait(&self, end: u64, sync: bool) -> Result<(), ()> {
+        let Some(last) = end.checked_sub(1) else { return Ok(()) };
+        loop {
+            let listener = self.progress.listen();
+            match self.fate(last, sync) {
+                Fate::Persisted => return Ok(()),
+                Fate::Failed => return Err(()),
+                Fate::Open => listener.await,
+            }
+        }
+    }
+
+    pub(super) fn release(&self, number: FileNumber) {
+        self.released.fetch_max(number.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock()
+    }
+
+    /// Starts over behind ticket `next`, after a failure.
+    pub(super) fn recover(&self, next: u64) {
+        for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
+            reached.store(next, Ordering::SeqCst);
+        }
+        self.switched.store(false, Ordering::SeqCst);
+        self.failed.store(false, Ordering::SeqCst);
+    }
+}
+
+impl<H: Host> Pipeline<H> {
+    /// Leads one round. The caller has taken the leadership.
+    pub(super) fn lead(&self) {
+        let persist = &self.persist;
+        let first = persist.written.load(Ordering::Relaxed);
+        let mut files = persist.files.lock();
+        let (mut taken, switched, end, sync) = {
+            let mut order = self.order.lock();
+            let spare = std::mem::take(&mut files.spare);
+            let taken = std::mem::replace(&mut order.buffer, spare);
+            persist.switched.store(false, Ordering::SeqCst);
+            let sync = persist.sync_goal.load(Ordering::Relaxed) > persist.synced.load(Ordering::Relaxed);
+            (taken, std::mem::take(&mut order.switched), order.next_ticket, sync)
+        };
+        let bytes = taken.len() + switched.iter().map(|s| s.rest.len()).sum::<usize>();
+        let mut outcome = self.write_logs(&mut files, switched, &taken);
+        if outcome.is_ok() {
+            self.order.lock().buffered_bytes -= bytes;
+            persist.written.store(end, Ordering::SeqCst);
+            if sync {
+                outcome = self.sync_logs(&mut files);
+                if outcome.is_ok() {
+                    persist.synced.store(end, Ordering::SeqCst);
+                }
+            }
+        }
+        taken.clear();
+        if taken.capacity() <= KEPT_BUFFER_BYTES {
+            files.spare = taken;
+        }
+        drop(files);
+        let mut wake_end = end;
+        if let Err(error) = &outcome {
+            self.refuse(error);
+            persist.failed.store(true, Ordering::SeqCst);
+            wake_end = self.order.lock().next_ticket;
+        }
+        persist.leave();
+        self.ring.wake(first, wake_end);
+        persist.progress.notify(usize::MAX);
+        self.ring_room();
+        self.orphans.settle(self);
+        if let Err(error) = outcome {
+            tracing::error!("writes are refused: {error}");
+            self.host.log_failed(&error);
+        }
+        self.count_round(bytes, sync);
+    }
+
+    /// Leads for others after this thread's own round, so that nobody's record waits while nobody leads.
+    pub(super) fn lead_for_others(self: &Arc<Self>) {
+        for _ in 0..ROUNDS_FOR_OTHERS {
+            if !self.persist.try_lead() {
+                return;
+            }
+            self.lead();
+        }
+        self.lead_elsewhere();
+    }
+
+    /// Has a thread that may block lead until nothing is left to do. The job belongs to the pipeline: it goes on whatever becomes of the caller.
+    pub(super) fn lead_elsewhere(self: &Arc<Self>) {
+        if self.persist.try_lead() {
+            let pipeline = self.clone();
+            drop(self.env.run_blocking(move |_| {
+                loop {
+                    pipeline.lead();
+                    if !pipeline.persist.try_lead() {
+                        return;
+                    }
+                }
+            }));
+        }
+    }
+
+    fn write_logs(&self, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
+        for Switched { rest, next } in switched {
+            files.current.write(&rest)?;
+            let old = std::mem::replace(&mut files.current, next);
+            if old.is_unsynced() {
+                files.older.push(old);
+            } else {
+                self.host.log_synced(old.number(), old.size());
+            }
+        }
+        let released = FileNumber(self.persist.released.load(Ordering::Relaxed));
+        files.older.retain(|log| log.number() >= released);
+        files.current.write(taken)
+    }
+
+    fn sync_logs(&self, files: &mut Files) -> Result<()> {
+        let start = self.statistics.timers_enabled().then(|| self.env.now());
+        while let Some(oldest) = files.older.first_mut() {
+            oldest.sync()?;
+            self.host.log_synced(oldest.number(), oldest.size());
+            files.older.remove(0);
+        }
+        files.current.sync()?;
+        if let Some(start) = start {
+            let micros = (self.env.now() - start).as_micros();
+            self.statistics
+                .measure(HistogramKind::WalFileSyncMicros, u64::try_from(micros).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+
+    fn count_round(&self, bytes: usize, sync: bool) {
+        if self.statistics.enabled() {
+            self.statistics.record(Ticker::WalFileBytes, bytes as u64);
+            if sync {
+                self.statistics.tick(Ticker::WalFileSynced);
+            }
+        }
+    }
+
+    /// The error for a write whose record may not have been written.
+    pub(super) fn failure(&self) -> Error {
+        self.refusal().in_context("the write was not logged")
+    }
+}

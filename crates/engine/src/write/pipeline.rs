@@ -1,0 +1,445 @@
+//! The commit pipeline: how writes get their order, and what every step may rely on.
+//!
+//! | step | who | under what |
+//! |---|---|---|
+//! | order | the writer | the order lock: takes sequence numbers and a ticket, frames the record into the log buffer, pins the memtable of every family it touches |
+//! | persist | the leader, one at a time | the leader's lock: takes the whole buffer (the next one fills meanwhile), writes it, syncs if any of it asks |
+//! | apply | the writer | nothing: inserts its own batch, at the same time as others |
+//! | publish | whoever finishes | nothing: `visible_seq` advances over the finished prefix of tickets ([`PublishRing`]) |
+//!
+//! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has inserted, and the next one forms only then; here nobody waits for a group. Why the
+//! record is copied under the lock: the order of records in the log must be that of their sequence numbers, and a copy of some hundred bytes is cheaper than any
+//! way to tell others that it is not finished yet.
+//!
+//! Invariants:
+//! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock. A sequence number is never used twice, failed writes' included.
+//! - `written`, `synced`: every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
+//!   can be recovered.
+//! - From order on a batch belongs to the pipeline. Its writer's future may be dropped: then the drop, or the leader later, applies it (`commit`).
+//! - Work for a leader (`goal` above `written`) never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
+//! - After a failure every logged ticket from `written` on fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
+//!
+//! Lock: `order`, then nothing; `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
+
+use super::commit::{Commit, Lead, Orphans};
+use super::host::Host;
+use super::options::WriteOptions;
+use super::persist::Persist;
+use super::source::{Pins, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::health::Health;
+use crate::memtable::Seal;
+use crate::options::DbOptions;
+use crate::pacing::StallController;
+use crate::stats::{Statistics, Ticker};
+use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
+use event_listener::Event;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use karst_format::write_batch::HEADER_BYTES;
+use karst_io::Env;
+use karst_mem::PublishRing;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most writes between order and publish.
+const IN_FLIGHT: usize = 1024;
+/// Bytes of records that may wait for the leader; more writers wait before order.
+const BUFFERED_BYTES: usize = 64 << 20;
+
+/// Options of the database that the pipeline follows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) log: LogOptions,
+    /// Records leave the process only when asked to, or when more than so many bytes have gathered (`manual_wal_flush`, `writable_file_max_buffer_size`).
+    pub(crate) manual_flush: Option<usize>,
+}
+
+impl Rules {
+    /// What the database's options say.
+    ///
+    /// # Errors
+    /// Logs cannot be written like that.
+    pub(crate) fn of(options: &DbOptions) -> Result<Rules> {
+        let manual_flush = options.manual_wal_flush.then_some(options.writable_file_max_buffer_size);
+        Ok(Rules { log: LogOptions::of(options)?, manual_flush })
+    }
+}
+
+/// What a pipeline is made of.
+pub(crate) struct Parts<H> {
+    pub(crate) env: Env,
+    pub(crate) host: H,
+    pub(crate) health: Arc<Health>,
+    pub(crate) stalls: Arc<StallController>,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) rules: Rules,
+    /// The last sequence number that was used.
+    pub(crate) last_seq: SeqNo,
+    /// Where the first writes go.
+    pub(crate) log: NewLog,
+}
+
+/// The commit pipeline of one database. See the module's head.
+pub(crate) struct Pipeline<H: Host> {
+    pub(super) env: Env,
+    pub(super) host: H,
+    pub(super) health: Arc<Health>,
+    pub(super) stalls: Arc<StallController>,
+    pub(super) statistics: Arc<Statistics>,
+    pub(super) rules: Rules,
+    /// Tickets, and `visible_seq` as their value.
+    pub(super) ring: PublishRing,
+    pub(super) order: Mutex<Order>,
+    pub(super) persist: Persist,
+    pub(super) orphans: Orphans<H>,
+    /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
+    room: Event,
+    room_waiters: AtomicUsize,
+}
+
+/// What the order lock guards.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) next_ticket: u64,
+    next_seq: SeqNo,
+    framing: LogFraming,
+    /// Framed records for the newest log that no leader has taken.
+    pub(super) buffer: Vec<u8>,
+    /// Logs that took over since a leader last came: the rest of the one before, and the new file.
+    pub(super) switched: Vec<Switched>,
+    /// Bytes in the buffer and in `switched`, and those of the leader at work.
+    pub(super) buffered_bytes: usize,
+    /// Whether entries went to memtables without a record since [`Pipeline::take_unlogged`] was asked.
+    unlogged: bool,
+    /// Why nothing is ordered.
+    pub(super) refused: Option<Error>,
+    /// Whether the failed log was replaced.
+    replaced: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Switched {
+    pub(super) rest: Vec<u8>,
+    pub(super) next: LogFile,
+}
+
+/// What a write got from the order step.
+pub(super) struct Ordered {
+    pub(super) ticket: u64,
+    pub(super) first_seq: SeqNo,
+    /// The last sequence number of the write, or of those before it if it takes none.
+    pub(super) last_seq: SeqNo,
+    /// Whether it has a record that must leave the process before it is applied.
+    pub(super) persists: bool,
+}
+
+/// Why a write was not ordered.
+pub(super) enum NotOrdered {
+    /// Too many are in flight; wait for room.
+    Full,
+    Refused(Error),
+}
+
+impl<H: Host> Pipeline<H> {
+    /// A pipeline that goes on behind `parts.last_seq`.
+    pub(crate) fn new(parts: Parts<H>) -> Arc<Self> {
+        let Parts { env, host, health, stalls, statistics, rules, last_seq, log } = parts;
+        Arc::new(Self {
+            env,
+            host,
+            health,
+            stalls,
+            statistics,
+            rules,
+            ring: PublishRing::new(IN_FLIGHT, last_seq.0),
+            order: Mutex::new(Order {
+                next_ticket: 0,
+                next_seq: SeqNo(last_seq.0 + 1),
+                framing: log.framing,
+                buffered_bytes: log.head.len(),
+                buffer: log.head,
+                switched: Vec::new(),
+                unlogged: false,
+                refused: None,
+                replaced: false,
+            }),
+            persist: Persist::new(log.file),
+            orphans: Orphans::default(),
+            room: Event::new(),
+            room_waiters: AtomicUsize::new(0),
+        })
+    }
+
+    /// Everything up to this sequence number is visible. Read it after pinning a superversion.
+    #[inline]
+    pub(crate) fn visible_seq(&self) -> SeqNo {
+        SeqNo(self.ring.value())
+    }
+
+    /// The last sequence number that was given out, visible or not.
+    pub(crate) fn last_ordered_seq(&self) -> SeqNo {
+        SeqNo(self.order.lock().next_seq.0 - 1)
+    }
+
+    /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when it is its turn.
+    ///
+    /// # Errors
+    /// See [`write_async`](Self::write_async).
+    pub(crate) fn write(self: &Arc<Self>, options: &WriteOptions, source: Source<'_>) -> Result<()> {
+        Commit::new(self, *options, source, Lead::Here).run()
+    }
+
+    /// One write, as a future. Dropping it before its first poll writes nothing; after that the write may happen or not, whole either way.
+    ///
+    /// # Errors
+    /// Writes are refused or, with `no_slowdown`, held up; a column family is not open; the log failed. On the last it is not known whether the write is found again after the database
+    /// is opened anew; after any other error nothing was written.
+    pub(crate) fn write_async<'a>(
+        self: &'a Arc<Self>,
+        options: &WriteOptions,
+        source: Source<'a>,
+    ) -> Commit<'a, H> {
+        Commit::new(self, *options, source, Lead::Elsewhere)
+    }
+
+    /// The order step. Fills `pins`.
+    pub(super) fn order(
+        &self,
+        options: &WriteOptions,
+        source: &Source<'_>,
+        pins: &mut Pins<H::Pin>,
+    ) -> Result<Ordered, NotOrdered> {
+        let (count, body) = (source.count(), source.body());
+        let mut guard = self.order.lock();
+        let order = &mut *guard;
+        if let Some(error) = &order.refused {
+            return Err(NotOrdered::Refused(error.clone()));
+        }
+        let ticket = order.next_ticket;
+        if !self.ring.has_room(ticket) || order.buffered_bytes > BUFFERED_BYTES {
+            return Err(NotOrdered::Full);
+        }
+        for family in source.families() {
+            match self.host.pin(*family) {
+                Some(pin) => pins.push((*family, pin)),
+                None if options.ignore_missing_column_families => {}
+                None => {
+                    let text = format!("a write to column family {family}, which is not open");
+                    return Err(NotOrdered::Refused(Error::invalid_argument(text)));
+                }
+            }
+        }
+        let first_seq = order.next_seq;
+        let last_seq = SeqNo(first_seq.0 + u64::from(count) - 1);
+        if last_seq > SeqNo::MAX {
+            let error = Error::new(ErrorKind::LimitReached, "the sequence numbers are used up");
+            return Err(NotOrdered::Refused(error));
+        }
+        if options.disable_wal {
+            order.unlogged |= count > 0;
+        } else {
+            let mut head = [0; HEADER_BYTES];
+            head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
+            head[8..].copy_from_slice(&count.to_le_bytes());
+            let before = order.buffer.len();
+            order.framing.append(first_seq, &head, body, &mut order.buffer).map_err(|e| {
+                let text = format!("framing a record of log {}: {e}", order.framing.number());
+                NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
+            })?;
+            order.buffered_bytes += order.buffer.len() - before;
+        }
+        order.next_ticket = ticket + 1;
+        order.next_seq = SeqNo(last_seq.0 + 1);
+        self.ring.enter(ticket, last_seq.0);
+        let gathers = self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most);
+        let persists = !options.disable_wal && (options.sync || !gathers);
+        if persists {
+            self.persist.ask(ticket, options.sync);
+        }
+        Ok(Ordered { ticket, first_seq, last_seq, persists })
+    }
+
+    /// The publish step.
+    pub(super) fn finish(&self, ticket: u64) {
+        self.ring.finish(ticket);
+        self.ring_room();
+    }
+
+    /// Tells those who wait for room to look again.
+    pub(super) fn ring_room(&self) {
+        // Ordering: `finish` ends in a fence behind which a waiter that is not counted yet finds the room.
+        if self.room_waiters.load(Ordering::SeqCst) > 0 {
+            self.room.notify(usize::MAX);
+        }
+    }
+
+    /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
+    pub(super) async fn wait_for_room(&self, holds: impl Fn(&Self) -> bool) {
+        /// Counts itself out also when the future is dropped.
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.room_waiters.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.room_waiters);
+        loop {
+            let listener = self.room.listen();
+            if holds(self) {
+                return;
+            }
+            listener.await;
+        }
+    }
+
+    /// Whether one more write could be ordered, as far as room goes.
+    pub(super) fn has_room(&self) -> bool {
+        let order = self.order.lock();
+        order.refused.is_some()
+            || (self.ring.has_room(order.next_ticket) && order.buffered_bytes <= BUFFERED_BYTES)
+    }
+
+    /// Ends the memtables and, with a new log, the log that take writes now. `exchange` is called under the order lock with the seal for every memtable that it exchanges; it calls
+    /// `Family::seal` for each and does nothing else. Writes ordered before go to the old ones, writes ordered later to the new ones. Without a new log the present one goes on, and
+    /// the seal names it.
+    ///
+    /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`: [`wait_until_visible`](Self::wait_until_visible).
+    pub(crate) fn seal<T>(self: &Arc<Self>, new_log: Option<NewLog>, exchange: impl FnOnce(Seal) -> T) -> T {
+        let mut guard = self.order.lock();
+        let order = &mut *guard;
+        let switches = new_log.is_some();
+        if let Some(NewLog { mut framing, file, mut head }) = new_log {
+            framing.follow(&order.framing, &mut head);
+            order.buffered_bytes += head.len();
+            let rest = std::mem::replace(&mut order.buffer, head);
+            order.framing = framing;
+            order.switched.push(Switched { rest, next: file });
+            order.replaced = true;
+            self.persist.ask_switch();
+        }
+        let largest_seq = SeqNo(order.next_seq.0 - 1);
+        let outcome = exchange(Seal { largest_seq, next_log: order.framing.number() });
+        let refused = order.refused.is_some();
+        drop(guard);
+        if switches && !refused {
+            // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and the old file can be let go.
+            self.lead_elsewhere();
+        }
+        outcome
+    }
+
+    /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
+    pub(crate) async fn wait_until_visible(&self, seq: SeqNo) {
+        self.wait_for_room(|pipeline| pipeline.visible_seq() >= seq).await;
+    }
+
+    /// The log that takes writes: its number, its size in bytes with all that was ordered, and whether it has any record.
+    pub(crate) fn current_log(&self) -> (FileNumber, u64, bool) {
+        let order = self.order.lock();
+        (order.framing.number(), order.framing.bytes(), !order.framing.is_empty())
+    }
+
+    /// Whether entries went to memtables without a record since this was last asked.
+    pub(crate) fn take_unlogged(&self) -> bool {
+        std::mem::take(&mut self.order.lock().unlogged)
+    }
+
+    /// How new logs are written; for [`NewLog::create`].
+    pub(crate) fn log_options(&self) -> LogOptions {
+        self.rules.log
+    }
+
+    /// Has all that was ordered so far leave the process, and with `sync` reach the device; all older logs that are still needed too.
+    ///
+    /// # Errors
+    /// The log failed, now or before.
+    pub(crate) async fn flush_wal(self: &Arc<Self>, sync: bool) -> Result<()> {
+        let end = {
+            let order = self.order.lock();
+            if let Some(error) = &order.refused {
+                return Err(error.clone());
+            }
+            if let Some(last) = order.next_ticket.checked_sub(1) {
+                self.persist.ask(last, sync);
+            }
+            order.next_ticket
+        };
+        self.lead_elsewhere();
+        self.persist.wait(end, sync).await.map_err(|()| self.refusal())?;
+        if sync {
+            self.statistics.tick(Ticker::WalFileSynced);
+        }
+        Ok(())
+    }
+
+    /// Says that logs below `number` are needed no more: their files are closed unsynced.
+    pub(crate) fn release_logs(&self, number: FileNumber) {
+        self.persist.release(number);
+    }
+
+    /// Why writes are refused.
+    pub(super) fn refusal(&self) -> Error {
+        let refused = self.order.lock().refused.clone();
+        refused.unwrap_or_else(|| Error::new(ErrorKind::Io, "the log failed while this write waited"))
+    }
+
+    /// Whether the log failed and the pipeline takes no writes.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.order.lock().refused.is_some()
+    }
+
+    /// Takes writes again after a failure. Before it, every memtable was sealed with a new log ([`seal`](Self::seal)) and flushed, and the MANIFEST needs the failed log no more: the sequence
+    /// numbers of failed writes are a hole at which recovery would end.
+    ///
+    /// # Errors
+    /// No new log took the place of the failed one.
+    pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
+        self.wait_for_room(|pipeline| {
+            let order = pipeline.order.lock();
+            pipeline.ring.published() == order.next_ticket
+        })
+        .await;
+        {
+            let mut files = self.persist.files();
+            let mut order = self.order.lock();
+            if order.refused.is_none() {
+                return Ok(());
+            }
+            if !order.replaced {
+                return Err(Error::invalid_argument(
+                    "writes cannot be resumed before the failed log is replaced",
+                ));
+            }
+            // Why: bytes framed for logs that failed, or that were replaced in turn, are of writes that failed.
+            files.replace(order.switched.drain(..).map(|switched| switched.next));
+            self.persist.recover(order.next_ticket);
+            order.refused = None;
+        }
+        self.ring_room();
+        Ok(())
+    }
+
+    /// Refuses writes from now on, because of a failed log. Called by the leader.
+    pub(super) fn refuse(&self, error: &Error) {
+        let mut order = self.order.lock();
+        if order.refused.is_none() {
+            order.refused = Some(error.clone());
+        }
+        order.replaced = false;
+        order.buffer.clear();
+        order.switched.iter_mut().for_each(|switched| switched.rest.clear());
+        order.buffered_bytes = 0;
+    }
+}
+
+impl<H: Host> std::fmt::Debug for Pipeline<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("ring", &self.ring)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! What one write consists of: a batch, or one operation that needs no batch of its own.
+//!
+//! In: borrowed operations. Out: the record for the log in two parts, and the inserts. Invariant: both say the same.
+
+use super::batch::{WriteBatch, check_sizes};
+use super::host::Host;
+use crate::error::Result;
+use crate::memtable::DuplicateEntry;
+use crate::wal::replay;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+use karst_format::write_batch::{HEADER_BYTES, Op};
+use smallvec::SmallVec;
+
+/// Memtables pinned for one write, by column family.
+pub(super) type Pins<P> = SmallVec<[(ColumnFamilyId, P); 1]>;
+
+/// What is written.
+#[derive(Debug)]
+pub(crate) enum Source<'a> {
+    Batch(&'a WriteBatch),
+    /// A batch whose writer has gone.
+    Owned(Box<WriteBatch>),
+    One {
+        op: Op<'a>,
+        family: ColumnFamilyId,
+        encoded: SmallVec<[u8; 192]>,
+    },
+}
+
+impl<'a> Source<'a> {
+    /// One operation, which writes to a column family.
+    ///
+    /// # Errors
+    /// The key or the value is too large.
+    pub(crate) fn one(op: Op<'a>) -> Result<Self> {
+        check_sizes(&op)?;
+        let family = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
+        let mut encoded = SmallVec::new();
+        op.encode(&mut |part| encoded.extend_from_slice(part));
+        Ok(Source::One { op, family, encoded })
+    }
+
+    /// Column families that it touches.
+    pub(super) fn families(&self) -> &[ColumnFamilyId] {
+        match self {
+            Source::Batch(batch) => batch.families(),
+            Source::Owned(batch) => batch.families(),
+            Source::One { family, .. } => std::slice::from_ref(family),
+        }
+    }
+
+    /// How many sequence numbers it takes.
+    pub(super) fn count(&self) -> u32 {
+        match self {
+            Source::Batch(batch) => batch.count(),
+            Source::Owned(batch) => batch.count(),
+            Source::One { .. } => 1,
+        }
+    }
+
+    /// The record behind its header.
+    pub(super) fn body(&self) -> &[u8] {
+        match self {
+            Source::Batch(batch) => &batch.as_bytes()[HEADER_BYTES..],
+            Source::Owned(batch) => &batch.as_bytes()[HEADER_BYTES..],
+            Source::One { encoded, .. } => encoded,
+        }
+    }
+
+    /// Bytes of its record.
+    pub(super) fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body().len()
+    }
+
+    /// Checks it against its checksums, if it has any.
+    pub(super) fn verify(&self) -> Result<()> {
+        match self {
+            Source::Batch(batch) => batch.verify(),
+            Source::Owned(_) | Source::One { .. } => Ok(()),
+        }
+    }
+
+    /// The same, for when the writer's own is about to go.
+    pub(super) fn to_owned(&self) -> Source<'static> {
+        match self {
+            Source::Batch(batch) => Source::Owned(Box::new((*batch).clone())),
+            Source::Owned(batch) => Source::Owned(batch.clone()),
+            Source::One { op, .. } => {
+                let mut batch = WriteBatch::new();
+                batch.push_checked(*op);
+                Source::Owned(Box::new(batch))
+            }
+        }
+    }
+
+    /// Inserts it, its first operation with number `seq`. Operations on families without a pin are passed over, and take their numbers.
+    pub(super) fn insert<H: Host>(&self, mut seq: SeqNo, pins: &Pins<H::Pin>) -> Result<(), DuplicateEntry> {
+        let batch = match self {
+            Source::One { op, .. } => {
+                return pins.first().map_or(Ok(()), |(_, pin)| replay::add(H::memtable(pin), seq, *op));
+            }
+            Source::Batch(batch) => batch,
+            Source::Owned(batch) => &**batch,
+        };
+        for op in batch.iter() {
+            let Some(family) = op.column_family() else { continue };
+            if let Some((_, pin)) = pins.iter().find(|(of, _)| *of == family) {
+                replay::add(H::memtable(pin), seq, op)?;
+            }
+            seq = SeqNo(seq.0 + 1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! A ring of tickets that may be finished in any order and are published in theirs: the published prefix carries a number (the
+//! value of its last ticket) that readers load with one atomic read.
+//!
+//! In: tickets 0, 1, 2, ... entered one after the other under a lock of the caller's, each with a value that is not below its
+//! predecessor's; later `finish` by whoever did a ticket's work. Out: how many tickets are published, the value of the last one, and a
+//! wake for who waits for a ticket.
+//!
+//! Invariants:
+//! - A ticket is published when it and all before it are finished; everything its finisher did before `finish` is seen by whoever
+//!   loads a value that includes it.
+//! - There is no publisher: whoever finishes a ticket publishes all that can be, so a thread that sleeps holds up only what is behind
+//!   its own ticket.
+//! - A slot is used again only after its ticket is published (`has_room`), so slots need no reset and no generation.
+//!
+//! Ordering: `finish` stores `done`, then looks from `published` on; a publisher moves `published`, then looks at the next `done`. A
+//! `SeqCst` fence between store and look on both sides makes one of them see the other, so nothing finished stays unpublished. The same
+//! pairing, `waiting` against `published`, makes sure that nobody sleeps through a publication.
+
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use std::fmt;
+use std::task::Waker;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// A line of its own for what different threads write.
+#[repr(align(64))]
+struct Padded<T>(T);
+
+#[repr(align(64))]
+struct Slot {
+    /// The slot's ticket plus one once that ticket is finished.
+    done: AtomicU64,
+    value: AtomicU64,
+    /// Whether `waker` holds one.
+    waiting: AtomicU64,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// Tickets finished in any order, published in theirs. See the module's head.
+pub struct PublishRing {
+    slots: Box<[Slot]>,
+    /// Tickets below this are published.
+    published: Padded<AtomicU64>,
+    /// The value of the last published ticket; may lag behind `published` for as long as it takes to store it.
+    value: Padded<AtomicU64>,
+}
+
+impl PublishRing {
+    /// A ring for at most `capacity` tickets at a time (rounded up to a power of two), with nothing in it; `value` is what is published so far.
+    pub fn new(capacity: usize, value: u64) -> Self {
+        let slot = |_| Slot {
+            done: AtomicU64::new(0),
+            value: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            waker: Mutex::new(None),
+        };
+        Self {
+            slots: (0..capacity.next_power_of_two()).map(slot).collect(),
+            published: Padded(AtomicU64::new(0)),
+            value: Padded(AtomicU64::new(value)),
+        }
+    }
+
+    /// The value of the last published ticket.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        self.value.0.load(Ordering::Acquire)
+    }
+
+    /// How many tickets are published.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.published.0.load(Ordering::Acquire)
+    }
+
+    /// Whether `ticket` may be entered now. Once it may, it stays so.
+    #[inline]
+    pub fn has_room(&self, ticket: u64) -> bool {
+        ticket - self.published() < self.slots.len() as u64
+    }
+
+    /// Enters the next ticket. Called for each ticket once, in order, under one lock.
+    ///
+    /// # Panics
+    /// If there is no room; see [`has_room`](Self::has_room).
+    #[inline]
+    pub fn enter(&self, ticket: u64, value: u64) {
+        assert!(self.has_room(ticket), "ticket {ticket} does not fit the ring");
+        self.slot(ticket).value.store(value, Ordering::Relaxed);
+    }
+
+    /// Says that the work of `ticket` is done, and publishes what can be. Called once for each ticket.
+    pub fn finish(&self, ticket: u64) {
+        let slot = self.slot(ticket);
+        debug_assert!(slot.done.load(Ordering::Relaxed) != ticket + 1, "ticket {ticket} is finished twice");
+        slot.done.store(ticket + 1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let mut wakers = Vec::new();
+        let mut next = self.published.0.load(Ordering::Acquire);
+        loop {
+            let slot = self.slot(next);
+            if slot.done.load(Ordering::Acquire) != next + 1 {
+                break;
+            }
+            // Why before the swap: behind it the slot may be used again.
+            let value = slot.value.load(Ordering::Relaxed);
+            let moved =
+                self.published.0.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Acquire);
+            if let Err(now) = moved {
+                next = now;
+                continue;
+            }
+            self.value.0.fetch_max(value, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+            if slot.waiting.load(Ordering::Relaxed) != 0 {
+                wakers.extend(slot.take_waker());
+            }
+            next += 1;
+        }
+        // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's wake.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value) includes it from now on.
+    #[inline]
+    pub fn is_published(&self, ticket: u64, value: u64) -> bool {
+        if self.published() <= ticket {
+            return false;
+        }
+        // Why: who published it may be asleep between its two stores; the value is known here too.
+        if self.value() < value {
+            self.value.0.fetch_max(value, Ordering::AcqRel);
+        }
+        true
+    }
+
+    /// Has `waker` called when `ticket` is published, or when someone calls [`wake`](Self::wake). Look again after this, before going to sleep. Wakes may be spurious.
+    pub fn register(&self, ticket: u64, waker: &Waker) {
+        let slot = self.slot(ticket);
+        let before = {
+            let mut held = slot.waker.lock();
+            slot.waiting.store(1, Ordering::Relaxed);
+            match &*held {
+                Some(same) if same.will_wake(waker) => None,
+                _ => held.replace(waker.clone()),
+            }
+        };
+        fence(Ordering::SeqCst);
+        // Why: it may be that of an earlier ticket of this slot, whose publisher will find ours in its place.
+        if let Some(before) = before {
+            before.wake();
+        }
+    }
+
+    /// Wakes who is registered for any ticket from `first` up to, not including, `end`.
+    pub fn wake(&self, first: u64, end: u64) {
+        fence(Ordering::SeqCst);
+        let first = first.max(end.saturating_sub(self.slots.len() as u64));
+        for ticket in first..end {
+            let slot = self.slot(ticket);
+            if slot.waiting.load(Ordering::Relaxed) != 0
+                && let Some(waker) = slot.take_waker()
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&self, ticket: u64) -> &Slot {
+        // Why usize: capacities are far below its range, and the mask makes the index valid.
+        &self.slots[ticket as usize & (self.slots.len() - 1)]
+    }
+}
+
+impl Slot {
+    fn take_waker(&self) -> Option<Waker> {
+        let mut held = self.waker.lock();
+        self.waiting.store(0, Ordering::Relaxed);
+        held.take()
+    }
+}
+
+impl fmt::Debug for PublishRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishRing")
+            .field("capacity", &self.slots.len())
+            .field("published", &self.published())
+            .field("value", &self.value())
+            .finish()
+    }
+}
