@@ -216,6 +216,13 @@ impl Cell {
         Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
     }
 
+    /// Whether the files of a database that another store wrote for this cell show its options.
+    pub fn prove_files(&self, path: &Path) -> Result<(), String> {
+        let (_, blobs) = tools::live_files(path, "default")?;
+        let seen = evidence::Seen::gather(path, blobs)?;
+        self.evidence.iter().try_for_each(|wanted| seen.prove(wanted))
+    }
+
     fn prove(&self, path: &Path) -> Result<(), String> {
         let (levels, blobs) = tools::live_files(path, "default")?;
         let filled = levels.iter().filter(|n| **n > 0).count();

@@ -162,6 +162,18 @@ pub fn table_properties(db: &Path) -> Result<String, String> {
     run("sst_dump", &[&file, "--show_properties", "--command=none"], b"")
 }
 
+/// `sst_dump --command=verify` of every table file in a folder: each must be found in order.
+pub fn verify_tables(db: &Path) -> Result<(), String> {
+    let file = format!("--file={}", db.to_str().ok_or("the database's path is not UTF-8")?);
+    let said = run("sst_dump", &[&file, "--command=verify"], b"")?;
+    let (tables, good) = (said.matches("Process ").count(), said.matches("The file is ok").count());
+    if tables > 0 && tables == good {
+        Ok(())
+    } else {
+        Err(format!("sst_dump --command=verify said:\n{said}"))
+    }
+}
+
 fn unhex(text: &str) -> Result<Vec<u8>, String> {
     let digits = text.strip_prefix("0x").ok_or_else(|| format!("no 0x before {text}"))?;
     if digits.len() % 2 != 0 {

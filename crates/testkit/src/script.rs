@@ -6,6 +6,7 @@
 //! Invariant: a history follows from its seed alone. A single delete is only made of a key that was put once since it was last
 //! absent, because it is defined for nothing else; such keys are the family's own (`single/...`).
 
+use crate::Entry;
 use crate::expectation::Inquiry;
 use crate::matrix::Family;
 use crate::model::{Model, ModelFamily, Order};
@@ -44,6 +45,18 @@ pub enum Step {
     Reopen,
 }
 
+impl Step {
+    /// What it is, for messages: without keys and values.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Step::Write(writes) => format!("a batch of {}", writes.len()),
+            Step::CompactRange { family, .. } => format!("CompactRange({family})"),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
 /// A store that is written.
 pub trait Writes {
     /// What it is, for messages.
@@ -63,6 +76,8 @@ pub enum Merging {
     Max,
     /// The newest.
     Put,
+    /// Bytes by exclusive or; the longer one's tail stays.
+    Xor,
 }
 
 impl Merging {
@@ -77,6 +92,7 @@ impl Merging {
             "uint64add" => Merging::Add,
             "max" => Merging::Max,
             "put" => Merging::Put,
+            "bytesxor" => Merging::Xor,
             _ if line.contains("StringAppend") => {
                 let delimiter = line.split("delimiter=").nth(1).and_then(|rest| rest.split(';').next());
                 Merging::Append(delimiter.unwrap_or(",").as_bytes().to_vec())
@@ -91,6 +107,11 @@ impl Merging {
             (Merging::Append(delimiter), Some(existing)) => [existing, delimiter, operand].concat(),
             (Merging::Add, _) => {
                 existing.map_or(0, number).wrapping_add(number(operand)).to_le_bytes().to_vec()
+            }
+            (Merging::Xor, Some(existing)) => {
+                let byte = |from: &[u8], at: usize| from.get(at).copied().unwrap_or(0);
+                let len = existing.len().max(operand.len());
+                (0..len).map(|at| byte(existing, at) ^ byte(operand, at)).collect()
             }
             (Merging::Max, Some(existing)) if existing >= operand => existing.to_vec(),
             _ => operand.to_vec(),
@@ -176,19 +197,26 @@ impl Ledger {
         self.len(family) == 0
     }
 
-    /// The contents, to be read.
-    pub fn model(&self) -> Result<Model, String> {
-        let families = self.families.iter().map(|own| {
-            let mut entries: Vec<_> = own.entries.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    /// The entries of each family, in its order.
+    #[must_use]
+    pub fn contents(&self) -> Vec<Vec<Entry>> {
+        let of = |own: &FamilyLedger| {
+            let mut entries: Vec<Entry> = own.entries.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             if own.family.order == Order::ReverseBytewise {
                 entries.reverse();
             }
-            ModelFamily {
-                name: own.family.name.into(),
-                order: own.family.order,
-                prefix: own.family.prefix,
-                entries,
-            }
+            entries
+        };
+        self.families.iter().map(of).collect()
+    }
+
+    /// The contents, to be read.
+    pub fn model(&self) -> Result<Model, String> {
+        let families = self.families.iter().zip(self.contents()).map(|(own, entries)| ModelFamily {
+            name: own.family.name.into(),
+            order: own.family.order,
+            prefix: own.family.prefix,
+            entries,
         });
         Model::new(families.collect())
     }

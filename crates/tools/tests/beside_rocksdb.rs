@@ -50,6 +50,11 @@ fn ldb_prints_the_same() {
     same(&["scan", "--key_hex", "--no_value"]);
     same(&["scan", "--from=key00050", "--to=key00200", "--max_keys=60"]);
     same(&["scan", "--column_family=second"]);
+    same(&["dump"]);
+    same(&["dump", "--hex", "--from=0x6B65793030303530", "--to=0x6B65793030323030", "--max_keys=60"]);
+    same(&["dump", "--count_only"]);
+    same(&["dump", "--count_delim=0", "--max_keys=40"]);
+    same(&["dump", "--count_delim", "--column_family=second"]);
     same(&["get", "key00008"]);
     same(&["get", "--hex", "0x6B65793030303038"]);
     same(&["idump"]);

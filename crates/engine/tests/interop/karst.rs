@@ -57,6 +57,16 @@ impl Karst {
         Ok(Karst { db, form, reactor })
     }
 
+    /// A database that is open already.
+    #[allow(dead_code, reason = "each program that includes this file uses what it needs")]
+    pub(crate) fn of(db: Db, form: Form) -> Result<Self, String> {
+        let reactor = match form {
+            Form::Reactor => Some(Reactor::builder(db.env()).build().map_err(|e| e.to_string())?),
+            _ => None,
+        };
+        Ok(Karst { db, form, reactor })
+    }
+
     fn family(&self, name: &str) -> Result<ColumnFamily, String> {
         self.db.column_family(name).ok_or_else(|| format!("no column family {name}"))
     }

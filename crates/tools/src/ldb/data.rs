@@ -1,8 +1,9 @@
-//! ldb's commands over an open database: scan, get, multi_get, idump, checkconsistency, list_column_families.
+//! ldb's commands that read an open database: scan, dump, get, multi_get, idump, checkconsistency, list_column_families.
 
 use super::arguments::Arguments;
 use super::manifest;
 use crate::text::{Form, parse_bytes, write_bare, write_bytes, write_internal_key};
+use karst_engine::stats::Histogram;
 use karst_engine::{ColumnFamily, Db, Options, ReadOptions};
 use karst_format::comparator::Comparator;
 use karst_lsm::ManifestReplay;
@@ -71,6 +72,89 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
         moved = iter.next();
     }
     moved.map_err(|e| e.to_string())
+}
+
+/// As scan, in the form that `load` reads; or the number of keys and how long their values are.
+pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(&mut args)?;
+    let from = args.take_key("from", s.key_form)?;
+    let to = args.take_key("to", s.key_form)?;
+    // Compat: a negative number stands for no limit.
+    let max_keys: Option<i64> = args.take_number("max_keys")?;
+    let count_only = args.take_flag("count_only")?;
+    let delimiter = match args.take_value("count_delim") {
+        Some(text) => Some(text.bytes().next().unwrap_or(0)),
+        None => args.take_flag("count_delim")?.then_some(b'.'),
+    };
+    if args.take_flag("stats")? {
+        let stats = s.db.property_cf(&s.family, "rocksdb.stats").unwrap_or_default();
+        writeln!(out, "{stats}").map_err(failed)?;
+    }
+    args.finish("dump")?;
+    let options = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
+    let mut iter = s.db.iter_cf(&options, &s.family).map_err(|e| e.to_string())?;
+    let mut moved = match &from {
+        Some(key) => iter.seek(key),
+        None => iter.seek_to_first(),
+    };
+    let comparator = Comparator::from_name(s.family.comparator_name()).unwrap_or(Comparator::Bytewise);
+    let (mut count, mut sizes, mut groups) = (0_u64, Histogram::new(), Groups::default());
+    while moved.is_ok() && iter.valid() {
+        let past = to.as_deref().is_some_and(|to| comparator.compare_user(iter.key(), to).is_ge());
+        if past || max_keys.is_some_and(|most| most >= 0 && count >= most as u64) {
+            break;
+        }
+        count += 1;
+        if let Some(delimiter) = delimiter {
+            groups.add(iter.key(), iter.value(), delimiter, out)?;
+        }
+        if count_only {
+            sizes.add(iter.value().len() as u64);
+        } else if delimiter.is_none() {
+            write_bytes(out, iter.key(), s.key_form).map_err(failed)?;
+            out.write_all(b" ==> ").map_err(failed)?;
+            write_bytes(out, iter.value(), s.value_form).map_err(failed)?;
+            out.write_all(b"\n").map_err(failed)?;
+        }
+        moved = iter.next();
+    }
+    moved.map_err(|e| format!("Iterator error: {e}"))?;
+    match delimiter {
+        Some(_) => groups.write(out)?,
+        None => writeln!(out, "Keys in range: {count}").map_err(failed)?,
+    }
+    if count_only {
+        writeln!(out, "Value size distribution: \n{sizes}").map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// `dump --count_delim`: neighbours with the same key up to the delimiter, counted.
+#[derive(Default)]
+struct Groups {
+    name: Vec<u8>,
+    count: u64,
+    bytes: usize,
+}
+
+impl Groups {
+    fn add(&mut self, key: &[u8], value: &[u8], delimiter: u8, out: &mut impl Write) -> Result<(), String> {
+        let end = key.iter().position(|b| *b == delimiter || *b == 0).unwrap_or(key.len());
+        // Compat: an empty name never ends a group.
+        if !self.name.is_empty() && self.name != key[..end] {
+            self.write(out)?;
+            (self.count, self.bytes) = (0, 0);
+        }
+        self.name = key[..end].to_vec();
+        self.count += 1;
+        self.bytes += key.len() + value.len();
+        Ok(())
+    }
+
+    fn write(&self, out: &mut impl Write) -> Result<(), String> {
+        out.write_all(&self.name).map_err(failed)?;
+        writeln!(out, " => count:{}\tsize:{}", self.count, self.bytes).map_err(failed)
+    }
 }
 
 pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {

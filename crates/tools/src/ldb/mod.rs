@@ -1,5 +1,5 @@
-//! `karst ldb`: RocksDB's ldb, its reading commands. Arguments are ldb's; what is printed for scan, get, multi_get,
-//! idump, dump_wal and manifest_dump is, byte for byte, what ldb prints.
+//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; what is printed for scan, dump, get, multi_get, idump, dump_wal and
+//! manifest_dump is, byte for byte, what ldb prints.
 
 pub(crate) mod arguments;
 mod data;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
 
   scan [--from=KEY] [--to=KEY] [--max_keys=N] [--no_value]
+  dump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--count_delim[=C]] [--stats]
   get KEY
   multi_get KEY [KEY ...]
   idump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--input_key_hex]
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match command.as_str() {
         "scan" => data::scan(args, &mut out),
+        "dump" => data::dump(args, &mut out),
         "get" => data::get(args, &mut out),
         "multi_get" => data::multi_get(args, &mut out),
         "idump" => data::idump(args, &mut out),
