@@ -12,8 +12,8 @@ use crate::memtable::MemTable;
 use crate::open::Options;
 use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
 use crate::table::writer::{
-    CutPolicy, Identity as WriterIdentity, Outputs, RunFiles, RunWriter, TablePlace, file_checksums,
-    table_options,
+    CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
+    file_checksums, table_options,
 };
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -84,6 +84,15 @@ impl Numbers {
     fn next(&self) -> u64 {
         // Ordering: a counter; nothing is published with it.
         self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl NewFiles for Numbers {
+    fn new_table(&self) -> FileNumber {
+        FileNumber(self.next())
+    }
+    fn new_blob_file(&self) -> FileNumber {
+        FileNumber(self.next())
     }
 }
 
@@ -341,7 +350,6 @@ impl BulkLoader {
             0 => u64::MAX,
             _ => options.target_file_size_base.saturating_mul(growth),
         };
-        let numbers = self.files.clone();
         let last_level = level + 1 >= usize::try_from(options.num_levels).unwrap_or(1);
         let outputs = Outputs {
             env: self.env.clone(),
@@ -354,7 +362,7 @@ impl BulkLoader {
                     given => given.to_owned(),
                 },
             }),
-            next_number: Arc::new(move || FileNumber(numbers.next())),
+            new_files: Arc::new(self.files.clone()),
             table_directory: self.path.clone(),
             path_id: 0,
             blob_directory: self.path.clone(),

@@ -168,7 +168,7 @@ impl BlobFiles {
 
 impl OpenFile {
     fn new(outputs: &Outputs, compression: CompressionType) -> OpenFile {
-        let number = (outputs.next_number)();
+        let number = outputs.new_files.new_blob_file();
         let mut building = Vec::with_capacity(HEADER_BYTES);
         let header = BlobHeader {
             column_family: outputs.config.id,
@@ -189,7 +189,7 @@ impl OpenFile {
     }
 
     fn hand_over(&mut self) {
-        let next = self.file.take_spare();
+        let next = self.file.buffer();
         self.file.push(std::mem::replace(&mut self.building, next));
     }
 

@@ -12,7 +12,7 @@
 //! them. The caller syncs the directory and installs the edit; until then nobody refers to the files, and if the job fails the caller removes them.
 //!
 //! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready and awaits [`RunWriter::make_room`] then, so
-//! that building and writing go on at the same time, and at most two pieces of each open file are in memory.
+//! that building and writing go on at the same time, and a bounded part of each open file is in memory.
 //!
 //! Used by flush, compaction and the bulk loader.
 
@@ -47,7 +47,12 @@ pub(crate) trait WriteThrottle: Send + Sync + std::fmt::Debug {
 }
 
 /// Hands out numbers for new files, and keeps the files of these numbers from being taken for obsolete while the job runs.
-pub(crate) type NewFileNumber = dyn Fn() -> FileNumber + Send + Sync;
+pub(crate) trait NewFiles: Send + Sync + std::fmt::Debug {
+    /// The number of the next table.
+    fn new_table(&self) -> FileNumber;
+    /// The number of the next blob file.
+    fn new_blob_file(&self) -> FileNumber;
+}
 
 /// Who the database is, as tables say it in their properties.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +71,7 @@ pub(crate) struct Outputs {
     pub(crate) env: Env,
     pub(crate) config: Arc<FamilyConfig>,
     pub(crate) identity: Arc<Identity>,
-    pub(crate) next_number: Arc<NewFileNumber>,
+    pub(crate) new_files: Arc<dyn NewFiles>,
     /// Where tables go, and the number under which the MANIFEST knows the directory.
     pub(crate) table_directory: PathBuf,
     pub(crate) path_id: u8,

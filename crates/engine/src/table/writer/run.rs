@@ -324,7 +324,7 @@ fn add_tombstones(
 
 impl OpenTable {
     fn new(outputs: &Outputs) -> Result<OpenTable> {
-        let number = (outputs.next_number)();
+        let number = outputs.new_files.new_table();
         let created_s = outputs.env.unix_time().as_secs();
         let identity = outputs.table_identity(number, created_s);
         let options = table_options(&outputs.config, &outputs.place, identity)?;
@@ -344,7 +344,7 @@ impl OpenTable {
     }
 
     fn hand_over(&mut self) {
-        let next = self.file.take_spare();
+        let next = self.file.buffer();
         self.file.push(self.builder.exchange_output(next));
     }
 }

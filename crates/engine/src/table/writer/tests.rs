@@ -10,18 +10,29 @@ use karst_format::options::OptionSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[derive(Debug)]
+struct Numbers(AtomicU64);
+
+impl NewFiles for Numbers {
+    fn new_table(&self) -> FileNumber {
+        FileNumber(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+    fn new_blob_file(&self) -> FileNumber {
+        self.new_table()
+    }
+}
+
 fn outputs(directory: &Path, options: &str) -> Outputs {
     let mut family = ColumnFamilyOptions::default();
     family.table_factory.block_based.format_version = 6;
     family.set_all(options).unwrap();
     let config =
         FamilyConfig::resolve(ColumnFamilyId(0), "default", family, None, Default::default()).unwrap();
-    let numbers = AtomicU64::new(10);
     Outputs {
         env: Env::posix(),
         config: Arc::new(config),
         identity: Arc::new(Identity { db_id: "db".into(), session_id: "S".repeat(20), host_id: "".into() }),
-        next_number: Arc::new(move || FileNumber(numbers.fetch_add(1, Ordering::Relaxed))),
+        new_files: Arc::new(Numbers(AtomicU64::new(10))),
         table_directory: directory.to_owned(),
         path_id: 0,
         blob_directory: directory.to_owned(),

@@ -1,19 +1,26 @@
 //! One file, written while the next piece of it is being built.
 //!
-//! In: bytes, in pieces. Out: the file, synced. Everything that may block runs on the environment's blocking threads, in order: create, append, sync.
+//! In: bytes, in pieces. Out: the file, synced. Adding never waits; [`WriteBehind::make_room`] hands what was added to the environment, and waits only
+//! while a window of bytes is in flight already.
 //!
-//! Invariant: one operation of a file runs at a time, and at most one more piece waits for it (the caller heeds [`WriteBehind::has_waiting`]), so a
-//! file takes twice the size of a piece in memory. After an error the file takes nothing more.
+//! Invariant: the caller heeds [`WriteBehind::has_waiting`], so a file takes one window and one piece in memory. After an error the file takes nothing
+//! more.
 //!
-//! Dropped before it is closed: the operation that runs ends by itself, the file stays as it is, and whoever started the job removes it.
+//! Dropped before it is closed: what is in flight ends by itself, the file stays as it is, and whoever started the job removes it.
 
+use std::future::{Future, poll_fn};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use karst_io::{Blocking, Env, WritableFile};
+use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::WriteThrottle;
 use crate::error::Result;
+
+/// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
+const WINDOW_BYTES: usize = 2 << 20;
 
 /// A file being written.
 pub(super) struct WriteBehind {
@@ -21,29 +28,23 @@ pub(super) struct WriteBehind {
     state: State,
     /// Comes next in the file.
     waiting: Vec<u8>,
-    /// A buffer that has been written, for the next piece.
-    spare: Vec<u8>,
     throttle: Option<Arc<dyn WriteThrottle>>,
     bytes_per_sync: u64,
     /// The checksum of all bytes so far, where one is made.
     checksum: Option<u32>,
-    /// What waits is the last piece: the file is synced with it.
+    /// What waits is the last piece: the file is synced behind it.
     ending: bool,
 }
 
 enum State {
     /// Not yet created.
     Path(PathBuf),
-    Idle(Open),
-    Busy(Blocking<Result<(Open, Vec<u8>)>>),
-    /// An operation failed, or a future was dropped while it took the state.
+    Open(FileWriter),
+    /// Everything has been handed over; the rest is written and synced.
+    Closing(Pin<Box<dyn Future<Output = Result<()>> + Send>>),
+    Closed(Result<()>),
+    /// An operation failed, or its future was dropped.
     Failed,
-}
-
-struct Open {
-    file: Box<dyn WritableFile>,
-    /// Bytes that the device has been asked to take.
-    synced: u64,
 }
 
 impl WriteBehind {
@@ -59,7 +60,6 @@ impl WriteBehind {
             env: env.clone(),
             state: State::Path(path),
             waiting: Vec::new(),
-            spare: Vec::new(),
             throttle,
             bytes_per_sync,
             checksum: with_checksum.then_some(0),
@@ -67,7 +67,7 @@ impl WriteBehind {
         }
     }
 
-    /// Adds bytes at the end. They are handed to the file by [`make_room`](Self::make_room).
+    /// Adds bytes at the end. They are handed on by [`make_room`](Self::make_room).
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
         if let Some(checksum) = &mut self.checksum {
             *checksum = crc32c::crc32c_append(*checksum, &bytes);
@@ -84,80 +84,77 @@ impl WriteBehind {
         self.ending = true;
     }
 
-    /// Whether bytes wait to be handed to the file.
+    /// Whether bytes wait to be handed on.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// An empty buffer that has its memory already, if there is one.
-    pub(super) fn take_spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
+    /// An empty buffer, with memory of its own if one has been written.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        match &mut self.state {
+            State::Open(writer) => writer.buffer(),
+            _ => Vec::new(),
+        }
     }
 
-    /// Waits for what is being written, and starts to write what waits.
+    /// Hands on what waits; waits itself while too much is in flight. A file that has ended goes on to be synced.
     pub(super) async fn make_room(&mut self) -> Result<()> {
-        if self.waiting.is_empty() {
-            return Ok(());
+        if !self.waiting.is_empty() {
+            let mut writer = match std::mem::replace(&mut self.state, State::Failed) {
+                State::Path(path) => {
+                    let options = WriterOptions {
+                        window: WINDOW_BYTES,
+                        sync_every: self.bytes_per_sync,
+                        ..WriterOptions::default()
+                    };
+                    FileWriter::create(&self.env, &path, options).await?
+                }
+                State::Open(writer) => writer,
+                _ => panic!("a file that failed or was closed takes nothing more"),
+            };
+            if let Some(throttle) = &self.throttle {
+                throttle.admit(self.waiting.len() as u64).await;
+            }
+            writer.append(std::mem::take(&mut self.waiting)).await?;
+            self.state =
+                if self.ending { State::Closing(Box::pin(close(writer))) } else { State::Open(writer) };
         }
-        self.settle().await?;
-        if let Some(throttle) = &self.throttle {
-            throttle.admit(self.waiting.len() as u64).await;
-        }
-        let bytes = std::mem::take(&mut self.waiting);
-        let sync_after = match self.bytes_per_sync {
-            _ if self.ending => 1,
-            0 => u64::MAX,
-            bytes => bytes,
-        };
-        self.state = match std::mem::replace(&mut self.state, State::Failed) {
-            State::Path(path) => State::Busy(self.env.run_blocking(move |env| {
-                let file = env.fs().create(&path)?;
-                Open { file, synced: 0 }.append(bytes, sync_after)
-            })),
-            State::Idle(open) => State::Busy(self.env.run_blocking(move |_| open.append(bytes, sync_after))),
-            State::Busy(_) | State::Failed => unreachable!("`settle` has returned"),
-        };
+        self.look().await;
         Ok(())
     }
 
-    /// Waits for what is being written.
-    async fn settle(&mut self) -> Result<()> {
-        if let State::Busy(running) = &mut self.state {
-            let result = running.await;
-            self.state = State::Failed;
-            let (open, mut buffer) = result?;
-            buffer.clear();
-            self.spare = buffer;
-            self.state = State::Idle(open);
+    /// Lets the closing go on as far as it can without waiting.
+    async fn look(&mut self) {
+        let State::Closing(closing) = &mut self.state else { return };
+        let outcome = poll_fn(|cx| match closing.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await;
+        if let Some(result) = outcome {
+            self.state = State::Closed(result);
         }
-        assert!(!matches!(self.state, State::Failed), "a file that failed takes nothing more");
-        Ok(())
     }
 
-    /// Writes what waits and syncs the file, unless both have been done since it [ended](Self::end). Returns its checksum, if one is made.
+    /// Waits until everything is in the file and the file is synced. Returns its checksum, if one is made.
     pub(super) async fn close(mut self) -> Result<Option<u32>> {
+        self.ending = true;
         self.make_room().await?;
-        self.settle().await?;
-        if let State::Idle(mut open) = std::mem::replace(&mut self.state, State::Failed)
-            && open.file.size() > open.synced
-        {
-            self.env.run_blocking(move |_| open.file.sync()).await?;
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Path(_) => panic!("a file without bytes is not closed"),
+            State::Open(writer) => close(writer).await?,
+            State::Closing(closing) => closing.await?,
+            State::Closed(result) => result?,
+            State::Failed => panic!("a file that failed is not closed"),
         }
         Ok(self.checksum)
     }
 }
 
-impl Open {
-    /// Blocks. Returns the buffer for the next piece.
-    fn append(mut self, bytes: Vec<u8>, sync_after: u64) -> Result<(Open, Vec<u8>)> {
-        self.file.append(&bytes)?;
-        // Why a whole sync for `bytes_per_sync`: there is no portable way to only start it, and nobody waits for it here.
-        if self.file.size() - self.synced >= sync_after {
-            self.file.sync()?;
-            self.synced = self.file.size();
-        }
-        Ok((self, bytes))
-    }
+async fn close(mut writer: FileWriter) -> Result<()> {
+    writer.sync().await?;
+    writer.finish().await?;
+    Ok(())
 }
 
 impl std::fmt::Debug for WriteBehind {
