@@ -1,0 +1,485 @@
+//! What concurrent writers did to a database, and what may be seen of it: now, in a snapshot, and after a crash.
+//!
+//! Each writer owns a part of the keys (`w3/...`, in all column families) and makes one batch after the other. Every batch also
+//! puts the batch's number under the writer's mark (`w3`), in every column family that it touches and in the first. So whoever reads the
+//! marks knows which batches it sees (a [`Cut`]), and with that the value of every key, though nobody knows in which order
+//! batches of different writers were made.
+//!
+//! Invariants checked here: a cut contains what was acknowledged before it was taken, and nothing that had not begun
+//! after; what survives a crash contains what was synced, contains with each batch all those that were acknowledged before it began,
+//! and no part of another.
+
+use crate::random::Random;
+use crate::{Entry, show};
+use std::collections::BTreeMap;
+
+/// One entry of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are what their names say")]
+pub enum Change {
+    /// The value of a key.
+    Put { family: usize, key: Vec<u8>, value: Vec<u8> },
+    /// A key is gone.
+    Delete { family: usize, key: Vec<u8> },
+    /// A key that was put once is gone.
+    SingleDelete { family: usize, key: Vec<u8> },
+    /// All keys from `begin` to before `end` are gone.
+    DeleteRange { family: usize, begin: Vec<u8>, end: Vec<u8> },
+    /// One more operand for a key, appended to its value after a comma.
+    Merge { family: usize, key: Vec<u8>, operand: Vec<u8> },
+}
+
+/// How many batches of each writer are seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut(pub Vec<u64>);
+
+/// Everything that the writers of one database have done.
+#[derive(Debug)]
+pub struct Chronicle {
+    families: usize,
+    writers: Vec<Writer>,
+    /// Counts beginnings and acknowledgements, of all writers.
+    moment: u64,
+}
+
+#[derive(Debug, Default)]
+struct Writer {
+    /// By number; the first has number 1 and is here at 0.
+    batches: Vec<Batch>,
+    acknowledged: u64,
+    /// Batches up to this one must survive a power failure.
+    durable: u64,
+    keys: BTreeMap<(usize, Vec<u8>), Versions>,
+    /// Keys that were put once, to be deleted singly.
+    singles: Vec<(usize, Vec<u8>)>,
+    singles_made: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    began: u64,
+    acknowledged: Option<u64>,
+}
+
+/// The values of a key, each with the batch that wrote it; ascending.
+type Versions = Vec<(u64, Option<Vec<u8>>)>;
+
+/// Different keys of a writer, in each column family.
+const KEYS: u64 = 60;
+
+/// The key under which a writer's batch number is.
+#[must_use]
+pub fn mark(writer: usize) -> Vec<u8> {
+    format!("w{writer}").into_bytes()
+}
+
+fn key(writer: usize, number: u64) -> Vec<u8> {
+    format!("w{writer}/{number:03}").into_bytes()
+}
+
+/// The number in a mark's value; 0 if there is none.
+///
+/// # Errors
+/// It is no number.
+pub fn marked(value: Option<&[u8]>) -> Result<u64, String> {
+    match value.map(|v| (v, std::str::from_utf8(v).ok().and_then(|text| text.parse().ok()))) {
+        None => Ok(0),
+        Some((_, Some(number))) => Ok(number),
+        Some((bytes, None)) => Err(format!("a mark holds {}", show(bytes))),
+    }
+}
+
+fn version_at(versions: &Versions, batch: u64) -> Option<&[u8]> {
+    let count = versions.partition_point(|(number, _)| *number <= batch);
+    versions[..count].last().and_then(|(_, value)| value.as_deref())
+}
+
+impl Chronicle {
+    /// Of a new database with so many column families and writers.
+    #[must_use]
+    pub fn new(families: usize, writers: usize) -> Self {
+        Self { families, writers: (0..writers).map(|_| Writer::default()).collect(), moment: 0 }
+    }
+
+    /// How many writers there are.
+    #[must_use]
+    pub fn writers(&self) -> usize {
+        self.writers.len()
+    }
+
+    /// How many batches have begun.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.writers.iter().map(|w| w.batches.len() as u64).sum()
+    }
+
+    /// Draw the next batch of a writer, over the column families that `families` lists, and note that it begins. The
+    /// number of the batch is the last put's value.
+    pub fn begin(&mut self, writer: usize, families: &[usize], random: &mut Random) -> (u64, Vec<Change>) {
+        self.moment += 1;
+        let began = self.moment;
+        let own = &mut self.writers[writer];
+        own.batches.push(Batch { began, acknowledged: None });
+        let number = own.batches.len() as u64;
+        let mut changes = Vec::new();
+        let count = if random.one_in(20) { 40 } else { 1 + random.index(6) };
+        for _ in 0..count {
+            let family = families[random.index(families.len())];
+            let change = own.draw(writer, family, number, random);
+            own.record(number, &change);
+            changes.push(change);
+        }
+        for family in families {
+            let value = number.to_string().into_bytes();
+            let change = Change::Put { family: *family, key: mark(writer), value };
+            own.record(number, &change);
+            changes.push(change);
+        }
+        (number, changes)
+    }
+
+    /// The batch was acknowledged; `durable`: it was written to survive a power failure.
+    pub fn acknowledge(&mut self, writer: usize, number: u64, durable: bool) {
+        self.moment += 1;
+        let moment = self.moment;
+        let own = &mut self.writers[writer];
+        own.batches[number as usize - 1].acknowledged = Some(moment);
+        own.acknowledged = own.acknowledged.max(number);
+        if durable {
+            own.durable = own.durable.max(number);
+        }
+    }
+
+    /// What has been acknowledged by now, of each writer.
+    #[must_use]
+    pub fn acknowledged(&self) -> Cut {
+        Cut(self.writers.iter().map(|w| w.acknowledged).collect())
+    }
+
+    /// What has begun by now, of each writer.
+    #[must_use]
+    pub fn begun(&self) -> Cut {
+        Cut(self.writers.iter().map(|w| w.batches.len() as u64).collect())
+    }
+
+    /// From now on `cut` must survive a power failure: a flush or a sync of all has ended that began after it.
+    pub fn make_durable(&mut self, cut: &Cut) {
+        for (own, number) in self.writers.iter_mut().zip(&cut.0) {
+            own.durable = own.durable.max(*number);
+        }
+    }
+
+    /// Which writer owns a key.
+    #[must_use]
+    pub fn owner(key: &[u8]) -> Option<usize> {
+        let digits = key.strip_prefix(b"w")?;
+        let digits = &digits[..digits.iter().position(|b| *b == b'/').unwrap_or(digits.len())];
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
+    /// The value of a key in a cut.
+    #[must_use]
+    pub fn value(&self, family: usize, key: &[u8], cut: &Cut) -> Option<&[u8]> {
+        let writer = Self::owner(key)?;
+        let versions = self.writers.get(writer)?.keys.get(&(family, key.to_vec()))?;
+        version_at(versions, cut.0[writer])
+    }
+
+    /// All entries of a column family in a cut, in bytewise order.
+    #[must_use]
+    pub fn entries(&self, family: usize, cut: &Cut) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for (own, batch) in self.writers.iter().zip(&cut.0) {
+            let of_family = own.keys.iter().filter(|((of, _), _)| *of == family);
+            entries.extend(of_family.filter_map(|((_, key), versions)| {
+                version_at(versions, *batch).map(|value| (key.clone(), value.to_vec()))
+            }));
+        }
+        entries.sort();
+        entries
+    }
+
+    /// A key that some writer has written, or might have.
+    pub fn any_key(&self, random: &mut Random) -> Vec<u8> {
+        let writer = random.index(self.writers.len());
+        match random.below(12) {
+            0 => mark(writer),
+            _ => key(writer, random.below(KEYS)),
+        }
+    }
+
+    /// Whether a value read between two moments is one that the key had then. `before` was acknowledged when the read began, and
+    /// `after` had begun when it ended.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check_read(
+        &self,
+        family: usize,
+        key: &[u8],
+        got: Option<&[u8]>,
+        before: &Cut,
+        after: &Cut,
+    ) -> Result<(), String> {
+        let Some(writer) = Self::owner(key) else { return Err(format!("{} has no owner", show(key))) };
+        let (first, last) = (before.0[writer], after.0[writer]);
+        let none = Versions::new();
+        let versions = self.writers[writer].keys.get(&(family, key.to_vec())).unwrap_or(&none);
+        let inside = versions.iter().filter(|(number, _)| *number > first && *number <= last);
+        let mut allowed = inside.map(|(_, value)| value.as_deref());
+        if version_at(versions, first) == got || allowed.any(|value| value == got) {
+            return Ok(());
+        }
+        let text = |value: Option<&[u8]>| value.map_or("nothing".into(), show);
+        Err(format!(
+            "family {family}, {}: read {}, but it was {} in batch {first}, and batches up to {last} had begun",
+            show(key),
+            text(got),
+            text(version_at(versions, first)),
+        ))
+    }
+
+    /// Whether a snapshot taken between two moments may see `cut`.
+    ///
+    /// # Errors
+    /// It misses what was acknowledged, or sees what had not begun.
+    pub fn check_cut(&self, cut: &Cut, before: &Cut, after: &Cut) -> Result<(), String> {
+        for (writer, seen) in cut.0.iter().enumerate() {
+            let (first, last) = (before.0[writer], after.0[writer]);
+            if *seen < first || *seen > last {
+                return Err(format!(
+                    "writer {writer}: batch {seen} is the last seen; {first} was acknowledged before, {last} had begun"
+                ));
+            }
+        }
+        self.check_order(cut)
+    }
+
+    /// With a batch come all those that were acknowledged before it began.
+    fn check_order(&self, cut: &Cut) -> Result<(), String> {
+        let last_begun =
+            |(own, seen): (&Writer, &u64)| seen.checked_sub(1).map(|at| own.batches[at as usize].began);
+        let Some(began) = self.writers.iter().zip(&cut.0).filter_map(last_begun).max() else { return Ok(()) };
+        for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
+            let missing = own.batches.iter().skip(*seen as usize);
+            let position = missing.clone().position(|b| b.acknowledged.is_some_and(|moment| moment < began));
+            if let Some(position) = position {
+                return Err(format!(
+                    "batch {} of writer {writer} is missing, though it was acknowledged before one that is there began",
+                    *seen + position as u64 + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `cut` may be what a crash has left; then it is what the database holds from now on. `power`: unsynced batches may be
+    /// lost; otherwise only what was not acknowledged.
+    ///
+    /// # Errors
+    /// Something is missing that had to survive, or there that cannot be.
+    pub fn survive(&mut self, cut: &Cut, power: bool) -> Result<(), String> {
+        for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
+            let least = if power { own.durable } else { own.acknowledged };
+            let most = own.batches.len() as u64;
+            if *seen < least || *seen > most {
+                return Err(format!(
+                    "writer {writer}: batch {seen} is the last that survived; {least} had to, and {most} had begun"
+                ));
+            }
+        }
+        self.check_order(cut)?;
+        for (own, seen) in self.writers.iter_mut().zip(&cut.0) {
+            own.forget_after(*seen);
+        }
+        Ok(())
+    }
+
+    /// How many column families there are.
+    #[must_use]
+    pub fn families(&self) -> usize {
+        self.families
+    }
+}
+
+impl Writer {
+    fn current(&self, family: usize, key: &[u8]) -> Option<&[u8]> {
+        self.keys.get(&(family, key.to_vec())).and_then(|versions| versions.last()?.1.as_deref())
+    }
+
+    fn draw(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Change {
+        let at = random.below(KEYS);
+        let key = key(writer, at);
+        match random.below(100) {
+            0..=14 => Change::Delete { family, key },
+            15..=17 => {
+                let width = if random.one_in(8) { 40 } else { 1 + random.below(6) };
+                Change::DeleteRange { family, begin: key, end: self::key(writer, (at + width).min(KEYS + 1)) }
+            }
+            18..=40 => {
+                // Merged values are cut back by the next put, or they would grow for ever.
+                let long = self.current(family, &key).is_some_and(|v| v.len() > 4000);
+                let operand = format!("{number}").into_bytes();
+                if long { Change::Delete { family, key } } else { Change::Merge { family, key, operand } }
+            }
+            41..=50 => self.single(writer, family, number, random),
+            _ => Change::Put { family, key, value: value(number, random) },
+        }
+    }
+
+    /// A key of its own is put, or one that was put once is deleted singly.
+    fn single(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Change {
+        if !self.singles.is_empty() && random.one_in(2) {
+            let (family, key) = self.singles.swap_remove(random.index(self.singles.len()));
+            return Change::SingleDelete { family, key };
+        }
+        self.singles_made += 1;
+        let key = format!("w{writer}/s{}", self.singles_made).into_bytes();
+        self.singles.push((family, key.clone()));
+        Change::Put { family, key, value: value(number, random) }
+    }
+
+    fn record(&mut self, number: u64, change: &Change) {
+        let (family, key, value) = match change {
+            Change::Put { family, key, value } => (*family, key, Some(value.clone())),
+            Change::Delete { family, key } | Change::SingleDelete { family, key } => (*family, key, None),
+            Change::Merge { family, key, operand } => {
+                let merged = match self.current(*family, key) {
+                    Some(existing) => [existing, b",", operand].concat(),
+                    None => operand.clone(),
+                };
+                (*family, key, Some(merged))
+            }
+            Change::DeleteRange { family, begin, end } => {
+                let range = (*family, begin.clone())..(*family, end.clone());
+                for versions in self.keys.range_mut(range).map(|(_, versions)| versions) {
+                    if versions.last().is_some_and(|(_, value)| value.is_some()) {
+                        add_version(versions, number, None);
+                    }
+                }
+                return;
+            }
+        };
+        add_version(self.keys.entry((family, key.clone())).or_default(), number, value);
+    }
+
+    /// The batches after `last` never were.
+    fn forget_after(&mut self, last: u64) {
+        self.batches.truncate(last as usize);
+        self.acknowledged = last;
+        self.durable = last;
+        for batch in &mut self.batches {
+            batch.acknowledged.get_or_insert(batch.began);
+        }
+        for versions in self.keys.values_mut() {
+            let count = versions.partition_point(|(number, _)| *number <= last);
+            versions.truncate(count);
+            // What no cut will ever see again.
+            versions.drain(..count.saturating_sub(1));
+        }
+        self.keys.retain(|_, versions| versions.last().is_some_and(|(_, value)| value.is_some()));
+        let there = |(family, key): &(usize, Vec<u8>)| self.keys.contains_key(&(*family, key.clone()));
+        self.singles.retain(there);
+        // A single whose deletion was lost may be deleted again, and is not put again.
+        for (family, key) in self.keys.keys() {
+            let is_single =
+                key.iter().position(|b| *b == b'/').is_some_and(|at| key.get(at + 1) == Some(&b's'));
+            if is_single && !self.singles.contains(&(*family, key.clone())) {
+                self.singles.push((*family, key.clone()));
+            }
+        }
+    }
+}
+
+/// In one batch the last change of a key counts.
+fn add_version(versions: &mut Versions, number: u64, value: Option<Vec<u8>>) {
+    versions.pop_if(|(last, _)| *last == number);
+    versions.push((number, value));
+}
+
+/// A value that names its batch.
+fn value(number: u64, random: &mut Random) -> Vec<u8> {
+    let len = match random.below(20) {
+        0 => 3000,
+        1..=4 => 400,
+        _ => random.index(60),
+    };
+    let mut value = format!("{number}:").into_bytes();
+    let filler = random.next_u64();
+    value.resize(value.len() + len, b'a' + (filler % 26) as u8);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two writers, three batches each, one after the other.
+    fn chronicle() -> Chronicle {
+        let (mut chronicle, mut random) = (Chronicle::new(1, 2), Random::new(1));
+        for number in 1..=3 {
+            for writer in 0..2 {
+                assert_eq!(chronicle.begin(writer, &[0], &mut random).0, number);
+                chronicle.acknowledge(writer, number, number == 2);
+            }
+        }
+        chronicle
+    }
+
+    #[test]
+    fn what_survives_is_a_prefix_with_all_that_was_synced() {
+        let survives = |cut: [u64; 2], power| chronicle().survive(&Cut(cut.to_vec()), power).is_ok();
+        assert!(survives([3, 3], false) && survives([3, 3], true));
+        assert!(survives([2, 2], true) && survives([3, 2], true));
+        assert!(!survives([2, 2], false), "an acknowledged batch was lost with the process alone");
+        assert!(!survives([1, 2], true), "a synced batch was lost");
+        assert!(!survives([2, 3], true), "a batch was lost, and a later one of another writer was not");
+        assert!(!survives([3, 4], true), "a batch that never was");
+    }
+
+    #[test]
+    fn values_are_those_of_the_cut() {
+        let mut chronicle = chronicle();
+        for seen in 0..=3u64 {
+            let cut = Cut(vec![seen, 3]);
+            let value = chronicle.value(0, &mark(0), &cut).map(<[u8]>::to_vec);
+            assert_eq!(marked(value.as_deref()), Ok(seen));
+            let entries = chronicle.entries(0, &cut);
+            assert!(entries.iter().all(|(key, value)| chronicle.value(0, key, &cut) == Some(value)));
+            assert_eq!(entries.iter().any(|(key, _)| key == b"w0"), seen > 0);
+        }
+        let read = |c: &Chronicle, got: Option<&[u8]>| {
+            c.check_read(0, b"w0", got, &Cut(vec![1, 3]), &Cut(vec![2, 3]))
+        };
+        assert!(read(&chronicle, Some(b"1")).is_ok() && read(&chronicle, Some(b"2")).is_ok());
+        assert!(read(&chronicle, Some(b"3")).is_err() && read(&chronicle, None).is_err());
+        chronicle.survive(&Cut(vec![3, 2]), true).unwrap();
+        assert_eq!(chronicle.begun(), Cut(vec![3, 2]));
+        assert_eq!(chronicle.value(0, b"w1", &Cut(vec![3, 2])), Some(b"2".as_slice()));
+    }
+
+    #[test]
+    fn every_kind_of_change_is_drawn_and_singles_meet_one_put_each() {
+        let (mut chronicle, mut random) = (Chronicle::new(2, 1), Random::new(5));
+        let mut text = String::new();
+        let mut singles = std::collections::BTreeSet::new();
+        for _ in 0..600 {
+            let (_, changes) = chronicle.begin(0, &[0, 1], &mut random);
+            for change in &changes {
+                match change {
+                    Change::Put { family, key, .. } if key.starts_with(b"w0/s") => {
+                        assert!(singles.insert((*family, key.clone())));
+                    }
+                    Change::SingleDelete { family, key } => assert!(singles.remove(&(*family, key.clone()))),
+                    _ => {}
+                }
+            }
+            text += &format!("{changes:?}");
+        }
+        for kind in ["Put", "Delete {", "SingleDelete", "DeleteRange", "Merge"] {
+            assert!(text.contains(kind), "{kind}");
+        }
+        assert_eq!(Chronicle::owner(b"w12/003"), Some(12));
+        assert_eq!(Chronicle::owner(b"x"), None);
+    }
+}
