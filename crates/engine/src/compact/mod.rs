@@ -2,10 +2,29 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `job` | carries out one compaction: inputs looked at, work cut into parts, result installed |
+//! | `part` | one part: entries from the inputs through the filter into new files |
+//! | `inputs` | what has to be known of the input files first |
+//! | `output_cut` | where output files end |
 //! | `entry_filter` | which entries survive, and as what: RocksDB's "compaction iterator"; flush uses it too |
 //! | `stripes` | the ranges of sequence numbers that no snapshot tells apart |
 //! | `tombstones` | range tombstones while entries pass by, and what is left of them |
+//! | `blob_garbage` | which values in blob files nobody refers to any more |
+//! | `guarded_files` | numbers and guards of a job's new files; flush uses it too |
+//! | `progress` | how far a job is, and whether it shall stop |
 
+mod blob_garbage;
 pub(crate) mod entry_filter;
+pub(crate) mod guarded_files;
+mod inputs;
+pub(crate) mod job;
+mod output_cut;
+mod part;
+pub(crate) mod progress;
 pub(crate) mod stripes;
 pub(crate) mod tombstones;
+
+#[allow(unused_imports, reason = "whoever runs jobs uses them")]
+pub(crate) use job::{CompactionJob, CompactionSummary, JobSurroundings};
+#[allow(unused_imports, reason = "whoever runs jobs uses it")]
+pub(crate) use progress::Progress;

@@ -330,7 +330,7 @@ impl BulkLoader {
     }
 
     fn end_run(&mut self, index: usize, level: usize, writer: RunWriter<TargetSize>) -> Result<()> {
-        let files = karst_io::block_on(&self.env, writer.finish())?;
+        let (files, _) = karst_io::block_on(&self.env, writer.finish())?;
         self.install(index, level, files);
         Ok(())
     }
@@ -365,6 +365,7 @@ impl BulkLoader {
             new_files: Arc::new(self.files.clone()),
             table_directory: self.path.clone(),
             path_id: 0,
+            temperature: Default::default(),
             blob_directory: self.path.clone(),
             place: TablePlace { bottommost: last_level, ..TablePlace::in_level(level) },
             epoch: family.next_epoch,

@@ -157,12 +157,12 @@ impl BlobFiles {
         }
     }
 
-    /// Ends the last file. All are synced.
-    pub(super) async fn finish(mut self) -> Result<Vec<BlobFileAddition>> {
+    /// Ends the last file. All are synced. Returns also how many bytes they have.
+    pub(super) async fn finish(mut self) -> Result<(Vec<BlobFileAddition>, u64)> {
         self.end_file();
         self.make_room().await?;
         self.finished.sort_by_key(|file| file.number);
-        Ok(self.finished)
+        Ok((self.finished, self.written_bytes))
     }
 }
 

@@ -24,26 +24,27 @@ mod tests;
 mod write_behind;
 
 #[allow(unused_imports, reason = "flush and compaction use what the bulk loader does not")]
-pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, WrittenTable};
+pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
 pub(crate) use table_options::{TablePlace, table_options};
 
-use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::table_builder::TableIdentity;
+use karst_format::version_edit::Temperature;
 use karst_io::Env;
 
 use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
+use crate::pacing::{IoPriority, RateLimiter};
 
 /// Slows background writes down, as the rate limiter of the database says.
-pub(crate) trait WriteThrottle: Send + Sync + std::fmt::Debug {
-    /// Completes when `bytes` may be written.
-    fn admit(&self, bytes: u64) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+#[derive(Clone, Debug)]
+pub(crate) struct Throttle {
+    pub(crate) limiter: RateLimiter,
+    pub(crate) priority: IoPriority,
 }
 
 /// Hands out numbers for new files, and keeps the files of these numbers from being taken for obsolete while the job runs.
@@ -75,6 +76,8 @@ pub(crate) struct Outputs {
     /// Where tables go, and the number under which the MANIFEST knows the directory.
     pub(crate) table_directory: PathBuf,
     pub(crate) path_id: u8,
+    /// Where the file system is to keep tables.
+    pub(crate) temperature: Temperature,
     /// Where blob files go.
     pub(crate) blob_directory: PathBuf,
     pub(crate) place: TablePlace,
@@ -84,7 +87,7 @@ pub(crate) struct Outputs {
     pub(crate) oldest_ancestor_time_s: u64,
     /// When the oldest key was written, Unix time in seconds; 0 unknown.
     pub(crate) oldest_key_time_s: u64,
-    pub(crate) throttle: Option<Arc<dyn WriteThrottle>>,
+    pub(crate) throttle: Option<Throttle>,
     /// Start writing back to the device after so many bytes of a file; 0 for never.
     pub(crate) bytes_per_sync: u64,
     /// Make a checksum of each whole file.

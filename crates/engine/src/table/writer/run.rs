@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use karst_format::Corruption;
 use karst_format::blob::BlobIndex;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
@@ -18,6 +19,7 @@ use karst_format::properties::TableProperties;
 use karst_format::table_builder::{FinishedTable, TableBuildError, TableBuilder};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{BlobFileAddition, FileChecksum, NewFile};
+use karst_format::wide_column;
 
 use super::blob_files::BlobFiles;
 use super::write_behind::WriteBehind;
@@ -151,8 +153,8 @@ impl<C: CutPolicy> RunWriter<C> {
         if kind == ValueType::Value as u8 && self.blobs.is_some() && self.add_as_blob(internal_key, value)? {
             return Ok(());
         }
-        if kind == ValueType::BlobIndex as u8 {
-            self.note_reference(internal_key, value)?;
+        if kind == ValueType::BlobIndex as u8 || kind == ValueType::WideColumnEntity as u8 {
+            self.note_references(internal_key, kind, value)?;
         }
         self.add_entry(internal_key, value)
     }
@@ -184,15 +186,11 @@ impl<C: CutPolicy> RunWriter<C> {
         added.map(|()| true)
     }
 
-    fn note_reference(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        let index = BlobIndex::decode(value).map_err(|c| {
-            let key = key::user_key(internal_key).escape_ascii();
-            Error::new(ErrorKind::Corruption, format!("blob reference of key {key}: {c}"))
-        })?;
-        if let BlobIndex::Stored { file, .. } | BlobIndex::StoredTtl { file, .. } = index {
-            self.current.as_mut().expect("a table is open").note_blob(file);
-        }
-        Ok(())
+    /// Remembers the blob files that the entry refers to.
+    #[cold]
+    fn note_references(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
+        let open = self.current.as_mut().expect("a table is open");
+        visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
     }
 
     /// Begins a new file with `user_key`, unless the current one ends with it.
@@ -253,11 +251,11 @@ impl<C: CutPolicy> RunWriter<C> {
         Ok(())
     }
 
-    /// Ends the run. All its files are synced then; their directory is not.
+    /// Ends the run. All its files are synced then; their directory is not. Returns also how many bytes of tables and of blob files there are.
     ///
     /// # Errors
     /// Writing failed.
-    pub(crate) async fn finish(mut self) -> Result<RunFiles> {
+    pub(crate) async fn finish(mut self) -> Result<(RunFiles, (u64, u64))> {
         if self.current.is_none() && self.has_tombstones_left() {
             self.current = Some(OpenTable::new(&self.outputs)?);
         }
@@ -267,11 +265,11 @@ impl<C: CutPolicy> RunWriter<C> {
         }
         self.make_room().await?;
         self.close_ended(0).await?;
-        let blob_files = match self.blobs {
+        let (blob_files, blob_bytes) = match self.blobs {
             Some(blobs) => blobs.finish().await?,
-            None => Vec::new(),
+            None => (Vec::new(), 0),
         };
-        Ok(RunFiles { tables: self.written, blob_files })
+        Ok((RunFiles { tables: self.written, blob_files }, (self.table_bytes, blob_bytes)))
     }
 
     fn has_tombstones_left(&self) -> bool {
@@ -297,6 +295,41 @@ impl<C: CutPolicy> RunWriter<C> {
         self.lower = upper.map(<[u8]>::to_vec);
         Ok(())
     }
+}
+
+/// Calls `found` with the blob file and the stored bytes of each reference in an entry: of one that is a reference, or of an entity with columns
+/// in blob files.
+///
+/// # Errors
+/// The value is not what the entry's kind says.
+pub(crate) fn visit_references(
+    internal_key: &[u8],
+    kind: u8,
+    value: &[u8],
+    mut found: impl FnMut(FileNumber, u64),
+) -> Result<()> {
+    let corrupt = |c: Corruption| {
+        let key = key::user_key(internal_key).escape_ascii();
+        Error::new(ErrorKind::Corruption, format!("blob reference of key {key}: {c}"))
+    };
+    let mut visit = |reference: &[u8]| -> Result<(), Corruption> {
+        match BlobIndex::decode(reference)? {
+            BlobIndex::Stored { file, size, .. } | BlobIndex::StoredTtl { file, size, .. } => {
+                found(file, size)
+            }
+            BlobIndex::InlinedTtl { .. } => {}
+        }
+        Ok(())
+    };
+    if kind == ValueType::BlobIndex as u8 {
+        return visit(value).map_err(corrupt);
+    }
+    if kind == ValueType::WideColumnEntity as u8 && wide_column::has_blobs(value).map_err(corrupt)? {
+        for column in wide_column::decode(value).map_err(corrupt)?.iter().filter(|column| column.is_blob) {
+            visit(column.value).map_err(corrupt)?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the parts of the tombstones from `lower` up to `upper`.
@@ -365,6 +398,7 @@ impl EndedTable {
         );
         let identity = &outputs.identity;
         file.path_id = outputs.path_id;
+        file.temperature = outputs.temperature;
         file.epoch_number = outputs.epoch;
         file.oldest_ancestor_time_s = outputs.oldest_ancestor_time_s(self.created_s);
         file.creation_time_s = self.created_s;

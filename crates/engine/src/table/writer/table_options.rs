@@ -11,10 +11,11 @@ use karst_format::index::IndexType;
 use karst_format::options::choice::{
     Checksum, Compression, DataBlockIndexType, IndexShortening as Shortening,
 };
+use karst_format::options::nested::CompressionOptions;
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
 
 /// What a table is made for, as far as its options depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TablePlace {
     /// The level it goes to.
     pub(crate) level: usize,
@@ -24,8 +25,8 @@ pub(crate) struct TablePlace {
     pub(crate) bottommost: bool,
     /// The level that L0 is compacted into: `compression_per_level[1]` is for this one.
     pub(crate) base_level: usize,
-    /// The compression whatever the options say.
-    pub(crate) compression: Option<Compression>,
+    /// The compression and how it is used, whatever the options say.
+    pub(crate) compression: Option<(Compression, CompressionOptions)>,
 }
 
 impl TablePlace {
@@ -40,7 +41,7 @@ impl TablePlace {
     }
 
     fn compression(&self, family: &ColumnFamilyOptions) -> Compression {
-        if let Some(given) = self.compression {
+        if let Some((given, _)) = self.compression {
             return given;
         }
         match family.compression_per_level.as_slice() {
@@ -76,11 +77,13 @@ pub(crate) fn table_options(
         usize::try_from(n).map_err(|_| Error::invalid_argument(format!("option {name}: {n} is too large")))
     };
     let compression = place.compression(family);
-    let compression_options =
-        match place.uses_bottommost_options() && family.bottommost_compression_opts.enabled {
-            true => &family.bottommost_compression_opts,
-            false => &family.compression_opts,
-        };
+    let compression_options = match &place.compression {
+        Some((_, given)) => given,
+        None if place.uses_bottommost_options() && family.bottommost_compression_opts.enabled => {
+            &family.bottommost_compression_opts
+        }
+        None => &family.compression_opts,
+    };
     let filter_policy = match tables.filter_policy.text() {
         None => None,
         // Compat: a key that is looked for down to the last level is expected to be there.

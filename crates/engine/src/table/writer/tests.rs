@@ -35,6 +35,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         new_files: Arc::new(Numbers(AtomicU64::new(10))),
         table_directory: directory.to_owned(),
         path_id: 0,
+        temperature: Default::default(),
         blob_directory: directory.to_owned(),
         place: TablePlace::in_level(1),
         epoch: 7,
@@ -79,7 +80,7 @@ fn files_are_cut_between_user_keys_and_tombstones_with_them() {
             }
         }
     }
-    let files = block_on(run.finish()).unwrap();
+    let files = block_on(run.finish()).unwrap().0;
     let shown: Vec<_> = files
         .tables
         .iter()
@@ -128,13 +129,13 @@ fn files_are_cut_between_user_keys_and_tombstones_with_them() {
 fn nothing_makes_no_file_and_tombstones_alone_make_one() {
     let directory = tempfile::tempdir().unwrap();
     let run = RunWriter::new(outputs(directory.path(), ""), NeverCut, None, (None, None)).unwrap();
-    assert!(block_on(run.finish()).unwrap().tables.is_empty());
+    assert!(block_on(run.finish()).unwrap().0.tables.is_empty());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let fragments = vec![RangeTombstone::new(b"b", b"d", SeqNo(5))];
     let fragments = Arc::new(Fragments::build(&Comparator::Bytewise, fragments));
     let run = |range| RunWriter::new(outputs(directory.path(), ""), NeverCut, Some(fragments.clone()), range);
-    assert!(block_on(run((Some(b"d"), None)).unwrap().finish()).unwrap().tables.is_empty());
-    let files = block_on(run((Some(b"c"), None)).unwrap().finish()).unwrap();
+    assert!(block_on(run((Some(b"d"), None)).unwrap().finish()).unwrap().0.tables.is_empty());
+    let files = block_on(run((Some(b"c"), None)).unwrap().finish()).unwrap().0;
     assert_eq!(files.tables[0].file.smallest_user_key(), b"c");
     assert_eq!(files.tables[0].file.largest_user_key(), b"d");
 }
@@ -155,7 +156,7 @@ fn large_values_go_to_blob_files() {
     }
     let (table_bytes, blob_bytes) = run.written_bytes();
     assert!(blob_bytes > 1000 && table_bytes < 10_000, "{table_bytes} {blob_bytes}");
-    let files = block_on(run.finish()).unwrap();
+    let files = block_on(run.finish()).unwrap().0;
     assert_eq!(files.tables.len(), 1);
     assert!(files.blob_files.len() > 1);
     assert_eq!(files.tables[0].file.oldest_blob_file, Some(files.blob_files[0].number));

@@ -11,12 +11,11 @@
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 
 use karst_io::{Env, FileWriter, WriterOptions};
 
-use super::WriteThrottle;
+use super::Throttle;
 use crate::error::Result;
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
@@ -28,7 +27,7 @@ pub(super) struct WriteBehind {
     state: State,
     /// Comes next in the file.
     waiting: Vec<u8>,
-    throttle: Option<Arc<dyn WriteThrottle>>,
+    throttle: Option<Throttle>,
     bytes_per_sync: u64,
     /// The checksum of all bytes so far, where one is made.
     checksum: Option<u32>,
@@ -52,7 +51,7 @@ impl WriteBehind {
     pub(super) fn new(
         env: &Env,
         path: PathBuf,
-        throttle: Option<Arc<dyn WriteThrottle>>,
+        throttle: Option<Throttle>,
         bytes_per_sync: u64,
         with_checksum: bool,
     ) -> Self {
@@ -113,7 +112,8 @@ impl WriteBehind {
                 _ => panic!("a file that failed or was closed takes nothing more"),
             };
             if let Some(throttle) = &self.throttle {
-                throttle.admit(self.waiting.len() as u64).await;
+                let bytes = self.waiting.len() as u64;
+                throttle.limiter.request(&self.env, bytes, throttle.priority).await;
             }
             writer.append(std::mem::take(&mut self.waiting)).await?;
             self.state =

@@ -1,0 +1,70 @@
+//! How much of each blob file a job makes garbage.
+//!
+//! In: the references among the entries that come in, and among those that go out. Out: for each blob file the difference.
+//! Invariant: values that the job itself stores are in new files, which are not counted here: nothing that came in refers to them.
+
+use std::collections::BTreeMap;
+
+use karst_format::blob::RECORD_HEADER_BYTES;
+use karst_format::ids::FileNumber;
+use karst_format::key;
+use karst_format::version_edit::BlobFileGarbage;
+
+use crate::error::Result;
+use crate::table::writer::visit_references;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    came: (u64, u64),
+    went: (u64, u64),
+}
+
+/// The references that pass through a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlobGarbage {
+    files: BTreeMap<FileNumber, Flow>,
+}
+
+impl BlobGarbage {
+    /// Counts an entry that comes in; `kind` is its type's number.
+    pub(crate) fn comes(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
+        visit_references(internal_key, kind, value, |file, size| {
+            let flow = self.files.entry(file).or_default();
+            flow.came.0 += 1;
+            flow.came.1 += record_bytes(internal_key, size);
+        })
+    }
+
+    /// Counts an entry that goes out.
+    pub(crate) fn goes(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
+        visit_references(internal_key, kind, value, |file, size| {
+            if let Some(flow) = self.files.get_mut(&file) {
+                flow.went.0 += 1;
+                flow.went.1 += record_bytes(internal_key, size);
+            }
+        })
+    }
+
+    /// Adds what another part of the job has counted.
+    pub(crate) fn add(&mut self, other: &BlobGarbage) {
+        for (file, theirs) in &other.files {
+            let flow = self.files.entry(*file).or_default();
+            flow.came = (flow.came.0 + theirs.came.0, flow.came.1 + theirs.came.1);
+            flow.went = (flow.went.0 + theirs.went.0, flow.went.1 + theirs.went.1);
+        }
+    }
+
+    /// What has become garbage.
+    pub(crate) fn total(&self) -> Vec<BlobFileGarbage> {
+        let garbage = self.files.iter().map(|(number, flow)| BlobFileGarbage {
+            number: *number,
+            count: flow.came.0 - flow.went.0.min(flow.came.0),
+            bytes: flow.came.1 - flow.went.1.min(flow.came.1),
+        });
+        garbage.filter(|garbage| garbage.count > 0).collect()
+    }
+}
+
+fn record_bytes(internal_key: &[u8], size: u64) -> u64 {
+    (RECORD_HEADER_BYTES + key::user_key(internal_key).len()) as u64 + size
+}

@@ -1,0 +1,118 @@
+//! What a job has to know of its input files before it reads their entries: range tombstones, how many entries to expect, where to cut the work.
+//!
+//! In: the inputs of a compaction. Out: all tables open (many opened at the same time), their tombstones in one set of fragments.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use karst_format::comparator::Comparator;
+use karst_lsm::FileMetadata;
+use karst_lsm::pick::CompactionInput;
+
+use crate::error::Result;
+use crate::range_del::{Fragments, RangeTombstone};
+use crate::table::Table;
+use crate::table::cache::TableCache;
+
+/// How many tables are opened at the same time.
+const OPENED_TOGETHER: usize = 32;
+
+/// What is known of the inputs.
+#[derive(Debug)]
+pub(crate) struct InputFacts {
+    /// All range tombstones, clipped to their files; `None` if there is none.
+    pub(crate) tombstones: Option<Arc<Fragments>>,
+    /// Entries that are not range tombstones.
+    pub(crate) records: u64,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
+
+/// Opens all input tables and looks at them.
+pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]) -> Result<InputFacts> {
+    let comparator = &tables.comparator;
+    let mut files = inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file)));
+    let mut running: Vec<(&Arc<FileMetadata>, Opening)> = Vec::new();
+    let mut tombstones = Vec::new();
+    let mut records = 0;
+    loop {
+        while running.len() < OPENED_TOGETHER
+            && let Some((level, file)) = files.next()
+        {
+            let (tables, owned) = (tables.clone(), file.clone());
+            let opening = async move { tables.open(&owned, u32::from(level.0)).await };
+            running.push((file, Box::pin(opening)));
+        }
+        if running.is_empty() {
+            break;
+        }
+        let (index, opened) = poll_fn(|cx| {
+            for (index, (_, opening)) in running.iter_mut().enumerate() {
+                if let Poll::Ready(result) = opening.as_mut().poll(cx) {
+                    return Poll::Ready((index, result));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        let (file, _) = running.swap_remove(index);
+        let table = opened?;
+        let properties = table.properties();
+        records += properties.num_entries.saturating_sub(properties.num_range_deletions);
+        if let Some(fragments) = table.range_tombstones() {
+            clip(comparator, file, fragments, &mut tombstones);
+        }
+    }
+    let tombstones = (!tombstones.is_empty()).then(|| Arc::new(Fragments::build(comparator, tombstones)));
+    Ok(InputFacts { tombstones, records })
+}
+
+/// Adds a file's tombstones as far as they lie within its boundaries.
+///
+/// Why the largest key ends them even where it is an entry's: only a file that shares its last user key with the next file of its level has
+/// tombstones that reach beyond, and then the next file is an input too, and has the rest.
+fn clip(comparator: &Comparator, file: &FileMetadata, fragments: &Fragments, into: &mut Vec<RangeTombstone>) {
+    let (lower, upper) = (file.smallest_user_key(), file.largest_user_key());
+    for i in fragments.overlapping(comparator, Some(lower), Some(upper)) {
+        let (mut start, mut end) = (fragments.start(i), fragments.end(i));
+        if comparator.compare_user(start, lower).is_lt() {
+            start = lower;
+        }
+        if comparator.compare_user(end, upper).is_gt() {
+            end = upper;
+        }
+        into.extend(fragments.seqs(i).iter().map(|seq| RangeTombstone::new(start, end, *seq)));
+    }
+}
+
+/// User keys at which the work of a compaction may be cut into at most `parts` of about the same size.
+pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], parts: u32) -> Vec<Box<[u8]>> {
+    let mut starts: Vec<(&[u8], u64)> = inputs
+        .iter()
+        .flat_map(|input| input.files.iter().map(|file| (file.smallest_user_key(), file.size_bytes)))
+        .collect();
+    starts.sort_by(|a, b| comparator.compare_user(a.0, b.0));
+    let total: u64 = starts.iter().map(|(_, size)| size).sum();
+    let mut cuts: Vec<Box<[u8]>> = Vec::new();
+    let (mut before, mut next) = (0u64, 1u64);
+    for (start, size) in starts {
+        let due = next < u64::from(parts)
+            && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next);
+        if before > 0 && due && cuts.last().is_none_or(|last| comparator.compare_user(last, start).is_lt()) {
+            cuts.push(start.into());
+            while next < u64::from(parts)
+                && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next)
+            {
+                next += 1;
+            }
+        }
+        before += size;
+    }
+    // A cut at the smallest key of all would leave a part with nothing to do.
+    let smallest = inputs.iter().flat_map(|input| input.files.iter().map(|file| file.smallest_user_key()));
+    let smallest = smallest.min_by(|a, b| comparator.compare_user(a, b));
+    cuts.retain(|cut| smallest.is_none_or(|smallest| comparator.compare_user(smallest, cut).is_lt()));
+    cuts
+}

@@ -1,0 +1,313 @@
+//! A compaction job: carries out what a picker has decided, and installs the result.
+//!
+//! In: a [`Compaction`], the snapshots at its start. Out: one change to the MANIFEST (inputs out, outputs in, blob files and their garbage, the round
+//! robin's turn), and a [`CompactionSummary`]. Moves and deletions of whole files are edits alone.
+//!
+//! The work is cut into parts by ranges of keys where the compaction allows it; parts run at the same time, on the threads of the job's priority.
+//!
+//! Invariants:
+//! - Nothing is visible before everything is durable; a job that fails, is cancelled or dropped leaves the tree as it was, and no file.
+//! - Whoever runs a job has registered its compaction as running, so that no other job takes its inputs.
+//!
+//! Called by: `background`, and calls that compact by hand.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use karst_format::version_edit::VersionEdit;
+use karst_io::{Env, Priority};
+use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
+
+use super::blob_garbage::BlobGarbage;
+use super::entry_filter::EntryCounts;
+use super::guarded_files::GuardedFiles;
+use super::inputs::{self, boundaries};
+use super::part::{self, KeyRange, PartResult, Work};
+use super::progress::Progress;
+use super::stripes::Stripes;
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::DbOptions;
+use crate::pacing::{IoPriority, RateLimiter};
+use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums};
+use crate::versions::{Change, Versions};
+
+/// What a database gives to each of its jobs.
+#[derive(Clone)]
+pub(crate) struct JobSurroundings {
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) options: Arc<DbOptions>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) limiter: Option<RateLimiter>,
+}
+
+impl std::fmt::Debug for JobSurroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobSurroundings").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CompactionJob {
+    pub(crate) surroundings: Arc<JobSurroundings>,
+    pub(crate) family: Arc<Family>,
+    pub(crate) compaction: Arc<Compaction>,
+    /// The snapshots that existed when the job was made.
+    pub(crate) snapshots: Vec<SeqNo>,
+    pub(crate) progress: Arc<Progress>,
+    /// Whose threads run the parts.
+    pub(crate) priority: Priority,
+}
+
+/// What a compaction came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CompactionSummary {
+    /// Tables that entered the tree, with their numbers and sizes.
+    pub(crate) output_files: Vec<(FileNumber, u64)>,
+    pub(crate) counts: EntryCounts,
+    /// Bytes of input tables above the output level, and of the output level.
+    pub(crate) read_bytes: (u64, u64),
+    /// Bytes of tables and of blob files.
+    pub(crate) written_bytes: (u64, u64),
+    /// How long it took, in microseconds.
+    pub(crate) micros: u64,
+    /// How many parts ran.
+    pub(crate) parts: usize,
+}
+
+impl CompactionJob {
+    /// Carries the compaction out and installs it.
+    ///
+    /// # Errors
+    /// `Incomplete`: it was cancelled. `Corruption`: an input is damaged, or a contract is broken. `Io`: reading, writing or installing failed.
+    pub(crate) async fn run(self) -> Result<CompactionSummary> {
+        let stats = self.family.tables.shared.stats.clone();
+        let result = self.run_inner(&stats).await;
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Incomplete) {
+            stats.tick(Ticker::CompactionCancelled);
+        }
+        result
+    }
+
+    async fn run_inner(&self, stats: &Statistics) -> Result<CompactionSummary> {
+        let env = self.family.tables.shared.env.clone();
+        let began = env.now();
+        self.progress.check()?;
+        let mut summary = CompactionSummary::default();
+        let change = match self.compaction.work {
+            CompactionWork::Merge => self.merge(&env, &mut summary).await?,
+            CompactionWork::Move => self.move_files(&mut summary),
+            CompactionWork::Delete => Change::edit(self.edit()),
+        };
+        self.surroundings.versions.install(change).await?;
+        summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+        record(stats, &self.compaction, &summary);
+        Ok(summary)
+    }
+
+    /// The edit without outputs.
+    fn edit(&self) -> VersionEdit {
+        let compaction = &self.compaction;
+        VersionEdit {
+            column_family: self.family.id(),
+            deleted_files: compaction.input_files().map(|(level, file)| (level, file.number)).collect(),
+            compact_cursors: compaction.next_cursor.iter().cloned().collect(),
+            ..VersionEdit::default()
+        }
+    }
+
+    fn move_files(&self, summary: &mut CompactionSummary) -> Change {
+        let mut edit = self.edit();
+        for (_, file) in self.compaction.input_files() {
+            edit.new_files.push((self.compaction.output_level, (**file).clone()));
+            summary.output_files.push((file.number, file.size_bytes));
+        }
+        Change::edit(edit)
+    }
+
+    async fn merge(&self, env: &Env, summary: &mut CompactionSummary) -> Result<Change> {
+        let compaction = &self.compaction;
+        let files = GuardedFiles::new(self.surroundings.versions.clone(), compaction.output_path_id);
+        let work = Arc::new(self.work(env, files.clone()).await?);
+        self.progress.input_records.store(work.facts.records, Ordering::Relaxed);
+        let ranges = self.ranges();
+        summary.parts = ranges.len();
+        let results = run_parts(env, self.priority, &work, ranges).await?;
+
+        let mut garbage = BlobGarbage::default();
+        let mut edit = self.edit();
+        for PartResult { files, counts, garbage: part_garbage, written_bytes } in results {
+            summary.counts.add(&counts);
+            summary.written_bytes.0 += written_bytes.0;
+            summary.written_bytes.1 += written_bytes.1;
+            garbage.add(&part_garbage);
+            let RunFiles { tables, blob_files } = files;
+            for table in tables {
+                summary.output_files.push((table.file.number, table.file.size_bytes));
+                edit.new_files.push((compaction.output_level, table.file));
+            }
+            edit.blob_file_additions.extend(blob_files);
+        }
+        edit.blob_file_garbages = garbage.total();
+        self.verify(&work, &summary.counts)?;
+        for input in &compaction.inputs {
+            let of_output_level = input.level == compaction.output_level;
+            let read = if of_output_level { &mut summary.read_bytes.1 } else { &mut summary.read_bytes.0 };
+            *read += input.size_bytes();
+        }
+        let tables = edit.new_files.iter().map(|(_, file)| file.number);
+        let installed: BTreeSet<_> =
+            tables.chain(edit.blob_file_additions.iter().map(|file| file.number)).collect();
+        Ok(Change { edits: vec![edit], files: files.take(&installed), ..Change::default() })
+    }
+
+    async fn work(&self, env: &Env, new_files: Arc<GuardedFiles>) -> Result<Work> {
+        let (compaction, options) = (&self.compaction, &self.surroundings.options);
+        let shared = &self.family.tables.shared;
+        let path_id = compaction.output_path_id;
+        let table_directory = shared.directories.get(usize::from(path_id)).cloned().ok_or_else(|| {
+            Error::invalid_argument(format!("a compaction writes to path {path_id}, which is not configured"))
+        })?;
+        let outputs = Outputs {
+            env: env.clone(),
+            config: self.family.config.clone(),
+            identity: self.surroundings.identity.clone(),
+            new_files,
+            table_directory,
+            path_id,
+            temperature: compaction.output_temperature,
+            blob_directory: shared.directories[0].clone(),
+            place: TablePlace {
+                bottommost: compaction.bottommost,
+                compression: Some((compaction.compression, compaction.compression_options.clone())),
+                ..TablePlace::in_level(compaction.output_level.index())
+            },
+            epoch: compaction.output_epoch(),
+            oldest_ancestor_time_s: compaction.oldest_ancestor_time_s(),
+            oldest_key_time_s: 0,
+            throttle: self
+                .surroundings
+                .limiter
+                .clone()
+                .map(|limiter| Throttle { limiter, priority: IoPriority::Low }),
+            bytes_per_sync: options.bytes_per_sync,
+            file_checksums: file_checksums(options)?,
+        };
+        Ok(Work {
+            family: self.family.clone(),
+            compaction: compaction.clone(),
+            facts: inputs::look_at(&self.family.tables, &compaction.inputs).await?,
+            stripes: Stripes::new(self.snapshots.iter().copied()),
+            outputs,
+            progress: self.progress.clone(),
+            readahead_bytes: options.compaction_readahead_size as u64,
+            verify_checksums: true,
+            enforce_single_deletes: options.enforce_single_del_contracts,
+            ingest_behind: options.allow_ingest_behind || self.family.config.options.cf_allow_ingest_behind,
+            blob_cutoff: compaction.blob_garbage_collection_cutoff,
+        })
+    }
+
+    fn ranges(&self) -> Vec<KeyRange> {
+        let compaction = &self.compaction;
+        let comparator = compaction.version.comparator();
+        let mut cuts = boundaries(comparator, &compaction.inputs, compaction.max_subcompactions).into_iter();
+        let mut ranges = Vec::new();
+        let mut lower: Option<Box<[u8]>> = None;
+        for cut in cuts.by_ref() {
+            ranges.push((lower.replace(cut.clone()), Some(cut)));
+        }
+        ranges.push((lower, None));
+        ranges
+    }
+
+    /// Holds the entries that were read against what the input tables say they have.
+    fn verify(&self, work: &Work, counts: &EntryCounts) -> Result<()> {
+        let expected = work.facts.records;
+        if counts.input_records == expected || !self.surroundings.options.compaction_verify_record_count {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Corruption,
+            format!(
+                "a compaction of column family {:?} read {} entries, its input tables say that they have {expected}",
+                self.family.config.name, counts.input_records
+            ),
+        ))
+    }
+}
+
+/// Runs all parts at the same time; the first on this task, the others on tasks of their own. Waits for all of them, also when one has failed.
+async fn run_parts(
+    env: &Env,
+    priority: Priority,
+    work: &Arc<Work>,
+    mut ranges: Vec<KeyRange>,
+) -> Result<Vec<PartResult>> {
+    let others = ranges.split_off(1);
+    let mut tasks = Vec::with_capacity(others.len());
+    for range in others {
+        let work = work.clone();
+        tasks.push(env.spawn(priority, async move { part::run(&work, &range).await }));
+    }
+    let mut results = vec![part::run(work, &ranges[0]).await];
+    if results[0].is_err() {
+        work.progress.cancel();
+    }
+    for task in tasks {
+        let ended = task.await.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Closed, format!("a part of a compaction was given up: {error}")))
+        });
+        if ended.is_err() {
+            work.progress.cancel();
+        }
+        results.push(ended);
+    }
+    // Why the first that was not cancelled: the others ended because of it.
+    let cancelled = |error: &Error| error.kind() == ErrorKind::Incomplete;
+    let failed = results.iter().filter_map(|result| result.as_ref().err());
+    if let Some(error) = failed.clone().find(|error| !cancelled(error)).or(failed.clone().next()) {
+        return Err(error.clone());
+    }
+    results.into_iter().collect()
+}
+
+fn record(stats: &Statistics, compaction: &Compaction, summary: &CompactionSummary) {
+    let counts = &summary.counts;
+    let recorder = stats.recorder();
+    let read = summary.read_bytes.0 + summary.read_bytes.1;
+    let written = summary.written_bytes.0 + summary.written_bytes.1;
+    recorder.record(Ticker::CompactReadBytes, read);
+    recorder.record(Ticker::CompactWriteBytes, written);
+    let of_reason = match compaction.reason {
+        CompactionReason::FilesMarkedForCompaction => {
+            Some((Ticker::CompactReadBytesMarked, Ticker::CompactWriteBytesMarked))
+        }
+        CompactionReason::PeriodicCompaction => {
+            Some((Ticker::CompactReadBytesPeriodic, Ticker::CompactWriteBytesPeriodic))
+        }
+        CompactionReason::Ttl => Some((Ticker::CompactReadBytesTtl, Ticker::CompactWriteBytesTtl)),
+        _ => None,
+    };
+    if let Some((of_read, of_written)) = of_reason {
+        recorder.record(of_read, read);
+        recorder.record(of_written, written);
+    }
+    recorder.record(Ticker::CompactionKeyDropNewerEntry, counts.dropped_hidden);
+    recorder.record(Ticker::CompactionKeyDropObsolete, counts.dropped_obsolete);
+    recorder.record(Ticker::CompactionKeyDropRangeDel, counts.dropped_range_del);
+    recorder.record(Ticker::CompactionKeyDropUser, counts.dropped_user);
+    recorder.record(Ticker::CompactionRangeDelDropObsolete, counts.range_dels_dropped);
+    recorder.record(Ticker::CompactionOptimizedDelDropObsolete, counts.dropped_optimized);
+    stats.measure(HistogramKind::CompactionTime, summary.micros);
+    let files: usize = compaction.inputs.iter().map(|input| input.files.len()).sum();
+    stats.measure(HistogramKind::NumFilesInSingleCompaction, files as u64);
+    if summary.parts > 1 {
+        stats.measure(HistogramKind::NumSubcompactionsScheduled, summary.parts as u64);
+    }
+}

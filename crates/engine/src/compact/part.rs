@@ -1,0 +1,170 @@
+//! One part of a compaction: the entries of a range of keys, from the input files through the filter into new files.
+//!
+//! In: what the whole job knows ([`Work`]), and the range. Out: the part's files and counts.
+//! Invariant: a part that fails leaves its files to their guards.
+
+use std::sync::Arc;
+
+use karst_format::ids::FileNumber;
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
+use karst_lsm::pick::Compaction;
+
+use super::blob_garbage::BlobGarbage;
+use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed};
+use super::inputs::InputFacts;
+use super::output_cut::OutputCut;
+use super::progress::{Progress, Reported};
+use super::stripes::Stripes;
+use super::tombstones::left_over;
+use crate::blob::BlobNeed;
+use crate::column_family::Family;
+use crate::error::Result;
+use crate::read::iter::job_input::{InputOptions, JobInput};
+use crate::table::CachedBlock;
+use crate::table::writer::{Outputs, RunFiles, RunWriter};
+
+/// What all parts of a compaction share.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) family: Arc<Family>,
+    pub(crate) compaction: Arc<Compaction>,
+    pub(crate) facts: InputFacts,
+    pub(crate) stripes: Stripes,
+    pub(crate) outputs: Outputs,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) readahead_bytes: u64,
+    pub(crate) verify_checksums: bool,
+    pub(crate) enforce_single_deletes: bool,
+    /// Files may be ingested behind everything, so nothing is at the bottom.
+    pub(crate) ingest_behind: bool,
+    pub(crate) blob_cutoff: FileNumber,
+}
+
+/// What came of a part.
+#[derive(Debug, Default)]
+pub(crate) struct PartResult {
+    pub(crate) files: RunFiles,
+    pub(crate) counts: EntryCounts,
+    pub(crate) garbage: BlobGarbage,
+    /// Bytes of tables, of blob files.
+    pub(crate) written_bytes: (u64, u64),
+}
+
+/// A range of user keys, the second not included.
+pub(crate) type KeyRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
+
+struct RunSink {
+    run: RunWriter<OutputCut>,
+    garbage: BlobGarbage,
+    has_blobs: bool,
+}
+
+impl EntrySink for RunSink {
+    #[inline]
+    fn emit(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        if self.has_blobs {
+            let kind = internal_key[internal_key.len() - TRAILER_BYTES];
+            if kind == ValueType::BlobIndex as u8 || kind == ValueType::WideColumnEntity as u8 {
+                self.garbage.goes(internal_key, kind, value)?;
+            }
+        }
+        self.run.add(internal_key, value)
+    }
+}
+
+/// Entries between two looks at whether the job shall stop.
+const LOOK_EVERY: u32 = 4096;
+
+/// Carries out the part of the work that lies in `range`.
+pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
+    let compaction = &*work.compaction;
+    let (lower, upper) = (range.0.as_deref(), range.1.as_deref());
+    let bottommost = compaction.bottommost && !work.ingest_behind;
+    let mut counts = EntryCounts::default();
+    let tombstones = work.facts.tombstones.as_ref().map(|fragments| {
+        let mut older = compaction.older_data();
+        let may_overlap =
+            |from: &[u8], to: &[u8]| work.ingest_behind || (!bottommost && older.may_overlap(from, to));
+        let left = left_over(compaction.version.comparator(), fragments, &work.stripes, may_overlap);
+        counts.range_dels_dropped += left.dropped_obsolete;
+        left.fragments
+    });
+    let has_blobs = !compaction.version.blob_files().is_empty();
+    let policy = OutputCut::new(compaction);
+    let mut sink = RunSink {
+        run: RunWriter::new(work.outputs.clone(), policy, tombstones, (lower, upper))?,
+        garbage: BlobGarbage::default(),
+        has_blobs,
+    };
+    let mut older = compaction.older_data();
+    let may_hold = (!work.ingest_behind)
+        .then(|| Box::new(move |user_key: &[u8]| older.may_hold(user_key)) as MayHold<'_>);
+    let mut filter = EntryFilter::new(FilterOptions {
+        config: work.family.config.clone(),
+        stripes: work.stripes.clone(),
+        tombstones: work.facts.tombstones.clone(),
+        bottommost,
+        may_hold,
+        enforce_single_deletes: work.enforce_single_deletes,
+        write_conflict_snapshot: SeqNo::MAX,
+        blob_cutoff: work.blob_cutoff,
+    });
+    let options = InputOptions {
+        readahead_bytes: work.readahead_bytes,
+        verify_checksums: work.verify_checksums,
+        lower: lower.map(<[u8]>::to_vec),
+        upper: upper.map(<[u8]>::to_vec),
+    };
+    let mut input = JobInput::new(work.family.tables.clone(), &[], &compaction.inputs, options);
+    let mut reported = Reported::default();
+    let mut until_look = LOOK_EVERY;
+    input.start().await?;
+    while input.valid() {
+        let internal_key = input.key();
+        if has_blobs {
+            let kind = internal_key[internal_key.len() - TRAILER_BYTES];
+            if kind == ValueType::BlobIndex as u8 || kind == ValueType::WideColumnEntity as u8 {
+                sink.garbage.comes(internal_key, kind, input.value())?;
+            }
+        }
+        if filter.push(internal_key, input.value(), &mut sink)? == Pushed::NeedsBlob {
+            supply_blob(work, &mut filter, &mut sink).await?;
+        }
+        until_look -= 1;
+        if sink.run.needs_room() || until_look == 0 {
+            until_look = LOOK_EVERY;
+            report(work, &mut reported, filter.counts(), &sink);
+            work.progress.check()?;
+            sink.run.make_room().await?;
+        }
+        input.next().await?;
+    }
+    filter.finish(&mut sink)?;
+    report(work, &mut reported, filter.counts(), &sink);
+    counts.add(filter.counts());
+    drop(filter);
+    let (files, written_bytes) = sink.run.finish().await?;
+    Ok(PartResult { files, counts, garbage: sink.garbage, written_bytes })
+}
+
+fn report(work: &Work, reported: &mut Reported, counts: &EntryCounts, sink: &RunSink) {
+    let (tables, blobs) = sink.run.written_bytes();
+    reported.report(
+        &work.progress,
+        counts.input_records,
+        counts.input_key_bytes + counts.input_value_bytes,
+        counts.output_records,
+        tables + blobs,
+    );
+}
+
+/// Reads the value that the filter wants.
+async fn supply_blob(work: &Work, filter: &mut EntryFilter<'_>, sink: &mut RunSink) -> Result<()> {
+    let (user_key, reference) = filter.wanted();
+    let need = BlobNeed::new(&work.family.tables.blobs, &work.compaction.version, user_key, reference)?;
+    let block = need.fetch(true, false).await?;
+    match &*block {
+        CachedBlock::Blob(value) => filter.supply(value, sink),
+        _ => unreachable!("a blob was asked for"),
+    }
+}
