@@ -34,7 +34,9 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["versions"],
     &["read", "write", "flush", "compact"],
     &["background"],
-    &["ingest", "checkpoint", "open", "properties", "db", "blocking"],
+    &["ingest", "checkpoint", "open"],
+    &["live"],
+    &["properties", "db", "blocking"],
 ];
 
 /// What the engine must take from `io::Env`, so that a simulation can own it.

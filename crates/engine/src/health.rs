@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
 use std::error::Error as StdError;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How bad a background error is. RocksDB's names.
@@ -134,7 +135,6 @@ fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Opti
 }
 
 /// The database's background errors.
-#[derive(Debug)]
 pub(crate) struct Health {
     paranoid: bool,
     /// Whether writes are refused.
@@ -143,6 +143,16 @@ pub(crate) struct Health {
     reported: AtomicU64,
     state: Mutex<State>,
     changed: Event,
+    hook: OnceLock<Hook>,
+}
+
+/// Is told of every error, with what is to be done about it.
+type Hook = Box<dyn Fn(&BackgroundError, Reaction) + Send + Sync>;
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").field("current", &self.current()).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -173,7 +183,14 @@ impl Health {
             reported: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Event::new(),
+            hook: OnceLock::new(),
         }
+    }
+
+    /// Has `hook` told of every error that stops something, on the thread that reports it. The first call counts.
+    pub(crate) fn connect(&self, hook: impl Fn(&BackgroundError, Reaction) + Send + Sync + 'static) {
+        // Why ignored: a second hook would be a second scheduler, which no caller has.
+        let _ = self.hook.set(Box::new(hook));
     }
 
     /// Takes note of a failure.
@@ -189,7 +206,11 @@ impl Health {
         self.refuses.store(worst >= Some(Severity::Hard), Ordering::Release);
         drop(state);
         self.changed.notify(usize::MAX);
-        if worst >= Some(Severity::Fatal) { Reaction::Stop } else { Reaction::Recover }
+        let reaction = if worst >= Some(Severity::Fatal) { Reaction::Stop } else { Reaction::Recover };
+        if let Some(hook) = self.hook.get() {
+            hook(&BackgroundError { error: error.clone(), reason, severity }, reaction);
+        }
+        reaction
     }
 
     /// Refuses writes while an error stands in their way. One atomic load if none does.

@@ -1,6 +1,8 @@
 //! The storage engine: where the tree's state meets I/O.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, unused_imports, reason = "a database open for writing has it")]
+pub mod background;
 pub(crate) mod blob;
 pub(crate) mod column_family;
 #[allow(dead_code, reason = "flush and compaction jobs call it")]
@@ -34,6 +36,7 @@ pub(crate) mod wal;
 #[allow(dead_code, unused_imports, reason = "a database open for writing uses it")]
 pub mod write;
 
+pub use background::{FlushOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
 pub use db::{Db, LiveFile};
 pub use error::{Error, ErrorKind, Result};

@@ -31,6 +31,12 @@ impl Snapshots {
         (held.len(), held.oldest_time_s())
     }
 
+    /// Every sequence number read at, ascending. For jobs, which copy it once everything that they read is visible.
+    #[allow(dead_code, reason = "flush and compaction jobs copy it")]
+    pub(crate) fn sequences(&self) -> Vec<SeqNo> {
+        self.held.lock().sequences().collect()
+    }
+
     /// The smallest sequence number read at.
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().oldest()

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this one | what flushes need of the commit pipeline |
 //! | `trigger` | how writers make a flush happen |
+//! | `job` | one flush: from sealed memtables to an installed edit |
 //!
 //! Invariants:
 //! - A memtable is flushed only after everything up to its largest sequence number is visible; then every insert into it has ended.
@@ -12,8 +13,10 @@
 //!
 //! Which flush runs when is `background`'s.
 
+mod job;
 mod trigger;
 
+pub(crate) use job::{FamilyFlush, FlushContext, Flushed, Phase};
 pub(crate) use trigger::{Trigger, Triggers};
 
 use crate::column_family::Family;
@@ -32,6 +35,15 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// Under the lock that orders writes: begins a new log, and seals the memtables of `families` that hold anything. Returns the new log; all
     /// entries ordered after the call are in it or a later one, and the largest sequence number ordered before.
     fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>>;
+
+    /// Whether memtables may hold entries that are in no log.
+    fn has_unlogged(&self) -> bool;
+
+    /// The MANIFEST has changed; logs may be needed no more.
+    fn installed(&self);
+
+    /// Takes writes again after a failed log. Every memtable was sealed and flushed before, and the MANIFEST needs no log from before the seal.
+    fn resume(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Waits until everything up to `seq` is visible.
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()>;

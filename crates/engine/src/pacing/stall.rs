@@ -53,6 +53,16 @@ pub(crate) enum Condition {
     Stopped(Held),
 }
 
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Condition::Normal => f.write_str("normal"),
+            Condition::Delayed(held) => write!(f, "writes are slowed down: {}", held.text()),
+            Condition::Stopped(held) => write!(f, "writes are stopped: {}", held.text()),
+        }
+    }
+}
+
 /// How a writer comes in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {

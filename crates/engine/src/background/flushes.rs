@@ -1,0 +1,276 @@
+//! Flushes: what makes one run, and what follows from its end.
+//!
+//! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
+
+use super::{Background, State};
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::events::{FlushReason, LogLevel};
+use crate::flush::{FamilyFlush, Phase, Trigger};
+use crate::health::{BackgroundErrorReason, Reaction};
+use crate::stats::Ticker;
+use karst_format::ids::ColumnFamilyId;
+use karst_io::Priority;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a flush rests that failed without stopping writes (`paranoid_checks=false`).
+const REST: Duration = Duration::from_secs(1);
+
+/// A flush that was decided on; counted until it is dropped.
+pub(super) struct FlushJob {
+    flushes: Vec<FamilyFlush>,
+    reason: FlushReason,
+    _slot: FlushSlot,
+}
+
+/// Gives the place of a flush back.
+pub(super) struct FlushSlot {
+    background: Arc<Background>,
+    families: Vec<ColumnFamilyId>,
+}
+
+impl Drop for FlushSlot {
+    fn drop(&mut self) {
+        {
+            let mut state = self.background.state.lock();
+            state.flushes -= 1;
+            for family in &self.families {
+                if let Some(jobs) = state.families.get_mut(family) {
+                    jobs.flushing = false;
+                }
+            }
+        }
+        self.background.notify();
+    }
+}
+
+impl Background {
+    /// A writer has noticed something. Does not wait.
+    pub(super) fn triggered(self: &Arc<Self>, trigger: Trigger) {
+        {
+            let mut state = self.state.lock();
+            if state.closing {
+                return;
+            }
+            state.seals += 1;
+        }
+        let slot = SealSlot(self.clone());
+        let this = self.clone();
+        drop(self.env().spawn(Priority::High, async move {
+            let _slot = slot;
+            this.answer(trigger).await;
+        }));
+    }
+
+    async fn answer(self: &Arc<Self>, trigger: Trigger) {
+        let (families, reason) = match &trigger {
+            Trigger::MemtableFull(family) => (vec![family.clone()], FlushReason::WriteBufferFull),
+            Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
+            Trigger::LogsTooLong => (self.holders_of_oldest_log(), FlushReason::WalFull),
+        };
+        // Why first: whatever is noticed while it is being sealed is worth another look.
+        match trigger {
+            Trigger::MemtableFull(_) => {}
+            Trigger::OverBudget => self.parts.triggers.budget_dealt_with(),
+            Trigger::LogsTooLong => self.parts.triggers.logs_dealt_with(),
+        }
+        if families.is_empty() {
+            return;
+        }
+        let ticker = match reason {
+            FlushReason::WriteBufferManager => Ticker::FlushReasonWriteBufferManager,
+            _ => Ticker::FlushReasonWriteBufferFull,
+        };
+        if reason != FlushReason::WalFull {
+            self.parts.flush.stats.tick(ticker);
+        }
+        if let Err(error) = self.seal(families, reason).await {
+            // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
+            self.parts
+                .flush
+                .events
+                .log(LogLevel::Warn, format_args!("memtables could not be sealed: {error}"));
+        }
+    }
+
+    /// The family whose memtable frees most.
+    fn largest_memtable(&self) -> Vec<Arc<Family>> {
+        let families = self.parts.families.all();
+        let size = |family: &&Arc<Family>| family.superversion().mem().memory_bytes();
+        families.iter().filter(|f| !f.is_dropped()).max_by_key(size).cloned().into_iter().collect()
+    }
+
+    /// The families that keep the oldest log.
+    fn holders_of_oldest_log(&self) -> Vec<Arc<Family>> {
+        let versions = &self.parts.flush.versions;
+        let families = self.parts.families.all();
+        let log_of = |family: &Arc<Family>| {
+            let view = family.superversion();
+            let holds = !view.mem().is_empty() || !view.immutable().is_empty();
+            versions.log_number(family.id()).filter(|_| holds && !family.is_dropped())
+        };
+        let oldest = families.iter().filter_map(log_of).min();
+        families.iter().filter(|f| oldest.is_some() && log_of(f) == oldest).cloned().collect()
+    }
+
+    /// Bytes of all logs above which the oldest are flushed.
+    ///
+    /// Compat: four times what all memtables may have, unless the option says it; RocksDB asks only where there are several families, and so do we.
+    pub(super) fn max_log_bytes(&self) -> u64 {
+        let families = self.parts.families.all();
+        if families.len() < 2 {
+            return 0;
+        }
+        match self.options().max_total_wal_size {
+            0 => {
+                let memory = |family: &Arc<Family>| {
+                    let options = &family.config.options;
+                    options.write_buffer_size as u64
+                        * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
+                };
+                families.iter().map(memory).fold(0u64, u64::saturating_add).saturating_mul(4)
+            }
+            bytes => bytes,
+        }
+    }
+
+    /// Seals the memtables of `families`, or of all with `atomic_flush`, and has them flushed. Returns when they are sealed.
+    ///
+    /// # Errors
+    /// A new log could not be begun.
+    pub(super) async fn seal(
+        self: &Arc<Self>,
+        families: Vec<Arc<Family>>,
+        reason: FlushReason,
+    ) -> Result<Vec<Arc<Family>>> {
+        let families =
+            if self.options().atomic_flush { self.parts.families.all().to_vec() } else { families };
+        let sealed = self.parts.flush.pipeline.seal(&families).await?;
+        {
+            let mut state = self.state.lock();
+            state.sealed_through = state.sealed_through.max(sealed.largest_seq);
+            if reason != FlushReason::WriteBufferFull {
+                for family in &families {
+                    state.jobs(self.options(), family).flush_wanted = Some(reason);
+                }
+            }
+        }
+        for family in &families {
+            self.look_at(family);
+        }
+        self.schedule();
+        Ok(families)
+    }
+
+    /// The next flush that may run now, counted.
+    pub(super) fn next_flush(self: &Arc<Self>, state: &mut State) -> Option<FlushJob> {
+        if state.flushes >= self.limits.flushes || !self.parts.health.allows_flush() {
+            return None;
+        }
+        let families = self.parts.families.all();
+        let now = self.env().now();
+        let mut due: Vec<(usize, Arc<Family>)> = Vec::new();
+        for family in families.iter().filter(|family| !family.is_dropped()) {
+            let sealed = family.superversion().immutable().len();
+            let fewest =
+                usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1).max(1);
+            let jobs = state.jobs(self.options(), family);
+            if sealed == 0 {
+                jobs.flush_wanted = None;
+            }
+            let wanted = sealed >= fewest || (sealed > 0 && jobs.flush_wanted.is_some());
+            if wanted && !jobs.flushing && now >= jobs.rests_until {
+                due.push((sealed, family.clone()));
+            }
+        }
+        let chosen: Vec<Arc<Family>> = if self.options().atomic_flush {
+            let busy = families.iter().any(|family| state.jobs(self.options(), family).flushing);
+            if due.is_empty() || busy { Vec::new() } else { families.to_vec() }
+        } else {
+            due.into_iter().max_by_key(|(sealed, _)| *sealed).map(|(_, family)| family).into_iter().collect()
+        };
+        let flushes: Vec<FamilyFlush> =
+            chosen.iter().filter_map(|family| self.flush_of(state, family)).collect();
+        let first = flushes.first()?;
+        let reason =
+            state.jobs(self.options(), &first.family).flush_wanted.unwrap_or(FlushReason::WriteBufferFull);
+        Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason })
+    }
+
+    /// What there is to flush of a family.
+    fn flush_of(&self, state: &State, family: &Arc<Family>) -> Option<FamilyFlush> {
+        let through = self.options().atomic_flush.then_some(state.sealed_through);
+        FamilyFlush::of(&self.parts.flush.versions, family, through)
+    }
+
+    /// Counts a flush.
+    pub(super) fn flush_slot(self: &Arc<Self>, state: &mut State, flushes: &[FamilyFlush]) -> FlushSlot {
+        state.flushes += 1;
+        for flush in flushes {
+            state.jobs(self.options(), &flush.family).flushing = true;
+        }
+        FlushSlot {
+            background: self.clone(),
+            families: flushes.iter().map(|flush| flush.family.id()).collect(),
+        }
+    }
+
+    pub(super) async fn flush(self: &Arc<Self>, job: FlushJob) {
+        let FlushJob { flushes, reason, _slot } = job;
+        let families: Vec<_> = flushes.iter().map(|flush| flush.family.clone()).collect();
+        let outcome = self.parts.flush.run(flushes, Vec::new(), reason).await;
+        if let Err((phase, error)) = outcome {
+            self.flush_failed(&families, phase, &error);
+        }
+        for family in &families {
+            self.look_at(family);
+        }
+        drop(_slot);
+        self.schedule();
+    }
+
+    /// Sorts out what a failed flush means.
+    pub(super) fn flush_failed(self: &Arc<Self>, families: &[Arc<Family>], phase: Phase, error: &Error) {
+        let reason = match phase {
+            Phase::Write => BackgroundErrorReason::Flush,
+            Phase::Install => BackgroundErrorReason::ManifestWrite,
+        };
+        // Why not these: the database is closing, the family is gone, or the MANIFEST's failure was reported by whoever writes it.
+        let gone = families.iter().any(|family| family.is_dropped());
+        let known = phase == Phase::Install && error.kind() == ErrorKind::Io;
+        if self.is_cancelled() || gone || error.kind() == ErrorKind::Closed {
+            return;
+        }
+        if !known && self.parts.health.report(error, reason) != Reaction::Retry {
+            return;
+        }
+        let until = self.env().now() + REST;
+        let mut state = self.state.lock();
+        for family in families {
+            state.jobs(self.options(), family).rests_until = until;
+        }
+        drop(state);
+        self.schedule_after(REST);
+    }
+
+    /// Calls [`schedule`](Self::schedule) later, unless the database is closed before.
+    pub(super) fn schedule_after(self: &Arc<Self>, span: Duration) {
+        let this = self.clone();
+        drop(self.env().spawn(Priority::High, async move {
+            if this.sleep(span).await {
+                this.schedule();
+            }
+        }));
+    }
+}
+
+/// Counts a trigger that is being answered.
+struct SealSlot(Arc<Background>);
+
+impl Drop for SealSlot {
+    fn drop(&mut self) {
+        self.0.state.lock().seals -= 1;
+        self.0.notify();
+    }
+}

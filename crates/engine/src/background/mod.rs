@@ -1,0 +1,263 @@
+//! Background work: which flush, compaction or recovery runs now, and who waits for it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this one | [`Background`], its parts and what is known of the jobs that run |
+//! | `flushes` | what makes a flush run, and running it |
+//! | `compactions` | the same for compactions, whose picking is `lsm`'s and whose running is `compact`'s |
+//! | `stalls` | a family's state as a condition for writers |
+//! | `recover` | going on after a background error |
+//! | `wait` | pausing, waiting, closing |
+//!
+//! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's threads: flushes at high priority, compactions at low, those into the last
+//! level at bottom priority. There is no thread and no task that only watches: whatever changes something calls [`Background::schedule`].
+//!
+//! Invariants:
+//! - A job that runs is counted, and is counted no more when it ends, however it ends.
+//! - A family has at most one flush at a time; no file is in two compactions.
+//! - After [`close`](Background::close) has returned nothing runs.
+//!
+//! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
+
+mod compactions;
+mod flushes;
+mod recover;
+mod stalls;
+mod wait;
+
+pub(crate) use compactions::{Compacts, Reserved};
+pub use wait::{FlushOptions, WaitForCompactOptions};
+
+use crate::column_family::{Families, Family};
+use crate::events::FlushReason;
+use crate::flush::{FlushContext, Triggers};
+use crate::health::Health;
+use crate::options::DbOptions;
+use crate::pacing::StallController;
+use event_listener::Event;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+use karst_io::{Env, Priority};
+use karst_lsm::pick::{CompactionOptions, Running};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What background work is done with.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) flush: FlushContext,
+    pub(crate) families: Arc<Families>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) stalls: Arc<StallController>,
+    pub(crate) triggers: Arc<Triggers>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Background {
+    parts: Parts,
+    compactor: OnceLock<Arc<dyn Compacts>>,
+    limits: Limits,
+    state: Mutex<State>,
+    /// Something began, ended or was allowed.
+    changed: Event,
+}
+
+/// Most jobs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    flushes: usize,
+    compactions: usize,
+}
+
+impl Limits {
+    /// Compat: the two older options, where one is set, count instead of `max_background_jobs`; else a quarter of it are flushes.
+    fn new(options: &DbOptions) -> Self {
+        let at_least_one = |n: i32| usize::try_from(n).unwrap_or(0).max(1);
+        let (flushes, compactions) = (options.max_background_flushes, options.max_background_compactions);
+        if flushes == -1 && compactions == -1 {
+            let jobs = at_least_one(options.max_background_jobs);
+            let flushes = (jobs / 4).max(1);
+            return Self { flushes, compactions: jobs.saturating_sub(flushes).max(1) };
+        }
+        Self { flushes: at_least_one(flushes), compactions: at_least_one(compactions) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    families: BTreeMap<ColumnFamilyId, FamilyJobs>,
+    flushes: usize,
+    compactions: usize,
+    /// Memtables are about to be sealed because of a trigger.
+    seals: usize,
+    recovering: bool,
+    /// Calls of `pause_background_work` that were not taken back.
+    paused: usize,
+    closing: bool,
+    /// Every memtable with at most this largest sequence number was sealed together with all others of its moment.
+    sealed_through: SeqNo,
+    /// The family that is asked first for the next compaction.
+    turn: ColumnFamilyId,
+}
+
+/// What is known of a family's jobs.
+#[derive(Debug)]
+struct FamilyJobs {
+    /// What is sealed shall be flushed however little it is.
+    flush_wanted: Option<FlushReason>,
+    flushing: bool,
+    running: Running,
+    /// Whether compactions start by themselves, where that differs from the options.
+    auto_compaction: Option<bool>,
+    /// No compaction before this time, since the last one failed.
+    rests_until: Duration,
+    options: Arc<CompactionOptions>,
+}
+
+impl FamilyJobs {
+    fn new(options: &DbOptions, family: &Family) -> Self {
+        Self {
+            flush_wanted: None,
+            flushing: false,
+            running: Running::new(),
+            auto_compaction: None,
+            rests_until: Duration::ZERO,
+            options: Arc::new(CompactionOptions::new(options, &family.config.options, Vec::new())),
+        }
+    }
+}
+
+impl State {
+    fn jobs(&mut self, options: &DbOptions, family: &Family) -> &mut FamilyJobs {
+        self.families.entry(family.id()).or_insert_with(|| FamilyJobs::new(options, family))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.flushes == 0 && self.compactions == 0 && self.seals == 0 && !self.recovering
+    }
+}
+
+impl Background {
+    /// Nothing runs yet; connects itself to what it has to hear of.
+    pub(crate) fn new(parts: Parts) -> Arc<Background> {
+        let limits = Limits::new(&parts.flush.options);
+        let env = &parts.flush.env;
+        // Why at most raised: databases that share an environment share its threads.
+        for (priority, threads) in [(Priority::High, limits.flushes), (Priority::Low, limits.compactions)] {
+            env.set_background_threads(priority, threads.max(env.background_threads(priority)));
+        }
+        let background = Arc::new(Background {
+            limits,
+            compactor: OnceLock::new(),
+            state: Mutex::default(),
+            changed: Event::new(),
+            parts,
+        });
+        background.connect();
+        background
+    }
+
+    fn connect(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.parts.triggers.connect(move |trigger| {
+            if let Some(this) = weak.upgrade() {
+                this.triggered(trigger);
+            }
+        });
+        let weak = Arc::downgrade(self);
+        self.parts.health.connect(move |error, reaction| {
+            if let Some(this) = weak.upgrade() {
+                this.failed(error, reaction);
+            }
+        });
+        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        for family in self.parts.families.all().iter() {
+            self.look_at(family);
+        }
+    }
+
+    /// Gives it what runs compactions; until then none run.
+    pub(crate) fn set_compactor(self: &Arc<Self>, compactor: Arc<dyn Compacts>) {
+        if self.compactor.set(compactor).is_ok() {
+            self.schedule();
+        }
+    }
+
+    /// A family was created.
+    pub(crate) fn family_added(self: &Arc<Self>, family: &Arc<Family>) {
+        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.look_at(family);
+    }
+
+    /// A family was dropped: it stalls nobody and gets no jobs any more.
+    pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
+        self.parts.stalls.forget(family.id());
+        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Starts whatever may run now. Called after anything that may allow a job; never waits.
+    pub(crate) fn schedule(self: &Arc<Self>) {
+        let mut starts: Vec<Start> = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if state.closing || state.paused > 0 {
+                return;
+            }
+            while let Some(flush) = self.next_flush(&mut state) {
+                starts.push(Start::Flush(flush));
+            }
+            while let Some(compaction) = self.next_compaction(&mut state) {
+                starts.push(Start::Compaction(compaction));
+            }
+        }
+        for start in starts {
+            let this = self.clone();
+            match start {
+                Start::Flush(job) => {
+                    drop(self.env().spawn(Priority::High, async move { this.flush(job).await }))
+                }
+                Start::Compaction(job) => {
+                    drop(self.env().spawn(job.priority(), async move { this.compact(job).await }));
+                }
+            }
+        }
+    }
+
+    fn env(&self) -> &Env {
+        &self.parts.flush.env
+    }
+
+    fn options(&self) -> &DbOptions {
+        &self.parts.flush.options
+    }
+
+    /// Tells everybody who waits that something has changed.
+    fn notify(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Waits until `check` has an answer; it is asked again after every change.
+    async fn wait_for<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.listen();
+            if let Some(answer) = check() {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.parts.flush.cancelled.load(Ordering::Acquire)
+    }
+}
+
+enum Start {
+    Flush(flushes::FlushJob),
+    Compaction(compactions::CompactionJob),
+}

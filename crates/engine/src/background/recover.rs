@@ -1,0 +1,162 @@
+//! Going on after a background error: by itself as often as the options have it, or because the user asks.
+//!
+//! Invariant: writes are accepted again only after everything that was in memory is in tables, in one change, and the MANIFEST needs no log that was written to before;
+//! so it does not matter where a torn log ends.
+
+use super::Background;
+use crate::column_family::Family;
+use crate::error::Result;
+use crate::events::{FlushReason, LogLevel};
+use crate::flush::{FamilyFlush, Phase};
+use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity, is_no_space};
+use crate::pacing::race;
+use crate::stats::Ticker;
+use karst_io::Priority;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Background {
+    /// An error was reported, by whomever. Does not wait.
+    pub(super) fn failed(self: &Arc<Self>, error: &BackgroundError, reaction: Reaction) {
+        self.parts.flush.stats.tick(Ticker::ErrorHandlerBgErrorCount);
+        self.parts.flush.events.background_error(error);
+        self.notify();
+        let attempts = self.options().max_bgerror_resume_count;
+        if reaction != Reaction::Recover || attempts <= 0 {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            if state.recovering || state.closing {
+                return;
+            }
+            state.recovering = true;
+        }
+        let slot = RecoverySlot(self.clone());
+        let this = self.clone();
+        drop(self.env().spawn(Priority::High, async move {
+            this.recover_by_itself(attempts.unsigned_abs()).await;
+            drop(slot);
+            this.schedule();
+        }));
+    }
+
+    async fn recover_by_itself(self: &Arc<Self>, attempts: u32) {
+        let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval);
+        self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
+        for attempt in 0..attempts {
+            // Why no attempt at once where there is no space: nothing has had the time to free any.
+            let full = self.parts.health.current().is_some_and(|error| is_no_space(&error.error));
+            if (attempt > 0 || full) && !self.sleep(pause).await {
+                return;
+            }
+            self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
+            match self.resume().await {
+                Ok(()) => return self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount),
+                Err(error) => {
+                    let text = format_args!("attempt {} to resume failed: {error}", attempt + 1);
+                    self.parts.flush.events.log(LogLevel::Warn, text);
+                }
+            }
+            if self.parts.health.current().is_some_and(|error| error.severity >= Severity::Fatal) {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps; `false` if the database is being closed.
+    pub(super) async fn sleep(&self, span: Duration) -> bool {
+        let until = self.env().now() + span;
+        loop {
+            let changed = self.changed.listen();
+            if self.state.lock().closing {
+                return false;
+            }
+            let now = self.env().now();
+            if now >= until {
+                return true;
+            }
+            race(changed, karst_io::sleep(self.env(), until - now)).await;
+        }
+    }
+
+    /// Goes on after a background error; nothing to do if there is none. If a recovery runs, its outcome counts.
+    ///
+    /// # Errors
+    /// The error is not one that can be overcome, or it, or another, came again.
+    pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
+        let recovery = loop {
+            let changed = self.changed.listen();
+            let ended = self.parts.health.listen();
+            if self.parts.health.current().is_none() {
+                return Ok(());
+            }
+            match self.parts.health.begin_recovery()? {
+                Some(recovery) => break recovery,
+                None => drop(race(changed, ended).await),
+            }
+        };
+        let error = recovery.error().cloned();
+        self.recover(recovery).await?;
+        if let Some(error) = error {
+            self.parts.flush.events.recovered(&error);
+        }
+        self.parts.stalls.wake();
+        self.notify();
+        self.schedule();
+        Ok(())
+    }
+
+    async fn recover(self: &Arc<Self>, recovery: Recovery<'_>) -> Result<()> {
+        let from = recovery.error().map(|error| (error.severity, error.reason));
+        if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
+            self.flush_everything().await?;
+            self.parts.flush.pipeline.resume().await?;
+        }
+        recovery.succeed()
+    }
+
+    /// Flushes all memtables of all families in one change that needs no earlier log.
+    async fn flush_everything(self: &Arc<Self>) -> Result<()> {
+        let families: Vec<Arc<Family>> = self.parts.families.all().to_vec();
+        let log = self.parts.flush.pipeline.seal(&families).await?.log;
+        let (flushes, slot) = self
+            .wait_for(|| {
+                let mut state = self.state.lock();
+                let busy = families.iter().any(|family| state.jobs(self.options(), family).flushing);
+                if busy {
+                    return None;
+                }
+                let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, None);
+                let flushes: Vec<FamilyFlush> = families.iter().filter_map(flush).collect();
+                let slot = self.flush_slot(&mut state, &flushes);
+                Some((flushes, slot))
+            })
+            .await;
+        let flushed: Vec<_> = flushes.iter().map(|flush| flush.family.id()).collect();
+        let rest = families.iter().map(|family| family.id()).filter(|id| !flushed.contains(id));
+        let rest = rest.map(|id| (id, log)).collect();
+        let outcome = self.parts.flush.run(flushes, rest, FlushReason::ErrorRecovery).await;
+        drop(slot);
+        for family in &families {
+            self.look_at(family);
+        }
+        outcome.map(|_| ()).map_err(|(phase, error)| {
+            if phase == Phase::Write {
+                // Why reported: what it is now may be worse than what it was.
+                self.parts.health.report(&error, BackgroundErrorReason::Flush);
+            }
+            error
+        })
+    }
+}
+
+/// A recovery that runs by itself; there is at most one.
+struct RecoverySlot(Arc<Background>);
+
+impl Drop for RecoverySlot {
+    fn drop(&mut self) {
+        self.0.state.lock().recovering = false;
+        self.0.notify();
+    }
+}

@@ -1,0 +1,242 @@
+//! Waiting for background work, pausing it, ending it.
+
+use super::{Background, State};
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::events::FlushReason;
+use crate::memtable::MemTable;
+use crate::pacing::{Raced, race};
+use karst_io::Env;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Options of a flush that is asked for. RocksDB's names and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushOptions {
+    /// Return when the entries are in tables, not already when the flush is under way. Default true.
+    pub wait: bool,
+    /// Begin at once even if writers have to be slowed down because of it. Default false.
+    pub allow_write_stall: bool,
+}
+
+impl Default for FlushOptions {
+    fn default() -> Self {
+        Self { wait: true, allow_write_stall: false }
+    }
+}
+
+/// Options of waiting until nothing is left to compact. RocksDB's names and defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitForCompactOptions {
+    /// Fail rather than wait where background work is paused. Default false.
+    pub abort_on_pause: bool,
+    /// Flush all memtables first. Default false.
+    pub flush: bool,
+    /// Give up after this time; zero for never. Default zero.
+    pub timeout: Duration,
+}
+
+impl Background {
+    /// Flushes what `families` have in memory now.
+    ///
+    /// # Errors
+    /// A background error stands in the way, or came; the database is closed.
+    pub(crate) async fn flush_families(
+        self: &Arc<Self>,
+        families: Vec<Arc<Family>>,
+        options: FlushOptions,
+        reason: FlushReason,
+    ) -> Result<()> {
+        self.check_open()?;
+        self.parts.health.check_writes()?;
+        if !options.allow_write_stall {
+            for family in &families {
+                self.wait_until_flush_would_not_stall(family).await?;
+            }
+        }
+        let families = self.seal(families, reason).await?;
+        if !options.wait {
+            return Ok(());
+        }
+        let sealed: Vec<_> =
+            families.iter().map(|f| (f.clone(), f.superversion().immutable().to_vec())).collect();
+        self.wait_flushed(&sealed).await
+    }
+
+    async fn wait_until_flush_would_not_stall(self: &Arc<Self>, family: &Arc<Family>) -> Result<()> {
+        self.wait_for(|| {
+            if let Err(error) = self.check_open().and_then(|()| self.parts.health.check_writes()) {
+                return Some(Err(error));
+            }
+            // Why the second: what nothing is done about would be waited for in vain.
+            let hopeless = !self.works_for(family);
+            (family.is_dropped() || hopeless || !self.flush_would_stall(family)).then_some(Ok(()))
+        })
+        .await
+    }
+
+    /// Whether a job runs, or is about to, that makes the family's backlog smaller.
+    fn works_for(&self, family: &Arc<Family>) -> bool {
+        let mut state = self.state.lock();
+        let busy = state.flushes > 0 || state.compactions > 0 || state.seals > 0;
+        let jobs = state.jobs(self.options(), family);
+        busy || jobs.flushing || !jobs.running.is_empty()
+    }
+
+    async fn wait_flushed(self: &Arc<Self>, sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)]) -> Result<()> {
+        self.wait_for(|| {
+            let left = sealed.iter().any(|(family, memtables)| {
+                let view = family.superversion();
+                let holds = |memtable| view.immutable().iter().any(|held| Arc::ptr_eq(held, memtable));
+                !family.is_dropped() && memtables.iter().any(holds)
+            });
+            if !left {
+                return Some(Ok(()));
+            }
+            let error = self.parts.health.current().map(|error| error.error.in_context("flush"));
+            error.map(Err).or_else(|| self.check_open().err().map(Err))
+        })
+        .await
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.state.lock().closing {
+            Err(Error::new(ErrorKind::Closed, "the database is closed"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up.
+    pub(crate) async fn pause(self: &Arc<Self>) {
+        self.state.lock().paused += 1;
+        self.notify();
+        self.wait_for(|| {
+            let state = self.state.lock();
+            (state.flushes == 0 && state.compactions == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Takes one [`pause`](Self::pause) back.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn unpause(self: &Arc<Self>) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            if state.paused == 0 {
+                return Err(Error::invalid_argument("background work is not paused"));
+            }
+            state.paused -= 1;
+        }
+        self.notify();
+        self.schedule();
+        Ok(())
+    }
+
+    /// Sets whether compactions of these families start by themselves, whatever their options say.
+    pub(crate) fn set_auto_compaction(self: &Arc<Self>, families: &[Arc<Family>], on: bool) {
+        {
+            let mut state = self.state.lock();
+            for family in families {
+                state.jobs(self.options(), family).auto_compaction = Some(on);
+            }
+        }
+        families.iter().for_each(|family| self.look_at(family));
+        self.schedule();
+    }
+
+    /// Waits until nothing is left to flush or to compact.
+    ///
+    /// # Errors
+    /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work is paused.
+    pub(crate) async fn wait_for_compact(self: &Arc<Self>, options: WaitForCompactOptions) -> Result<()> {
+        if options.flush {
+            let families = self.parts.families.all().to_vec();
+            let at_once = FlushOptions { wait: true, allow_write_stall: true };
+            self.flush_families(families, at_once, FlushReason::ManualFlush).await?;
+        }
+        self.schedule();
+        let waiting = Box::pin(self.wait_for(|| self.settled(options.abort_on_pause)));
+        if options.timeout.is_zero() {
+            return waiting.await;
+        }
+        match race(waiting, karst_io::sleep(self.env(), options.timeout)).await {
+            Raced::First(outcome) => outcome,
+            Raced::Second(_) => Err(Error::new(ErrorKind::TimedOut, "compactions have not ended in time")),
+        }
+    }
+
+    fn settled(self: &Arc<Self>, abort_on_pause: bool) -> Option<Result<()>> {
+        if let Err(error) = self.check_open() {
+            return Some(Err(error));
+        }
+        if let Some(error) = self.parts.health.current() {
+            return Some(Err(error.error));
+        }
+        let mut state = self.state.lock();
+        if state.paused > 0 {
+            let error = || Error::new(ErrorKind::Incomplete, "background work is paused");
+            return abort_on_pause.then(|| Err(error()));
+        }
+        let resting = state.families.values().any(|jobs| self.env().now() < jobs.rests_until);
+        let idle = state.is_idle() && !resting && !self.parts_pending(&mut state);
+        idle.then_some(Ok(()))
+    }
+
+    /// Whether a sealed memtable waits that should be flushed.
+    fn parts_pending(&self, state: &mut State) -> bool {
+        self.parts.families.all().iter().any(|family| {
+            let sealed = family.superversion().immutable().len();
+            let fewest = usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1);
+            let wanted = state.jobs(self.options(), family).flush_wanted.is_some();
+            sealed > 0 && (wanted || sealed >= fewest) && !family.is_dropped()
+        })
+    }
+
+    /// Ends background work: nothing begins any more, what runs is cancelled, and writers are turned away. What is in the log stays there; what is in none is flushed first
+    /// unless the options say otherwise.
+    ///
+    /// # Errors
+    /// What is in no log could not be flushed; everything has ended all the same.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+        let mut outcome = Ok(());
+        let flushes = !self.options().avoid_flush_during_shutdown;
+        if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
+            let families = self.parts.families.all().to_vec();
+            let at_once = FlushOptions { wait: true, allow_write_stall: true };
+            outcome = self.flush_families(families, at_once, FlushReason::ShutDown).await;
+        }
+        self.state.lock().closing = true;
+        // Why nothing is waited for that can be given up: it is in the log, and the next opening finds it there.
+        self.parts.flush.cancelled.store(true, Ordering::Release);
+        self.parts.stalls.shut();
+        self.notify();
+        self.wait_for(|| self.state.lock().is_idle().then_some(())).await;
+        self.parts.flush.events.written().await;
+        outcome
+    }
+
+    /// Flushes that run, compactions that run.
+    pub(crate) fn running(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.flushes, state.compactions)
+    }
+
+    /// Whether a flush of the family waits or is asked for.
+    pub(crate) fn flush_pending(&self, family: &Family) -> bool {
+        let sealed = family.superversion().immutable().len();
+        let fewest =
+            usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1).max(1);
+        let mut state = self.state.lock();
+        let wanted = state.jobs(self.options(), family).flush_wanted.is_some();
+        sealed >= fewest || (sealed > 0 && wanted)
+    }
+
+    /// The environment that its jobs run in.
+    pub(crate) fn environment(&self) -> &Env {
+        self.env()
+    }
+}

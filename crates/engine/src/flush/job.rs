@@ -1,0 +1,364 @@
+//! One flush: the sealed memtables of a family, or of several at once, become tables of L0.
+//!
+//! In: memtables, oldest first. Out: for each family at most one table and its blob files, installed by one atomic change, and the memtables gone from the superversion.
+//!
+//! Invariants:
+//! - What is read of the memtables is counted and compared with what went in, so that a lost entry fails the flush rather than the user.
+//! - Until the change is installed nothing refers to the files; a flush that ends early, in whatever way, removes them.
+
+use super::SealsMemtables;
+use crate::column_family::{Families, Family};
+use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed};
+use crate::compact::stripes::Stripes;
+use crate::compact::tombstones::left_over;
+use crate::error::{Error, ErrorKind, Result};
+use crate::events::{Events, FlushInfo, FlushReason};
+use crate::memtable::MemTable;
+use crate::options::DbOptions;
+use crate::pacing::{IoPriority, RateLimiter};
+use crate::range_del::{Fragments, RangeTombstone};
+use crate::read::iter::job_input::{InputOptions, JobInput};
+use crate::snapshot::Snapshots;
+use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::table::cache::Shared;
+use crate::table::writer::{
+    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, WriteThrottle, file_checksums,
+};
+use crate::versions::{Change, FileGuard, Versions};
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::SeqNo;
+use karst_format::version_edit::VersionEdit;
+use karst_io::Env;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What all flushes of a database share.
+#[derive(Debug)]
+pub(crate) struct FlushContext {
+    pub(crate) env: Env,
+    pub(crate) options: Arc<DbOptions>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) families: Arc<Families>,
+    pub(crate) pipeline: Arc<dyn SealsMemtables>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) stats: Arc<Statistics>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) limiter: Option<RateLimiter>,
+    /// The database is being closed without waiting.
+    pub(crate) cancelled: Arc<AtomicBool>,
+}
+
+/// What is flushed of one family.
+#[derive(Clone, Debug)]
+pub(crate) struct FamilyFlush {
+    pub(crate) family: Arc<Family>,
+    /// Sealed, oldest first; at least one.
+    pub(crate) memtables: Vec<Arc<MemTable>>,
+    /// The place of the table among those of L0.
+    pub(crate) epoch: u64,
+}
+
+impl FamilyFlush {
+    /// Everything that is sealed of the family, or of it what has at most the sequence number `through`; `None` if nothing is.
+    pub(crate) fn of(versions: &Versions, family: &Arc<Family>, through: Option<SeqNo>) -> Option<Self> {
+        let view = family.superversion();
+        let within = |m: &&Arc<MemTable>| {
+            through.is_none_or(|through| m.sealed().is_some_and(|seal| seal.largest_seq <= through))
+        };
+        let memtables: Vec<_> = view.immutable().iter().rev().filter(within).cloned().collect();
+        if memtables.is_empty() || family.is_dropped() {
+            return None;
+        }
+        Some(Self { family: family.clone(), memtables, epoch: versions.new_epoch(family.id()) })
+    }
+
+    fn sum(&self, of: impl Fn(&MemTable) -> u64) -> u64 {
+        self.memtables.iter().map(|memtable| of(memtable)).sum()
+    }
+
+    /// What everything written later is in, and the largest sequence number of what is flushed.
+    fn seal(&self) -> (FileNumber, SeqNo) {
+        let seals = self.memtables.iter().map(|m| m.sealed().expect("only sealed memtables are flushed"));
+        seals.fold((FileNumber(0), SeqNo::ZERO), |(log, seq), seal| {
+            (log.max(seal.next_log), seq.max(seal.largest_seq))
+        })
+    }
+}
+
+/// Where a flush failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// While the tables were written.
+    Write,
+    /// While the MANIFEST was.
+    Install,
+}
+
+/// What a flush has done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flushed {
+    /// Tables made.
+    pub(crate) tables: usize,
+    /// Bytes of tables and blob files.
+    pub(crate) bytes: u64,
+}
+
+/// The output of one family, not installed yet.
+#[derive(Debug)]
+struct Written {
+    edit: VersionEdit,
+    files: Vec<FileGuard>,
+    table: Option<FileNumber>,
+    table_bytes: u64,
+    blob_bytes: u64,
+}
+
+/// Numbers for the files of one job, with the guards that remove them unless they are installed.
+#[derive(Debug)]
+struct Files {
+    versions: Arc<Versions>,
+    /// Lock: held to add or take.
+    guards: Mutex<Vec<FileGuard>>,
+}
+
+impl Files {
+    fn keep(&self, guard: FileGuard) -> FileNumber {
+        let number = guard.number();
+        self.guards.lock().push(guard);
+        number
+    }
+}
+
+impl NewFiles for Files {
+    fn new_table(&self) -> FileNumber {
+        self.keep(self.versions.new_table(0))
+    }
+
+    fn new_blob_file(&self) -> FileNumber {
+        self.keep(self.versions.new_blob_file())
+    }
+}
+
+#[derive(Debug)]
+struct Limited {
+    env: Env,
+    limiter: RateLimiter,
+}
+
+impl WriteThrottle for Limited {
+    fn admit(&self, bytes: u64) -> super::BoxFuture<'static, ()> {
+        let (env, limiter) = (self.env.clone(), self.limiter.clone());
+        Box::pin(async move { limiter.request(&env, bytes, IoPriority::High).await })
+    }
+}
+
+impl FlushContext {
+    /// Flushes all of `flushes` as one change, which says of the families in `logs` that they need no log before that one.
+    ///
+    /// # Errors
+    /// And where it failed. The memtables stay then.
+    pub(crate) async fn run(
+        &self,
+        flushes: Vec<FamilyFlush>,
+        logs: Vec<(ColumnFamilyId, FileNumber)>,
+        reason: FlushReason,
+    ) -> Result<Flushed, (Phase, Error)> {
+        let mut jobs = Vec::with_capacity(flushes.len());
+        for flush in flushes {
+            let info = FlushInfo {
+                column_family: flush.family.config.name.clone(),
+                job: self.events.next_job(),
+                reason,
+                memtables: flush.memtables.len(),
+                entries: flush.sum(MemTable::entry_count),
+                memory_bytes: flush.sum(|m| m.memory_bytes() as u64),
+                table: None,
+                table_bytes: 0,
+                blob_bytes: 0,
+            };
+            jobs.push((flush, info));
+        }
+        let start = self.env.now();
+        let outcome = self.run_jobs(&mut jobs, logs, start).await;
+        if let Err((_, error)) = &outcome {
+            for (_, info) in &jobs {
+                self.events.job_failed(&info.column_family, info.job, "flush", error);
+            }
+        }
+        outcome
+    }
+
+    async fn run_jobs(
+        &self,
+        jobs: &mut [(FamilyFlush, FlushInfo)],
+        logs: Vec<(ColumnFamilyId, FileNumber)>,
+        start: std::time::Duration,
+    ) -> Result<Flushed, (Phase, Error)> {
+        let mut change = Change::default();
+        let mut flushed = Flushed::default();
+        for (flush, info) in jobs.iter_mut() {
+            let written = self.write(flush, info).await.map_err(|e| (Phase::Write, e))?;
+            info.table = written.table.map(|number| number.0);
+            (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
+            flushed.tables += usize::from(written.table.is_some());
+            flushed.bytes += written.table_bytes + written.blob_bytes;
+            change.edits.push(written.edit);
+            change.files.extend(written.files);
+            change.flushed.push((flush.family.id(), flush.memtables.clone()));
+        }
+        change.edits.extend(logs.into_iter().map(|(column_family, log)| VersionEdit {
+            column_family,
+            log_number: Some(log),
+            ..VersionEdit::default()
+        }));
+        self.advance_idle(jobs);
+        self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
+        self.pipeline.installed();
+        let took = self.env.now().saturating_sub(start);
+        self.stats.record(Ticker::FlushWriteBytes, flushed.bytes);
+        self.stats.measure(HistogramKind::FlushTime, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        for (flush, info) in jobs {
+            let version = flush.family.superversion().version().clone();
+            let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
+            self.stats.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
+            self.events.flush_completed(info, took, &files);
+        }
+        Ok(flushed)
+    }
+
+    /// Lets families without anything in memory need no log from before this flush either, since they would keep what others have filled.
+    fn advance_idle(&self, jobs: &[(FamilyFlush, FlushInfo)]) {
+        let Some(log) = jobs.iter().map(|(flush, _)| flush.seal().0).max() else { return };
+        for family in self.families.all().iter() {
+            let view = family.superversion();
+            // Invariant: everything ordered before that log began is visible, so nothing of it is on its way to a memtable that is empty now.
+            if view.mem().is_empty() && view.immutable().is_empty() {
+                self.versions.advance_log_number(family.id(), log);
+            }
+        }
+    }
+
+    async fn write(&self, flush: &FamilyFlush, info: &FlushInfo) -> Result<Written> {
+        let (log, largest_seq) = flush.seal();
+        self.pipeline.wait_visible(largest_seq).await;
+        // Why only now: until here writers may still have been at it.
+        let entries = flush.sum(MemTable::entry_count);
+        self.events.flush_begun(&FlushInfo { entries, ..info.clone() });
+        let files = Arc::new(Files { versions: self.versions.clone(), guards: Mutex::default() });
+        let outputs = self.outputs(flush, files.clone())?;
+        let (run, counts) = self.write_entries(flush, outputs).await?;
+        let points = counts.input_records;
+        let tombstones = flush.sum(|m| m.range_tombstone_count() as u64);
+        if self.options.flush_verify_memtable_count && points + tombstones != entries {
+            return Err(Error::new(
+                ErrorKind::Corruption,
+                format!(
+                    "column family {:?}: memtables have {entries} entries, but {points} and {tombstones} range tombstones were found in them",
+                    info.column_family
+                ),
+            ));
+        }
+        let mut edit =
+            VersionEdit { column_family: flush.family.id(), log_number: Some(log), ..VersionEdit::default() };
+        let blob_bytes = run.blob_files.iter().map(|blob| blob.total_bytes).sum();
+        let table = run.tables.first().map(|written| written.file.number);
+        let table_bytes = run.tables.iter().map(|written| written.file.size_bytes).sum();
+        edit.new_files = run.tables.into_iter().map(|written| (Level(0), written.file)).collect();
+        edit.blob_file_additions = run.blob_files;
+        Ok(Written { edit, files: std::mem::take(&mut *files.guards.lock()), table, table_bytes, blob_bytes })
+    }
+
+    fn outputs(&self, flush: &FamilyFlush, new_files: Arc<dyn NewFiles>) -> Result<Outputs> {
+        let now_s = self.env.unix_time().as_secs();
+        let throttle = self.limiter.clone();
+        let throttle = throttle
+            .map(|limiter| Arc::new(Limited { env: self.env.clone(), limiter }) as Arc<dyn WriteThrottle>);
+        let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
+        Ok(Outputs {
+            env: self.env.clone(),
+            config: flush.family.config.clone(),
+            identity: self.identity.clone(),
+            new_files,
+            table_directory: directory(0),
+            path_id: 0,
+            blob_directory: directory(0),
+            place: TablePlace::flush(),
+            epoch: flush.epoch,
+            oldest_ancestor_time_s: now_s,
+            oldest_key_time_s: now_s,
+            throttle,
+            bytes_per_sync: self.options.bytes_per_sync,
+            file_checksums: file_checksums(&self.options)?,
+        })
+    }
+
+    /// Writes what of the memtables' entries survives.
+    async fn write_entries(&self, flush: &FamilyFlush, outputs: Outputs) -> Result<(RunFiles, EntryCounts)> {
+        let config = &flush.family.config;
+        // Invariant: copied after everything in the memtables became visible, so no snapshot that is taken later needs what the filter drops.
+        let stripes = Stripes::new(self.snapshots.sequences());
+        let all = tombstones_of(flush);
+        let left =
+            all.as_deref().map(|all| left_over(&config.comparator, all, &stripes, |_, _| true).fragments);
+        let mut filter = EntryFilter::new(FilterOptions {
+            config: config.clone(),
+            stripes,
+            tombstones: all,
+            bottommost: false,
+            may_hold: None,
+            enforce_single_deletes: self.options.enforce_single_del_contracts,
+            write_conflict_snapshot: SeqNo::MAX,
+            blob_cutoff: FileNumber(0),
+        });
+        let options = InputOptions { readahead_bytes: 0, verify_checksums: true, lower: None, upper: None };
+        let mut input = JobInput::new(flush.family.tables.clone(), &flush.memtables, &[], options);
+        let mut sink = Sink(RunWriter::new(outputs, NeverCut, left, (None, None))?);
+        input.start().await?;
+        while input.valid() {
+            if filter.push(input.key(), input.value(), &mut sink)? == Pushed::NeedsBlob {
+                let text = format!(
+                    "column family {:?}: a merge onto a blob reference that was written as such",
+                    config.name
+                );
+                return Err(Error::not_supported(text));
+            }
+            if sink.0.needs_room() {
+                if self.cancelled.load(Ordering::Acquire) {
+                    return Err(Error::new(ErrorKind::Closed, "the database is being closed"));
+                }
+                sink.0.make_room().await?;
+            }
+            input.next().await?;
+        }
+        filter.finish(&mut sink)?;
+        let counts = filter.counts().clone();
+        Ok((sink.0.finish().await?, counts))
+    }
+}
+
+struct Sink(RunWriter<NeverCut>);
+
+impl EntrySink for Sink {
+    fn emit(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.add(internal_key, value)
+    }
+}
+
+/// The range tombstones of all memtables together.
+fn tombstones_of(flush: &FamilyFlush) -> Option<Arc<Fragments>> {
+    let mut of_each: Vec<_> = flush.memtables.iter().filter_map(|m| m.range_tombstones()).collect();
+    if of_each.len() < 2 {
+        return of_each.pop();
+    }
+    let mut all = Vec::new();
+    for fragments in &of_each {
+        for i in 0..fragments.len() {
+            let (start, end) = (fragments.start(i), fragments.end(i));
+            all.extend(fragments.seqs(i).iter().map(|seq| RangeTombstone::new(start, end, *seq)));
+        }
+    }
+    Some(Arc::new(Fragments::build(&flush.family.config.comparator, all)))
+}
