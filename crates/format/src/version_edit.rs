@@ -220,6 +220,20 @@ pub enum Temperature {
     Ice = 0x10,
 }
 
+impl Temperature {
+    /// The temperature with this on-disk number; `Unknown` for one that this release does not know.
+    pub fn from_number(number: u8) -> Temperature {
+        match number {
+            0x04 => Temperature::Hot,
+            0x08 => Temperature::Warm,
+            0x0A => Temperature::Cool,
+            0x0C => Temperature::Cold,
+            0x10 => Temperature::Ice,
+            _ => Temperature::Unknown,
+        }
+    }
+}
+
 /// A blob file that enters the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlobFileAddition {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use karst_format::blob::{FOOTER_BYTES, HEADER_BYTES};
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::BlobFileAddition;
 
@@ -52,6 +53,11 @@ impl BlobFileMetadata {
     /// The file's number.
     pub fn number(&self) -> FileNumber {
         self.file.number
+    }
+
+    /// The file's size in bytes: header, blobs with their own headers and keys, footer.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.total_bytes.saturating_add((HEADER_BYTES + FOOTER_BYTES) as u64)
     }
 
     /// No table refers to the file or to an older one through it, and all its blobs are garbage.

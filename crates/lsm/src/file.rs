@@ -1,9 +1,9 @@
 //! One table file's metadata, shared (`Arc`) by every version that contains the file.
 //!
 //! In: what the MANIFEST says of the file ([`NewFile`]). Out: the same by name (`file.number`, `file.smallest`, ...),
-//! and one slot where the engine may keep what it opened.
+//! the table's counts once they are known, and one slot where the engine may keep what it opened.
 //!
-//! Invariant: the metadata never changes. The slot is set at most once, and what it holds is dropped with the last
+//! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds is dropped with the last
 //! version that contains the file.
 use std::any::Any;
 use std::fmt;
@@ -17,27 +17,57 @@ use crate::stored_file::{StoredFile, StoredId, StoredKind};
 /// A table file of a version.
 pub struct FileMetadata {
     info: NewFile,
+    counts: OnceLock<FileCounts>,
     attachment: OnceLock<Box<dyn Any + Send + Sync>>,
     /// Dropped last: what is attached closes the file before the file is reported.
     stored: Arc<StoredFile>,
+}
+
+/// What a table's own properties say of its entries, as far as compaction decisions need it. The MANIFEST does not have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Entries of all kinds.
+    pub entries: u64,
+    /// Those of them that are deletions, range deletions included.
+    pub deletions: u64,
+    /// Those of them that are range deletions.
+    pub range_deletions: u64,
+    /// Bytes of all keys.
+    pub raw_key_bytes: u64,
+    /// Bytes of all values.
+    pub raw_value_bytes: u64,
+    /// When the newest key was written, in seconds of Unix time; 0 is unknown.
+    pub newest_key_time_s: u64,
 }
 
 impl FileMetadata {
     /// The metadata of a file that entered the tree.
     pub fn new(info: NewFile) -> FileMetadata {
         let id = StoredId { kind: StoredKind::Table, number: info.number, path_id: info.path_id };
-        FileMetadata { info, attachment: OnceLock::new(), stored: Arc::new(StoredFile::new(id)) }
+        let stored = Arc::new(StoredFile::new(id));
+        FileMetadata { info, counts: OnceLock::new(), attachment: OnceLock::new(), stored }
     }
 
     /// Other metadata of the same file, such as a file that moved with a change: the file lives for as long as either does.
     pub fn of_same_file(info: NewFile, other: &FileMetadata) -> FileMetadata {
         debug_assert_eq!(info.number, other.number, "one file has one number");
-        FileMetadata { info, attachment: OnceLock::new(), stored: Arc::clone(&other.stored) }
+        let (counts, stored) = (other.counts.clone(), Arc::clone(&other.stored));
+        FileMetadata { info, counts, attachment: OnceLock::new(), stored }
     }
 
     /// The file on storage.
     pub fn stored(&self) -> &Arc<StoredFile> {
         &self.stored
+    }
+
+    /// What is known of the file's entries, once somebody has read it.
+    pub fn counts(&self) -> Option<&FileCounts> {
+        self.counts.get()
+    }
+
+    /// Makes the counts known, when the file is written or opened. Later calls change nothing.
+    pub fn learn_counts(&self, counts: FileCounts) {
+        let _ = self.counts.set(counts);
     }
 
     /// What was attached to the file, if it is of type `T`. Never blocks.

@@ -11,6 +11,7 @@
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |
 //! | [`version_builder`] | a version plus version edits gives the next version |
 //! | [`version_set`] | the state of all column families |
+//! | [`output_cutter`] | where a compaction ends one output file and begins the next |
 //! | [`pick`] | which files to compact next: leveled, universal, FIFO, by hand |
 //! | [`replay`] | the edits of a MANIFEST give that state |
 //! | [`snapshots`] | which sequence numbers readers still need |
@@ -21,6 +22,7 @@ pub mod blob;
 pub mod error;
 pub mod file;
 pub mod level;
+pub mod output_cutter;
 pub mod pick;
 pub mod replay;
 pub mod snapshots;
@@ -31,8 +33,9 @@ pub mod version_set;
 
 pub use blob::BlobFileMetadata;
 pub use error::Inconsistent;
-pub use file::FileMetadata;
+pub use file::{FileCounts, FileMetadata};
 pub use level::LevelFiles;
+pub use output_cutter::{OpenOutput, OutputCutter};
 pub use pick::{Compaction, CompactionOptions, PickContext, Running};
 pub use replay::{FoundFamily, ManifestReplay};
 pub use snapshots::SnapshotList;

@@ -55,9 +55,12 @@ fn lines(dump: &str) -> Vec<String> {
     said.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// Damage may leave a boundary without a known value type: it is long enough, and nobody asked for more.
 fn show_key(key: &[u8]) -> String {
-    let key = InternalKey::parse(key).unwrap();
-    format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8)
+    match InternalKey::parse(key) {
+        Ok(key) => format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8),
+        Err(_) => format!("(bad){}", hex(key)),
+    }
 }
 
 /// A column family as `ldb manifest_dump` prints it.

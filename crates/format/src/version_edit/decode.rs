@@ -246,7 +246,7 @@ impl<'a> Entries<'a> {
                     let number = self.nested("oldest blob file")?.file_number("oldest blob file")?;
                     file.oldest_blob_file = (number.0 != 0).then_some(number);
                 }
-                field::TEMPERATURE => file.temperature = temperature(self.byte("temperature")?),
+                field::TEMPERATURE => file.temperature = Temperature::from_number(self.byte("temperature")?),
                 field::UNIQUE_ID => file.unique_id = self.unique_id()?,
                 field::COMPENSATED_RANGE_DELETION_SIZE => {
                     file.compensated_range_deletion_bytes =
@@ -343,16 +343,5 @@ impl<'a> Entries<'a> {
                 unknown => return Err(self.wrong(format!("log addition's tag {unknown} is unknown"))),
             }
         }
-    }
-}
-
-fn temperature(value: u8) -> Temperature {
-    match value {
-        0x04 => Temperature::Hot,
-        0x08 => Temperature::Warm,
-        0x0A => Temperature::Cool,
-        0x0C => Temperature::Cold,
-        0x10 => Temperature::Ice,
-        _ => Temperature::Unknown,
     }
 }

@@ -105,13 +105,8 @@ pub struct CompactionInput {
 impl CompactionInput {
     /// The files' sizes together, in bytes.
     pub fn size_bytes(&self) -> u64 {
-        size_bytes(&self.files)
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.size_bytes))
     }
-}
-
-/// The sizes of some files together, in bytes.
-pub(crate) fn size_bytes(files: &[Arc<FileMetadata>]) -> u64 {
-    files.iter().fold(0, |sum, file| sum.saturating_add(file.size_bytes))
 }
 
 /// A compaction that is ready to run. Made by the pickers only.
@@ -165,6 +160,8 @@ pub struct Compaction {
     pub output_split_key: Option<Box<[u8]>>,
     /// Round robin: the edit that installs the result says that the start level's turn goes on at this internal key.
     pub next_cursor: Option<(Level, Box<[u8]>)>,
+    /// Input files of the output level that are near their time to live: outputs are cut at their boundaries.
+    pub ttl_cuts: Vec<Arc<FileMetadata>>,
     /// The family's compaction style.
     pub style: CompactionStyle,
 }

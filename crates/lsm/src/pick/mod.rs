@@ -11,19 +11,41 @@
 //! | [`compaction`] | what a pick is |
 //! | [`options`] | the options that picks depend on, made consistent |
 //! | [`running`] | what is being compacted now |
+//! | `targets` | level sizes, and where L0 goes |
+//! | `score` | which level is most urgent, and how much is due in all |
+//! | `marked`, `priority` | files due for their own sake; which file of a level goes first |
+//! | `leveled`, `intra_l0`, `universal`, `fifo` | the strategies |
+//! | `tree`, `expand`, `assemble` | what they share: ranges and clean cuts, the output level's files, the complete compaction |
+mod assemble;
 pub mod compaction;
+mod expand;
+mod fifo;
+mod intra_l0;
+mod leveled;
+mod marked;
 pub mod options;
+mod priority;
 pub mod running;
+mod score;
+mod targets;
+mod tree;
+mod universal;
 
 use std::sync::Arc;
 
 use karst_format::key::SeqNo;
+use karst_format::options::choice::CompactionStyle;
 
 use crate::version::Version;
+use tree::Tree;
+pub(crate) use tree::boundary_order;
 
+pub use assemble::BlobGarbageCollection;
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
 pub use options::CompactionOptions;
 pub use running::{Running, RunningId};
+pub use score::{Scores, estimated_pending_compaction_bytes, needs_compaction};
+pub use targets::LevelTargets;
 
 /// What a decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +56,31 @@ pub struct PickContext<'a> {
     pub options: &'a CompactionOptions,
     /// The family's running compactions.
     pub running: &'a Running,
-    /// The oldest snapshot's sequence number, or the last visible one if there is no snapshot.
+    /// When a snapshot was released last, the oldest one left, or the last visible sequence number if none was left; 0 as long
+    /// as none has been released.
+    ///
+    /// Why not the oldest snapshot as it is now: what was written without snapshots has nothing hidden that a rewrite could
+    /// drop. With it, every load that moved to the last level as it was would be rewritten there at once.
     pub oldest_snapshot: SeqNo,
     /// Unix time in seconds.
     pub now_s: u64,
 }
 
-/// The next compaction that the tree needs, if it can start beside those that run.
+/// The next compaction that the tree needs, if it can start beside those that run. Nothing under `disable_auto_compactions`.
 ///
-/// Not done: the strategies; this picks nothing until they are in.
-pub fn pick(context: &PickContext<'_>) -> Option<Compaction> {
-    let _ = context;
-    None
+/// Takes time proportional to the number of files.
+pub fn pick(context: PickContext<'_>) -> Option<Compaction> {
+    if context.options.family.disable_auto_compactions {
+        return None;
+    }
+    let tree = Tree::new(context);
+    match context.options.family.compaction_style {
+        CompactionStyle::Level => leveled::pick(&tree),
+        CompactionStyle::Universal => universal::pick(&tree),
+        CompactionStyle::Fifo => fifo::pick(&tree),
+        CompactionStyle::None => None,
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Where a compaction ends one output file and begins the next.
+//!
+//! In: a [`Compaction`], then each entry's internal key in order, with the size of the output file that is open. Out: whether
+//! that file ends before the entry.
+//!
+//! A file ends when it is full. It ends earlier where that saves work later: at a boundary of the next level's files once it
+//! is half full (so that the compaction of the one takes only whole files of the other), before it overlaps so much of the
+//! next level that its own compaction would be too large, around a file of the next level that it has no key in, and at the
+//! boundaries of input files of the output level that are near their time to live, so that young data does not age with them.
+//!
+//! Invariants: outputs on L0 are not cut; neither is an output between two entries of one user key, so that the files of one
+//! compaction do not share a user key.
+//!
+//! Callers: the compaction job; one cutter for each subcompaction.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use karst_format::comparator::Comparator;
+use karst_format::options::choice::CompactionStyle;
+
+use crate::file::FileMetadata;
+use crate::pick::{Compaction, boundary_order};
+
+/// The output file that is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOutput {
+    /// Bytes in it so far, about.
+    pub file_bytes: u64,
+    /// Bytes that index, filter and the rest behind the data will take, about. Counts only if
+    /// [`Compaction::size_includes_tail`].
+    pub tail_bytes: u64,
+}
+
+/// Decides where output files end.
+#[derive(Clone, Debug)]
+pub struct OutputCutter<'c> {
+    compaction: &'c Compaction,
+    grandparents: Grandparents<'c>,
+    ttl_cuts: Ranges<'c>,
+    /// The round-robin cursor of the output level is still to be passed.
+    before_split_key: bool,
+    /// A place to cut has been passed that lay between entries of one user key.
+    owes_cut: bool,
+}
+
+/// How the keys run through the files of the next level.
+#[derive(Clone, Debug)]
+struct Grandparents<'c> {
+    files: &'c [Arc<FileMetadata>],
+    comparator: &'c Comparator,
+    /// The file that the last key lies in, or before which it lies if it lies in none.
+    index: usize,
+    in_gap: bool,
+    seen_key: bool,
+    /// Bytes of the files that the open output overlaps.
+    overlapped_bytes: u64,
+    /// Boundaries that the open output has passed.
+    boundaries: u64,
+}
+
+impl<'c> Grandparents<'c> {
+    fn new(compaction: &'c Compaction) -> Grandparents<'c> {
+        Grandparents {
+            files: &compaction.grandparents,
+            comparator: compaction.version.comparator(),
+            index: 0,
+            in_gap: true,
+            seen_key: false,
+            overlapped_bytes: 0,
+            boundaries: 0,
+        }
+    }
+
+    /// Goes on to `key`. Returns how many boundaries lie between it and the key before it.
+    fn advance(&mut self, key: &[u8]) -> u64 {
+        let mut crossed = 0;
+        while let Some(file) = self.files.get(self.index) {
+            if self.in_gap {
+                if boundary_order(self.comparator, key, &file.smallest).is_lt() {
+                    break;
+                }
+                if self.seen_key {
+                    crossed += 1;
+                    self.overlapped_bytes = self.overlapped_bytes.saturating_add(file.size_bytes);
+                }
+                self.in_gap = false;
+            } else {
+                if !self.is_behind(key, file) {
+                    break;
+                }
+                crossed += u64::from(self.seen_key);
+                self.in_gap = true;
+                self.index += 1;
+            }
+        }
+        self.boundaries += crossed;
+        if !self.seen_key {
+            self.overlapped_bytes = self.overlap_of(key);
+        }
+        self.seen_key = true;
+        crossed
+    }
+
+    /// Whether `key` lies behind the file at `index`, or in the next one as well.
+    fn is_behind(&self, key: &[u8], file: &FileMetadata) -> bool {
+        match boundary_order(self.comparator, key, &file.largest) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => self
+                .files
+                .get(self.index + 1)
+                .is_some_and(|next| boundary_order(self.comparator, key, &next.smallest).is_ge()),
+        }
+    }
+
+    /// Bytes of the files that `key`, the last one given, lies in.
+    fn overlap_of(&self, key: &[u8]) -> u64 {
+        if self.in_gap {
+            return 0;
+        }
+        let mut bytes = self.files.get(self.index).map_or(0, |file| file.size_bytes);
+        for file in self.files[..self.index.min(self.files.len())].iter().rev() {
+            if boundary_order(self.comparator, key, &file.largest).is_ne() {
+                break;
+            }
+            bytes = bytes.saturating_add(file.size_bytes);
+        }
+        bytes
+    }
+
+    /// A new output begins with `key`.
+    fn restart(&mut self, key: &[u8]) {
+        self.boundaries = 0;
+        self.overlapped_bytes = self.overlap_of(key);
+    }
+}
+
+/// Files at whose both ends outputs are cut.
+#[derive(Clone, Debug)]
+struct Ranges<'c> {
+    files: &'c [Arc<FileMetadata>],
+    comparator: &'c Comparator,
+    next: usize,
+    inside: bool,
+}
+
+impl Ranges<'_> {
+    /// Goes on to `key`. Returns whether an end of a range lies between it and the key before it.
+    fn advance(&mut self, key: &[u8]) -> bool {
+        let Some(file) = self.files.get(self.next) else { return false };
+        if self.inside {
+            if self.comparator.compare_internal(key, &file.largest).is_le() {
+                return false;
+            }
+            self.next += 1;
+            self.inside = false;
+            return true;
+        }
+        while let Some(file) = self.files.get(self.next) {
+            if self.comparator.compare_internal(key, &file.smallest).is_lt() {
+                return false;
+            }
+            if self.comparator.compare_internal(key, &file.largest).is_le() {
+                self.inside = true;
+                return true;
+            }
+            self.next += 1;
+        }
+        false
+    }
+}
+
+impl<'c> OutputCutter<'c> {
+    /// A cutter for the compaction, or for a part of it.
+    pub fn new(compaction: &'c Compaction) -> OutputCutter<'c> {
+        let comparator = compaction.version.comparator();
+        OutputCutter {
+            compaction,
+            grandparents: Grandparents::new(compaction),
+            ttl_cuts: Ranges { files: &compaction.ttl_cuts, comparator, next: 0, inside: false },
+            before_split_key: compaction.output_split_key.is_some(),
+            owes_cut: false,
+        }
+    }
+
+    /// Whether the open output ends before the entry with this internal key. To be called for every entry that is written,
+    /// in order, also when no output is open (then the answer is no). `new_user_key` says that the entry before had another
+    /// user key. After a yes the caller begins a new output with the entry. Does not allocate.
+    pub fn ends_before(&mut self, key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
+        if self.compaction.output_level.0 == 0 {
+            return false;
+        }
+        let overlapped_before = self.grandparents.overlapped_bytes;
+        let crossed = self.grandparents.advance(key);
+        let at_ttl_cut = self.ttl_cuts.advance(key);
+        let at_split = self.passes_split_key(key);
+        self.owes_cut = open.is_some() && (self.owes_cut || at_ttl_cut || at_split);
+        let Some(open) = open.filter(|_| new_user_key) else { return false };
+        let ends = self.owes_cut
+            || self.is_full(open)
+            || (crossed > 0 && self.ends_at_boundary(open.file_bytes, crossed, overlapped_before));
+        if ends {
+            self.grandparents.restart(key);
+            self.owes_cut = false;
+        }
+        ends
+    }
+
+    fn is_full(&self, open: OpenOutput) -> bool {
+        let tail = if self.compaction.size_includes_tail { open.tail_bytes } else { 0 };
+        open.file_bytes.saturating_add(tail) >= self.compaction.max_output_file_size
+    }
+
+    fn passes_split_key(&mut self, key: &[u8]) -> bool {
+        let Some(split) = self.compaction.output_split_key.as_deref().filter(|_| self.before_split_key)
+        else {
+            return false;
+        };
+        let passes = self.compaction.version.comparator().compare_internal(key, split).is_ge();
+        self.before_split_key = !passes;
+        passes
+    }
+
+    /// Whether the output ends at a boundary of the next level's files that lies just before the key.
+    fn ends_at_boundary(&self, file_bytes: u64, crossed: u64, overlapped_before: u64) -> bool {
+        let compaction = self.compaction;
+        let grandparents = &self.grandparents;
+        if grandparents.overlapped_bytes.saturating_add(file_bytes) > compaction.max_compaction_bytes {
+            return true;
+        }
+        if compaction.style != CompactionStyle::Level {
+            return false;
+        }
+        // A whole file of the next level lies between the two keys, and it is worth to keep it out of later compactions.
+        let skips_file = crossed >= if grandparents.in_gap { 2 } else { 3 };
+        let skipped_bytes = grandparents.overlapped_bytes.saturating_sub(overlapped_before);
+        if skips_file && skipped_bytes > compaction.target_file_size / 8 {
+            return true;
+        }
+        // Why later the more boundaries there were: then there will be more of them before the file is full.
+        let percent = 50 + (grandparents.boundaries * 5).min(40);
+        file_bytes >= compaction.target_file_size.div_ceil(100).saturating_mul(percent)
+    }
+}

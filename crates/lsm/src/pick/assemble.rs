@@ -1,0 +1,345 @@
+//! From chosen inputs to a complete [`Compaction`]: what follows from the inputs and the output level alone.
+//!
+//! In: a [`Draft`]. Out: the compaction with its key range, grandparents, compression, cut-offs, and whether its files can
+//! move as they are.
+
+use std::sync::Arc;
+
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::user_key;
+use karst_format::options::choice::{CompactionPriority, CompactionStyle, Compression};
+use karst_format::version_edit::Temperature;
+
+use super::compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork};
+use super::tree::{Span, Tree};
+use crate::file::FileMetadata;
+
+/// How a compaction treats blobs that live in old blob files.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum BlobGarbageCollection {
+    /// As `enable_blob_garbage_collection` says.
+    #[default]
+    UseOptions,
+    /// Move blobs out of the oldest part of the blob files; `None` takes `blob_garbage_collection_age_cutoff`.
+    Force(Option<f64>),
+    /// Leave all blobs where they are.
+    Disable,
+}
+
+/// What a picker has decided.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// By level from the newest; levels without files are left out when it is assembled.
+    pub(crate) inputs: Vec<CompactionInput>,
+    pub(crate) output_level: usize,
+    pub(crate) output_path_id: u8,
+    pub(crate) reason: CompactionReason,
+    pub(crate) score: f64,
+    pub(crate) target_file_size: u64,
+    pub(crate) max_compaction_bytes: u64,
+    /// 0 takes the option.
+    pub(crate) max_subcompactions: u32,
+    pub(crate) grandparents: Vec<Arc<FileMetadata>>,
+    /// `None` chooses by level.
+    pub(crate) compression: Option<Compression>,
+    pub(crate) blob_garbage_collection: BlobGarbageCollection,
+    /// The files of L0 among the inputs are known not to overlap.
+    pub(crate) l0_inputs_disjoint: bool,
+    /// The inputs may move as they are if nothing speaks against it.
+    pub(crate) may_move: bool,
+    pub(crate) deletes: bool,
+}
+
+impl Draft {
+    /// A draft with the defaults of `tree`'s options for an output on `output_level`.
+    pub(crate) fn new(
+        tree: &Tree<'_>,
+        inputs: Vec<CompactionInput>,
+        output_level: usize,
+        reason: CompactionReason,
+    ) -> Draft {
+        Draft {
+            inputs,
+            output_level,
+            output_path_id: 0,
+            reason,
+            score: -1.0,
+            target_file_size: tree.options().target_file_size(output_level, tree.targets.base_level),
+            max_compaction_bytes: tree.options().family.max_compaction_bytes,
+            max_subcompactions: 0,
+            grandparents: Vec::new(),
+            compression: None,
+            blob_garbage_collection: BlobGarbageCollection::UseOptions,
+            l0_inputs_disjoint: false,
+            may_move: true,
+            deletes: false,
+        }
+    }
+
+    /// Completes the compaction.
+    pub(crate) fn assemble(mut self, tree: &Tree<'_>) -> Compaction {
+        self.inputs.retain(|input| !input.files.is_empty());
+        let options = tree.options();
+        let family = &options.family;
+        let style = family.compaction_style;
+        let span = tree.span(self.inputs.iter().flat_map(|input| &input.files));
+        let smallest_user_key: Box<[u8]> = span.smallest.map(user_key).unwrap_or_default().into();
+        let largest_user_key: Box<[u8]> = span.largest.map(user_key).unwrap_or_default().into();
+        let base = compression_base(tree);
+        let compression =
+            self.compression.unwrap_or_else(|| options.compression(self.output_level, base, tree.deepest));
+        let bottommost = self.is_bottommost(tree, &smallest_user_key, &largest_user_key);
+        let work = match (self.deletes, self.moves(tree, compression)) {
+            (true, _) => CompactionWork::Delete,
+            (false, true) => CompactionWork::Move,
+            (false, false) => CompactionWork::Merge,
+        };
+        let loose = !bottommost && !self.grandparents.is_empty();
+        let input_files: usize = self.inputs.iter().map(|input| input.files.len()).sum();
+        Compaction {
+            output_split_key: self.split_key(tree, &smallest_user_key, &largest_user_key),
+            next_cursor: self.next_cursor(tree),
+            blob_garbage_collection_cutoff: self.blob_cutoff(tree),
+            ttl_cuts: if bottommost { Vec::new() } else { self.ttl_cuts(tree) },
+            max_subcompactions: self.subcompactions(tree),
+            version: Arc::clone(tree.context.version),
+            output_level: Level(self.output_level as u8),
+            output_path_id: self.output_path_id,
+            work,
+            reason: self.reason,
+            score: self.score,
+            target_file_size: self.target_file_size,
+            max_output_file_size: self.target_file_size.saturating_mul(if loose { 2 } else { 1 }),
+            size_includes_tail: family.target_file_size_is_upper_bound,
+            max_compaction_bytes: self.max_compaction_bytes,
+            bottommost,
+            full: input_files == tree.context.version.file_count(),
+            smallest_user_key,
+            largest_user_key,
+            compression,
+            compression_options: options.compression_options(self.output_level, tree.deepest).clone(),
+            output_temperature: self.temperature(tree),
+            style,
+            grandparents: self.grandparents,
+            inputs: self.inputs,
+        }
+    }
+
+    fn start_level(&self) -> usize {
+        self.inputs.first().map_or(self.output_level, |input| input.level.index())
+    }
+
+    fn is_bottommost(&self, tree: &Tree<'_>, smallest: &[u8], largest: &[u8]) -> bool {
+        if self.reason == CompactionReason::RefitLevel {
+            return false;
+        }
+        let last_of_l0 = || {
+            let oldest = self.inputs.first()?.files.last()?;
+            tree.files(0).iter().position(|file| file.number == oldest.number)
+        };
+        let l0_index = if self.output_level == 0 { last_of_l0() } else { None };
+        !tree.older_data_may_exist(self.output_level, l0_index, smallest, largest)
+    }
+
+    /// Whether the inputs can go to the output level without being rewritten.
+    fn moves(&self, tree: &Tree<'_>, compression: Compression) -> bool {
+        let family = &tree.options().family;
+        let start = self.start_level();
+        if !self.may_move || start == self.output_level {
+            return false;
+        }
+        if start == 0 && !self.l0_inputs_disjoint && !tree.l0_disjoint() {
+            return false;
+        }
+        if self.reason == CompactionReason::ManualCompaction && tree.options().has_compaction_filter() {
+            // Somebody asked for the filter to see every entry.
+            return false;
+        }
+        if family.compaction_style == CompactionStyle::Universal
+            && family.compaction_options_universal.allow_trivial_move
+            && self.output_level != 0
+        {
+            return self.reason != CompactionReason::PeriodicCompaction && self.inputs_disjoint(tree);
+        }
+        let [input] = self.inputs.as_slice() else { return false };
+        let base = compression_base(tree);
+        if tree.options().compression(start, base, tree.deepest) != compression {
+            return false;
+        }
+        let below = self.output_level + 1;
+        input.files.iter().all(|file| {
+            // Why: a file that overlaps much of the level below would make a large compaction of its next one.
+            let overlap =
+                if below < tree.level_count { tree.overlapping_bytes(below, tree.span([file])) } else { 0 };
+            let fits = below >= tree.level_count
+                || file.size_bytes.saturating_add(overlap) <= self.max_compaction_bytes;
+            fits && file.path_id == self.output_path_id
+        })
+    }
+
+    /// Whether no two inputs overlap, whatever their levels.
+    fn inputs_disjoint(&self, tree: &Tree<'_>) -> bool {
+        let comparator = tree.comparator();
+        let mut files: Vec<_> = self.inputs.iter().flat_map(|input| &input.files).collect();
+        files.sort_by(|a, b| comparator.compare_internal(&a.smallest, &b.smallest));
+        files.windows(2).all(|pair| {
+            let [a, b] = pair else { return true };
+            comparator.compare_user(a.largest_user_key(), b.smallest_user_key()).is_lt()
+        })
+    }
+
+    fn subcompactions(&self, tree: &Tree<'_>) -> u32 {
+        let most = if self.max_subcompactions == 0 {
+            tree.options().max_subcompactions
+        } else {
+            self.max_subcompactions
+        };
+        let manual = self.reason == CompactionReason::ManualCompaction;
+        let may = match tree.options().family.compaction_style {
+            CompactionStyle::Level => (self.start_level() == 0 || manual) && self.output_level > 0,
+            CompactionStyle::Universal => tree.level_count > 1 && self.output_level > 0,
+            CompactionStyle::Fifo | CompactionStyle::None => false,
+        };
+        if may { most.max(1) } else { 1 }
+    }
+
+    fn temperature(&self, tree: &Tree<'_>) -> Temperature {
+        let family = &tree.options().family;
+        let last = self.output_level + 1 == tree.level_count;
+        let chosen = if last { family.last_level_temperature } else { family.default_write_temperature };
+        Temperature::from_number(chosen.number())
+    }
+
+    fn blob_cutoff(&self, tree: &Tree<'_>) -> FileNumber {
+        let family = &tree.options().family;
+        let cutoff = family.blob_garbage_collection_age_cutoff;
+        let cutoff = match self.blob_garbage_collection {
+            BlobGarbageCollection::Disable => return FileNumber(0),
+            BlobGarbageCollection::UseOptions if !family.enable_blob_garbage_collection => {
+                return FileNumber(0);
+            }
+            BlobGarbageCollection::UseOptions | BlobGarbageCollection::Force(None) => cutoff,
+            BlobGarbageCollection::Force(Some(given)) => given,
+        };
+        let blob_files = tree.context.version.blob_files();
+        let collected = (cutoff * blob_files.len() as f64) as usize;
+        blob_files.keys().nth(collected).copied().unwrap_or(FileNumber(u64::MAX))
+    }
+
+    /// Inputs of the output level that have lived for half of their time, unless they are small.
+    fn ttl_cuts(&self, tree: &Tree<'_>) -> Vec<Arc<FileMetadata>> {
+        let family = &tree.options().family;
+        let leveled = family.compaction_style == CompactionStyle::Level
+            && family.compaction_pri == CompactionPriority::MinOverlappingRatio;
+        let [_, .., last] = self.inputs.as_slice() else { return Vec::new() };
+        if !leveled
+            || family.ttl == 0
+            || tree.context.now_s < family.ttl
+            || last.level.index() != self.output_level
+        {
+            return Vec::new();
+        }
+        let half_life = tree.context.now_s - family.ttl / 2;
+        let old = |file: &FileMetadata| {
+            file.oldest_ancestor_time_s != 0
+                && file.oldest_ancestor_time_s < half_life
+                && file.size_bytes > family.target_file_size_base / 2
+        };
+        last.files.iter().filter(|file| old(file)).map(Arc::clone).collect()
+    }
+
+    fn split_key(&self, tree: &Tree<'_>, smallest: &[u8], largest: &[u8]) -> Option<Box<[u8]>> {
+        if !takes_turns(tree) {
+            return None;
+        }
+        let cursor = tree.context.version.compact_cursors().get(&Level(self.output_level as u8))?;
+        let comparator = tree.comparator();
+        let within = comparator.compare_user(user_key(cursor), smallest).is_gt()
+            && comparator.compare_user(user_key(cursor), largest).is_le();
+        within.then(|| cursor.clone())
+    }
+
+    fn next_cursor(&self, tree: &Tree<'_>) -> Option<(Level, Box<[u8]>)> {
+        let by_turn =
+            matches!(self.reason, CompactionReason::LevelMaxLevelSize | CompactionReason::RoundRobinTtl);
+        let start = self.start_level();
+        if !takes_turns(tree) || !by_turn || start == 0 {
+            return None;
+        }
+        let last = self.inputs.first()?.files.last()?;
+        let files = tree.files(start);
+        let at = files.iter().position(|file| file.number == last.number)?;
+        let next = files.get(at + 1).or(files.first())?;
+        Some((Level(start as u8), next.smallest.clone()))
+    }
+}
+
+fn takes_turns(tree: &Tree<'_>) -> bool {
+    let family = &tree.options().family;
+    family.compaction_style == CompactionStyle::Level
+        && family.compaction_pri == CompactionPriority::RoundRobin
+}
+
+/// The level that the second entry of `compression_per_level` is for.
+fn compression_base(tree: &Tree<'_>) -> usize {
+    tree.targets.base_level.unwrap_or(1)
+}
+
+/// The path that `level` of a leveled tree is written to: the first one in which it fits behind the levels above it.
+pub(crate) fn leveled_path(tree: &Tree<'_>, level: usize) -> u8 {
+    let options = tree.options();
+    let paths = &options.path_target_sizes;
+    let family = &options.family;
+    // L0 counts as large as L1.
+    let mut size = family.max_bytes_for_level_base;
+    let (mut path, mut at) = (0, 0);
+    let mut left = paths[0];
+    while path + 1 < paths.len() {
+        if size > left {
+            path += 1;
+            left = paths[path];
+            continue;
+        }
+        if at == level {
+            break;
+        }
+        left -= size;
+        if at > 0 {
+            let more = family.max_bytes_for_level_multiplier_additional.get(at).copied().unwrap_or(1);
+            size = super::targets::scaled(size, family.max_bytes_for_level_multiplier * f64::from(more));
+        }
+        at += 1;
+    }
+    u8::try_from(path).unwrap_or(u8::MAX)
+}
+
+/// The path that a run of `bytes` of universal compaction is written to: one that can hold it, and with those before it
+/// also what will come until the run is merged again.
+pub(crate) fn universal_path(tree: &Tree<'_>, bytes: u64) -> u8 {
+    let paths = &tree.options().path_target_sizes;
+    let ratio = u64::from(tree.options().family.compaction_options_universal.size_ratio).min(100);
+    let future = u128::from(bytes) * u128::from(100 - ratio) / 100;
+    let mut before = 0u128;
+    for (path, &target) in paths.iter().enumerate().take(paths.len() - 1) {
+        if target > bytes && before + u128::from(target - bytes) > future {
+            return u8::try_from(path).unwrap_or(u8::MAX);
+        }
+        before += u128::from(target);
+    }
+    u8::try_from(paths.len() - 1).unwrap_or(u8::MAX)
+}
+
+/// The files of the first level below `output` that the inputs overlap.
+pub(crate) fn grandparents_of(
+    tree: &Tree<'_>,
+    inputs: &[CompactionInput],
+    output: usize,
+) -> Vec<Arc<FileMetadata>> {
+    let span: Span<'_> = tree.span(inputs.iter().flat_map(|input| &input.files));
+    tree.grandparents(output, span)
+}
+
+/// Whether a running compaction may write to where these inputs would go.
+pub(crate) fn output_blocked(tree: &Tree<'_>, inputs: &[CompactionInput], output: usize) -> bool {
+    tree.written_to(output, tree.span(inputs.iter().flat_map(|input| &input.files)))
+}

@@ -1,0 +1,247 @@
+//! Random histories in the simulator, which checks every pick and every tree; and what trees come to in the long run.
+
+use proptest::prelude::*;
+
+use super::simulator::{ENTRY_BYTES, Simulator};
+use super::*;
+
+/// Options for a tree of a few thousand entries: files of 20 entries, L1 of 80.
+fn small(style: &str) -> String {
+    format!(
+        "target_file_size_base=2000;max_bytes_for_level_base=8000;max_bytes_for_level_multiplier=4;num_levels=5;\
+         level0_file_num_compaction_trigger=3;write_buffer_size=65536;max_compaction_bytes=12000;{style}"
+    )
+}
+
+const LEVELED: [&str; 8] = [
+    "",
+    "level_compaction_dynamic_level_bytes=false",
+    "compaction_pri=kByCompensatedSize;level_compaction_dynamic_level_bytes=false",
+    "compaction_pri=kOldestLargestSeqFirst",
+    "compaction_pri=kOldestSmallestSeqFirst;num_levels=2",
+    "compaction_pri=kRoundRobin",
+    "compaction_pri=kRoundRobin;level_compaction_dynamic_level_bytes=false;ttl=500",
+    "ttl=300;periodic_compaction_seconds=700",
+];
+
+const UNIVERSAL: [&str; 7] = [
+    "",
+    "num_levels=1",
+    "compaction_options_universal={allow_trivial_move=true}",
+    "compaction_options_universal={stop_style=kCompactionStopStyleSimilarSize;min_merge_width=3}",
+    "compaction_options_universal={max_merge_width=3;max_size_amplification_percent=25}",
+    "compaction_options_universal={max_read_amp=0}",
+    "periodic_compaction_seconds=500;num_levels=3",
+];
+
+/// What happens in a history.
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many keys from a stretch of the key space reach L0.
+    Flush { from: u32, among: u32, count: u32 },
+    /// Ascending keys behind all others reach L0.
+    Append { count: u32 },
+    /// The next compaction starts.
+    Start,
+    /// A running compaction ends.
+    Finish(prop::sample::Index),
+    /// Seconds pass.
+    Wait(u64),
+    /// The last snapshot is given back.
+    Release,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0u32..4000, 1u32..3000, 1u32..60).prop_map(|(from, among, count)| Event::Flush { from, among, count }),
+        1 => (1u32..60).prop_map(|count| Event::Append { count }),
+        6 => Just(Event::Start),
+        5 => any::<prop::sample::Index>().prop_map(Event::Finish),
+        1 => (1u64..200).prop_map(Event::Wait),
+        1 => Just(Event::Release),
+    ]
+}
+
+/// Plays the history; then everything is compacted that wants to be.
+fn play(options: CompactionOptions, events: Vec<Event>) -> (Simulator, std::collections::BTreeSet<u32>) {
+    let mut simulator = Simulator::new(options);
+    let mut written = std::collections::BTreeSet::new();
+    let (mut behind, mut random) = (10_000, 1u32);
+    for event in events {
+        match event {
+            Event::Flush { from, among, count } => {
+                let mut keys = Vec::new();
+                for _ in 0..count {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    keys.push(from + (random >> 8) % among);
+                }
+                written.extend(&keys);
+                simulator.flush(keys);
+            }
+            Event::Append { count } => {
+                let keys = behind..behind + count;
+                behind += count;
+                written.extend(keys.clone());
+                simulator.flush(keys);
+            }
+            Event::Start => {
+                simulator.start();
+            }
+            Event::Finish(index) if simulator.running_count() > 0 => {
+                let index = index.index(simulator.running_count());
+                simulator.finish(index);
+            }
+            Event::Finish(_) => {}
+            Event::Wait(seconds) => simulator.now_s += seconds,
+            Event::Release => simulator.release_snapshots(),
+        }
+    }
+    simulator.settle();
+    (simulator, written)
+}
+
+/// After everything is done: nothing is lost, nothing due, every level within its target.
+fn check_settled(simulator: &Simulator, written: &std::collections::BTreeSet<u32>) {
+    let keys: std::collections::BTreeSet<u32> = simulator.keys().into_keys().collect();
+    assert_eq!(&keys, written);
+    assert!(pick(simulator.context()).is_none());
+    if simulator.options.family.compaction_style == CompactionStyle::Level {
+        let scores = Scores::new(simulator.context());
+        assert!(scores.largest() < 1.0, "{scores:?}: {}", simulator.shape());
+        assert!(!needs_compaction(simulator.context()));
+        let targets = LevelTargets::new(&simulator.version, &simulator.options);
+        for level in 1..simulator.options.level_count() - 1 {
+            assert!(simulator.level_bytes(level) < targets.of(level), "L{level}: {}", simulator.shape());
+        }
+        let pending = estimated_pending_compaction_bytes(&simulator.version, &simulator.options);
+        assert_eq!(pending, 0, "{}", simulator.shape());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn leveled_trees_keep_in_order(variant in 0..LEVELED.len(), events in prop::collection::vec(event(), 1..150)) {
+        let (simulator, written) = play(options(&small(LEVELED[variant])), events);
+        check_settled(&simulator, &written);
+    }
+
+    #[test]
+    fn universal_trees_keep_in_order(variant in 0..UNIVERSAL.len(), events in prop::collection::vec(event(), 1..150)) {
+        let text = format!("compaction_style=kCompactionStyleUniversal;{}", UNIVERSAL[variant]);
+        let (simulator, written) = play(options(&small(&text)), events);
+        check_settled(&simulator, &written);
+    }
+}
+
+/// Random keys over a space of `keys`, `flushes` times `entries` of them.
+fn fill(simulator: &mut Simulator, keys: u32, flushes: u32, entries: u32) {
+    let mut random = 0x2545_F491u32;
+    simulator.checks_entries = false;
+    for _ in 0..flushes {
+        let mut batch = Vec::new();
+        for _ in 0..entries {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            batch.push(random % keys);
+        }
+        simulator.flush(batch);
+        simulator.settle();
+    }
+}
+
+fn large(more: &str) -> CompactionOptions {
+    options(&format!(
+        "target_file_size_base=10000;max_bytes_for_level_base=40000;max_bytes_for_level_multiplier=10;num_levels=7;\
+         level0_file_num_compaction_trigger=4;{more}"
+    ))
+}
+
+/// Whatever the data's size, nine tenths of it end up on the last level, and levels between it and L0 are not used.
+#[test]
+fn dynamic_levels_converge() {
+    for keys in [300, 3_000, 30_000] {
+        let mut simulator = Simulator::new(large(""));
+        fill(&mut simulator, keys, keys * 4 / 100, 100);
+        let all: u64 = (0..7).map(|level| simulator.level_bytes(level)).sum();
+        let last = simulator.level_bytes(6);
+        let distinct = simulator.keys().len() as u64 * ENTRY_BYTES;
+        assert!(last * 100 >= all * 70, "{}", simulator.shape());
+        assert!(all * 100 <= distinct * 145, "space amplification: {}", simulator.shape());
+        let base = LevelTargets::new(&simulator.version, &simulator.options).base_level.unwrap();
+        assert!((1..base).all(|level| simulator.level_bytes(level) == 0), "{}", simulator.shape());
+        let expected = match keys {
+            300 => 6,
+            3_000 => 5,
+            _ => 4,
+        };
+        assert_eq!(base, expected, "{}", simulator.shape());
+    }
+}
+
+/// The usual estimate: a flush, and then for every level about as many bytes as the level is larger than the one above it,
+/// and one; RocksDB's own measurements lie below it, since ranges that overlap little go first.
+#[test]
+fn leveled_write_amplification_is_as_expected() {
+    let mut simulator = Simulator::new(large("level_compaction_dynamic_level_bytes=false"));
+    let keys = 20_000;
+    fill(&mut simulator, keys, 800, 100);
+    // L0 to L1 rewrites L1 for four files of L0: about 1 + 1; L1 to L2 and L2 to L3 at most 11 each.
+    let found = simulator.write_amplification();
+    assert!((5.0..20.0).contains(&found), "{found}: {}", simulator.shape());
+    // In random order of keys the choice of the file that overlaps least saves much.
+    let mut by_size =
+        Simulator::new(large("level_compaction_dynamic_level_bytes=false;compaction_pri=kByCompensatedSize"));
+    fill(&mut by_size, keys, 800, 100);
+    assert!(found <= by_size.write_amplification(), "{found} against {}", by_size.write_amplification());
+}
+
+/// A load in key order is written once: everything moves.
+#[test]
+fn a_sorted_load_is_not_rewritten() {
+    for more in ["", "level_compaction_dynamic_level_bytes=false"] {
+        let mut simulator = Simulator::new(large(more));
+        for at in 0..300 {
+            simulator.flush(at * 100..(at + 1) * 100);
+            simulator.settle();
+        }
+        let found = simulator.write_amplification();
+        assert!(found < 1.1, "{found}: {}", simulator.shape());
+        assert!(simulator.moved_files >= 290, "{}", simulator.moved_files);
+    }
+}
+
+/// Universal compaction writes less than leveled if it may have some runs: a byte is written about as often as runs double
+/// from a flush on up to all of the data, which here is 200 flushes.
+#[test]
+fn universal_write_amplification_is_as_expected() {
+    let mut simulator = Simulator::new(large(
+        "compaction_style=kCompactionStyleUniversal;level0_file_num_compaction_trigger=10",
+    ));
+    fill(&mut simulator, 20_000, 800, 100);
+    let universal = simulator.write_amplification();
+    let mut leveled = Simulator::new(large(""));
+    fill(&mut leveled, 20_000, 800, 100);
+    assert!(
+        universal < leveled.write_amplification(),
+        "{universal} against {}",
+        leveled.write_amplification()
+    );
+    assert!(universal < 10.0, "{universal}");
+}
+
+/// Several compactions run at once where the tree is far behind.
+#[test]
+fn a_tree_that_is_behind_compacts_in_parallel() {
+    let mut simulator =
+        Simulator::new(large("level_compaction_dynamic_level_bytes=false;max_compaction_bytes=60000"));
+    fill(&mut simulator, 20_000, 300, 100);
+    simulator.options = large(
+        "level_compaction_dynamic_level_bytes=false;max_compaction_bytes=60000;max_bytes_for_level_base=10000",
+    );
+    while simulator.start() {}
+    assert!(simulator.most_running >= 3, "{} of {}", simulator.most_running, simulator.shape());
+    simulator.settle();
+}
