@@ -154,6 +154,15 @@ impl Families {
         Some(open[index].pin())
     }
 
+    /// Calls `with` with an open one, which it may look at but not keep.
+    #[inline]
+    pub(crate) fn with(&self, id: ColumnFamilyId, with: impl FnOnce(&Arc<Family>)) {
+        let open = self.open.load();
+        if let Ok(index) = open.binary_search_by_key(&id, |family| family.id()) {
+            with(&open[index]);
+        }
+    }
+
     /// The open one with this name.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Family>> {
         self.open.load().iter().find(|family| family.config.name == name).cloned()

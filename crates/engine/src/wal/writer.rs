@@ -15,9 +15,12 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::{LogWriter, Predecessor};
-use karst_io::{FileSystem, WritableFile};
+use karst_io::{FileSystem, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Why not RocksDB's, which reserves the size of a memtable at once: a small database shall not hold space that it never uses.
+const RESERVE_BYTES: u64 = 4 << 20;
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,10 @@ pub(crate) struct LogOptions {
     pub(crate) zstd: bool,
     /// Each log says what the one before it was (`track_and_verify_wals`).
     pub(crate) names_predecessor: bool,
+    /// Bytes of space to reserve at a time (`allow_fallocate`); 0 for none.
+    pub(crate) reserve_bytes: u64,
+    /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0 for never.
+    pub(crate) bytes_per_sync: u64,
 }
 
 impl LogOptions {
@@ -48,6 +55,8 @@ impl LogOptions {
             recyclable: options.recycle_log_file_num > 0,
             zstd,
             names_predecessor: options.track_and_verify_wals,
+            reserve_bytes: if options.allow_fallocate { RESERVE_BYTES } else { 0 },
+            bytes_per_sync: options.wal_bytes_per_sync,
         })
     }
 }
@@ -113,9 +122,16 @@ impl LogFraming {
 #[derive(Debug)]
 pub(crate) struct LogFile {
     number: FileNumber,
-    file: Box<dyn WritableFile>,
+    file: Arc<dyn PositionalFile>,
     file_system: Arc<dyn FileSystem>,
     directory: PathBuf,
+    size: u64,
+    /// Bytes reserved, and how many to reserve at a time; 0 for none.
+    reserved: u64,
+    reserve_bytes: u64,
+    /// Bytes that were told to travel to the device, and after how many more they are told again; 0 for never.
+    started: u64,
+    bytes_per_sync: u64,
     /// Whether its name is durable.
     named: bool,
     /// Whether it has bytes that may not be durable.
@@ -129,7 +145,7 @@ impl LogFile {
 
     /// Bytes in the file.
     pub(crate) fn size(&self) -> u64 {
-        self.file.size()
+        self.size
     }
 
     /// Whether bytes were written since the last sync.
@@ -145,8 +161,30 @@ impl LogFile {
         if bytes.is_empty() {
             return Ok(());
         }
+        let end = self.size + bytes.len() as u64;
+        if self.reserve_bytes > 0 && end > self.reserved {
+            let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
+            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            let _ = self.file.reserve(self.reserved, more);
+            self.reserved += more;
+        }
         self.unsynced = true;
-        self.file.append(bytes).map_err(Error::from)
+        self.file.write_at(self.size, bytes)?;
+        self.size = end;
+        if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
+            self.file.sync_range(self.started, end - self.started)?;
+            self.started = end;
+        }
+        Ok(())
+    }
+
+    /// Ends a log that takes no more writes: gives back what was reserved and not used. Blocks.
+    pub(crate) fn end(&mut self) {
+        if self.reserved > self.size {
+            // Why ignored: nothing is lost but space, and that only until the log is removed.
+            let _ = self.file.truncate(self.size);
+            self.reserved = self.size;
+        }
     }
 
     /// Makes what was appended durable, and the file's name. Blocks.
@@ -198,7 +236,8 @@ impl NewLog {
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(Error::from(e).in_context("creating a log")),
         }
-        let file = file_system.create(&path).map_err(|e| Error::from(e).in_context("creating a log"))?;
+        let file =
+            file_system.create_positional(&path).map_err(|e| Error::from(e).in_context("creating a log"))?;
         let mut head = Vec::new();
         let mut writer = LogWriter::new(number, options.recyclable);
         if options.zstd {
@@ -220,6 +259,11 @@ impl NewLog {
             file,
             file_system: file_system.clone(),
             directory: directory.to_owned(),
+            size: 0,
+            reserved: 0,
+            reserve_bytes: options.reserve_bytes,
+            started: 0,
+            bytes_per_sync: options.bytes_per_sync,
             named: false,
             unsynced: false,
         };

@@ -8,6 +8,7 @@
 //! | `batch` | [`WriteBatch`] |
 //! | `options` | [`WriteOptions`] |
 //! | `host` | what the pipeline needs of its database |
+//! | `database` | the host in a real database, and sealing for flushes |
 //! | `pipeline` | order, switching of logs and memtables, failure and resumption |
 //! | `persist` | the leader that writes and syncs logs |
 //! | `commit` | one write as a future: the steps, waiting, and what becomes of it when it is dropped |
@@ -15,13 +16,17 @@
 
 mod batch;
 mod commit;
+mod database;
 mod host;
 mod options;
 mod persist;
 mod pipeline;
 mod source;
+#[cfg(test)]
+mod tests;
 
 pub use batch::WriteBatch;
+pub(crate) use database::{DatabaseHost, Sealer};
 pub(crate) use host::Host;
 pub use options::WriteOptions;
 pub(crate) use pipeline::{Parts, Pipeline, Rules};

@@ -63,6 +63,11 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Ends the newest log.
+    pub(super) fn end(&mut self) {
+        self.current.end();
+    }
+
     /// Takes the last of `logs` in place of all there are.
     pub(super) fn replace(&mut self, logs: impl Iterator<Item = LogFile>) {
         if let Some(last) = logs.last() {
@@ -193,7 +198,12 @@ impl<H: Host> Pipeline<H> {
         let bytes = taken.len() + switched.iter().map(|s| s.rest.len()).sum::<usize>();
         let mut outcome = self.write_logs(&mut files, switched, &taken);
         if outcome.is_ok() {
-            self.order.lock().buffered_bytes -= bytes;
+            let log_bytes = {
+                let mut order = self.order.lock();
+                order.buffered_bytes -= bytes;
+                order.log_bytes()
+            };
+            self.host.logs_grew(log_bytes);
             persist.written.store(end, Ordering::SeqCst);
             if sync {
                 outcome = self.sync_logs(&mut files);
@@ -254,7 +264,8 @@ impl<H: Host> Pipeline<H> {
     fn write_logs(&self, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
         for Switched { rest, next } in switched {
             files.current.write(&rest)?;
-            let old = std::mem::replace(&mut files.current, next);
+            let mut old = std::mem::replace(&mut files.current, next);
+            old.end();
             if old.is_unsynced() {
                 files.older.push(old);
             } else {

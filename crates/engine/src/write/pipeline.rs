@@ -109,6 +109,8 @@ pub(super) struct Order {
     pub(super) buffer: Vec<u8>,
     /// Logs that took over since a leader last came: the rest of the one before, and the new file.
     pub(super) switched: Vec<Switched>,
+    /// Logs before the newest one that are still needed, and their sizes in bytes.
+    older_logs: Vec<(FileNumber, u64)>,
     /// Bytes in the buffer and in `switched`, and those of the leader at work.
     pub(super) buffered_bytes: usize,
     /// Whether entries went to memtables without a record since [`Pipeline::take_unlogged`] was asked.
@@ -161,6 +163,7 @@ impl<H: Host> Pipeline<H> {
                 buffered_bytes: log.head.len(),
                 buffer: log.head,
                 switched: Vec::new(),
+                older_logs: Vec::new(),
                 unlogged: false,
                 refused: None,
                 replaced: false,
@@ -314,6 +317,7 @@ impl<H: Host> Pipeline<H> {
         if let Some(NewLog { mut framing, file, mut head }) = new_log {
             framing.follow(&order.framing, &mut head);
             order.buffered_bytes += head.len();
+            order.older_logs.push((order.framing.number(), order.framing.bytes()));
             let rest = std::mem::replace(&mut order.buffer, head);
             order.framing = framing;
             order.switched.push(Switched { rest, next: file });
@@ -377,7 +381,24 @@ impl<H: Host> Pipeline<H> {
 
     /// Says that logs below `number` are needed no more: their files are closed unsynced.
     pub(crate) fn release_logs(&self, number: FileNumber) {
+        self.order.lock().older_logs.retain(|(log, _)| *log >= number);
         self.persist.release(number);
+    }
+
+    /// Bytes of all logs that were made since opening and are still needed.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.order.lock().log_bytes()
+    }
+
+    /// Has all that was ordered leave the process, and gives back the space that the log does not use. For closing, when no writes come any more.
+    ///
+    /// # Errors
+    /// The log failed, now or before.
+    pub(crate) async fn close_log(self: &Arc<Self>) -> Result<()> {
+        self.flush_wal(false).await?;
+        let pipeline = self.clone();
+        self.env.run_blocking(move |_| pipeline.persist.files().end()).await;
+        Ok(())
     }
 
     /// Why writes are refused.
@@ -432,6 +453,13 @@ impl<H: Host> Pipeline<H> {
         order.buffer.clear();
         order.switched.iter_mut().for_each(|switched| switched.rest.clear());
         order.buffered_bytes = 0;
+    }
+}
+
+impl Order {
+    /// Bytes of all logs that are still needed.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.framing.bytes() + self.older_logs.iter().map(|(_, bytes)| bytes).sum::<u64>()
     }
 }
 

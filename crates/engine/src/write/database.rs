@@ -1,0 +1,113 @@
+//! The pipeline's host in a real database, and how flushes have memtables sealed.
+//!
+//! In: the open column families, the flush triggers, what to do when a log fails. Out: [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone
+//! waits for it and exchanges it together with the memtables.
+//!
+//! Lock: none of its own. One seal runs at a time as far as new logs go: two at once would each make one, which is allowed and only wastes a file.
+
+use super::host::Host;
+use super::pipeline::Pipeline;
+use crate::column_family::{Families, Family};
+use crate::error::{Error, Result};
+use crate::flush::{BoxFuture, Sealed, SealsMemtables, Triggers};
+use crate::memtable::MemTable;
+use crate::superversion::SuperVersion;
+use crate::versions::Versions;
+use crate::wal::writer::NewLog;
+use arc_swap::Guard;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is done with the news that the host gets. Called from writers' threads; must not wait.
+pub(crate) struct DatabaseHost {
+    pub(crate) families: Arc<Families>,
+    pub(crate) triggers: Arc<Triggers>,
+    /// The log failed: report it to `health` and begin recovery.
+    pub(crate) on_log_failed: Box<dyn Fn(&Error) + Send + Sync>,
+    /// A finished log is durable, with so many bytes.
+    pub(crate) on_log_synced: Box<dyn Fn(FileNumber, u64) + Send + Sync>,
+}
+
+impl Host for DatabaseHost {
+    type Pin = Guard<Arc<SuperVersion>>;
+
+    #[inline]
+    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin> {
+        self.families.pin(family)
+    }
+
+    #[inline]
+    fn memtable(pin: &Self::Pin) -> &MemTable {
+        pin.mem()
+    }
+
+    #[inline]
+    fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin) {
+        self.families.with(family, |family| self.triggers.inserted(family, pin.mem()));
+    }
+
+    fn logs_grew(&self, bytes: u64) {
+        self.triggers.logs_grew(bytes);
+    }
+
+    fn log_failed(&self, error: &Error) {
+        (self.on_log_failed)(error);
+    }
+
+    fn log_synced(&self, log: FileNumber, bytes: u64) {
+        (self.on_log_synced)(log, bytes);
+    }
+}
+
+/// Seals memtables of a database.
+pub(crate) struct Sealer {
+    pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
+    pub(crate) versions: Arc<Versions>,
+    /// Where logs are.
+    pub(crate) wal_dir: PathBuf,
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealer").field("wal_dir", &self.wal_dir).finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    /// A new log, if the present one has anything in it or failed.
+    async fn next_log(&self) -> Result<Option<NewLog>> {
+        let pipeline = &self.pipeline;
+        let (_, _, has_records) = pipeline.current_log();
+        if !has_records && !pipeline.is_failed() {
+            return Ok(None);
+        }
+        let number = self.versions.new_file_number();
+        let (directory, options) = (self.wal_dir.clone(), pipeline.log_options());
+        let create = move |env: &karst_io::Env| NewLog::create(env.fs(), &directory, number, options);
+        let log = pipeline.env.run_blocking(create).await?;
+        self.versions.add_log(number);
+        Ok(Some(log))
+    }
+}
+
+impl SealsMemtables for Sealer {
+    fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>> {
+        Box::pin(async move {
+            let log = self.next_log().await?;
+            let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
+            Ok(self.pipeline.seal(log, |seal| {
+                for (family, memtable) in memtables {
+                    // Why after the ordered writes have ended or not: an insert that is under way counts as ordered, so ask the order, not the contents.
+                    family.seal(seal, memtable);
+                }
+                Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
+            }))
+        })
+    }
+
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
+        Box::pin(self.pipeline.wait_until_visible(seq))
+    }
+}

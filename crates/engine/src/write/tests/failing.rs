@@ -1,0 +1,122 @@
+//! Logs that cannot be written or synced.
+
+use super::*;
+use crate::error::ErrorKind;
+use karst_io::{FaultFileSystem, FaultPlan, Faults};
+
+fn faulty() -> (Bench, Arc<Faults>) {
+    let files = MemoryFileSystem::new();
+    files.create_dir(Path::new(DIRECTORY)).unwrap();
+    let files = FaultFileSystem::new(Arc::new(files), Faults::new(1, FaultPlan::default()));
+    let faults = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    (Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]), faults)
+}
+
+fn failing() -> FaultPlan {
+    FaultPlan { write_error: 1.0, ..FaultPlan::default() }
+}
+
+#[test]
+fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
+    let (bench, faults) = faulty();
+    bench.put("a", "1").unwrap();
+    faults.set_plan(failing());
+    let error = bench.put("b", "2").unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("000001.log"), "{error}");
+    assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
+    faults.set_plan(FaultPlan::default());
+    // Refused though the disk is well again: the log may be torn.
+    bench.put("c", "3").unwrap_err();
+    bench.write(&WriteOptions::unlogged(), put(b"c", b"3")).unwrap_err();
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap_err();
+    assert_eq!(bench.entries(), ["a@1=1"]);
+    let resumed = karst_io::block_on(&bench.env, bench.pipeline.resume());
+    assert!(resumed.unwrap_err().to_string().contains("replaced"));
+    let before = bench.log_bytes(1);
+    let sealed = bench.seal(Some(2));
+    assert_eq!(sealed[&CF].sealed().unwrap().largest_seq, SeqNo(2));
+    bench.put("d", "4").unwrap_err();
+    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    bench.write(&WriteOptions::synced(), put(b"e", b"5")).unwrap();
+    bench.put("f", "6").unwrap();
+    assert_eq!(bench.entries(), ["e@3=5", "f@4=6"]);
+    assert_eq!(bench.log_bytes(1), before);
+    let (found, _) = recover(&[(2, &bench.log_bytes(2))], RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!(found, bench.entries());
+    assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_failed_sync_fails_those_who_asked_for_it() {
+    let (bench, faults) = faulty();
+    bench.put("a", "1").unwrap();
+    // The record of this one is in the log's buffer of the system already: only the sync is left.
+    faults.set_plan(failing());
+    let synced = karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true));
+    assert!(synced.unwrap_err().to_string().contains("sync"), "names what failed");
+    assert_eq!(bench.entries(), ["a@1=1"]);
+    bench.put("b", "2").unwrap_err();
+}
+
+/// Many writers while the disk fails at some moment, again and again: what was acknowledged is in the memtables, what failed is nowhere, and numbers only grow.
+#[test]
+fn stress_failures_under_load() {
+    let (bench, faults) = faulty();
+    let mut next_log = 2;
+    let mut recovered_before = SeqNo(0);
+    for round in 0..20 {
+        let acknowledged = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..5 {
+                let (bench, acknowledged) = (&bench, &acknowledged);
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        let key = format!("{round}-{thread}-{n}");
+                        let options = WriteOptions { sync: n % 40 == 5, ..WriteOptions::new() };
+                        let op = put(key.as_bytes(), b"");
+                        let outcome = match n % 2 {
+                            0 => bench.write(&options, op),
+                            _ => {
+                                let source = Source::one(op).unwrap();
+                                karst_io::block_on(&bench.env, bench.pipeline.write_async(&options, source))
+                            }
+                        };
+                        match outcome {
+                            Ok(()) => acknowledged.lock().push(key),
+                            Err(_) => return,
+                        }
+                    }
+                });
+            }
+            while acknowledged.lock().len() < 100 + round * 7 {
+                std::thread::yield_now();
+            }
+            faults.set_plan(failing());
+        });
+        assert!(bench.pipeline.is_failed() || acknowledged.lock().len() == 1000);
+        // Even if nobody met it, the next one does.
+        bench.put("probe", "").unwrap_err();
+        faults.set_plan(FaultPlan::default());
+        let sealed = bench.seal(Some(next_log))[&CF].clone();
+        karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+        next_log += 1;
+        let seal = sealed.sealed().unwrap();
+        assert_eq!(bench.pipeline.visible_seq(), seal.largest_seq);
+        let mut found: Vec<String> =
+            entries(&sealed, SeqNo::MAX).iter().map(|e| e.split('@').next().unwrap().to_owned()).collect();
+        let mut expected = acknowledged.into_inner();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+        let numbers: Vec<u64> = entries(&sealed, SeqNo::MAX)
+            .iter()
+            .map(|e| e.split(['@', '=']).nth(1).unwrap().parse().unwrap())
+            .collect();
+        assert!(
+            numbers.is_sorted_by(|a, b| a < b) && numbers.first().is_none_or(|n| *n > recovered_before.0)
+        );
+        recovered_before = seal.largest_seq;
+    }
+    assert_eq!(bench.failures.load(Ordering::SeqCst), 20);
+}

@@ -1,0 +1,151 @@
+//! What is in the logs: prefixes at every cut, switches under load, syncs, manual flushing, all kinds of records.
+
+use super::*;
+
+#[test]
+fn every_cut_of_the_log_is_a_prefix() {
+    for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
+        let log = LogOptions { recyclable, zstd, ..LogOptions::default() };
+        let bench = Bench::new(Rules { log, manual_flush: None });
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let bench = &bench;
+                scope.spawn(move || {
+                    for n in 0..15 {
+                        let mut batch = WriteBatch::new();
+                        for part in 0..=n % 3 {
+                            batch.put(format!("{thread}-{n}-{part}"), vec![b'v'; n * 200]).unwrap();
+                        }
+                        bench.pipeline.write(&WriteOptions::new(), Source::Batch(&batch)).unwrap();
+                    }
+                });
+            }
+        });
+        let (all, bytes) = (bench.entries(), bench.log_bytes(1));
+        assert_eq!(all.len(), 3 * 30);
+        let mut lengths = std::collections::BTreeSet::new();
+        for cut in (0..bytes.len()).step_by(37).chain([bytes.len()]) {
+            let (found, next) = recover(&[(1, &bytes[..cut])], RecoveryMode::PointInTimeRecovery).unwrap();
+            assert_eq!(found, all[..found.len()], "cut at {cut}");
+            assert_eq!(next, SeqNo(found.len() as u64 + 1));
+            lengths.insert(found.len());
+        }
+        assert!(lengths.len() > 20 && lengths.contains(&all.len()));
+    }
+}
+
+#[test]
+fn stress_memtables_and_logs_switch_while_writers_write() {
+    let log = LogOptions { names_predecessor: true, ..LogOptions::default() };
+    let bench = Bench::new(Rules { log, manual_flush: None });
+    let mut sealed = Vec::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let bench = &bench;
+            scope.spawn(move || {
+                for n in 0..500 {
+                    let mut batch = WriteBatch::new();
+                    batch.put(format!("{thread}-{n}a"), "").unwrap();
+                    batch.put(format!("{thread}-{n}b"), "").unwrap();
+                    bench.pipeline.write(&WriteOptions::new(), Source::Batch(&batch)).unwrap();
+                }
+            });
+        }
+        for number in 2..30 {
+            let old = bench.seal(Some(number))[&CF].clone();
+            let seal = old.sealed().unwrap();
+            karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(seal.largest_seq));
+            // Nothing is inserted into it any more, and nothing in it is newer.
+            let count = old.entry_count();
+            assert_eq!(entries(&old, seal.largest_seq).len() as u64, count);
+            assert_eq!(seal.next_log, FileNumber(number));
+            sealed.push((old, count));
+        }
+    });
+    assert!(sealed.iter().all(|(memtable, count)| memtable.entry_count() == *count));
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
+    let mut all: Vec<String> = sealed.iter().flat_map(|(m, _)| entries(m, SeqNo::MAX)).collect();
+    all.extend(bench.entries());
+    assert_eq!(all.len(), 4 * 500 * 2);
+    // Each memtable's entries are in its own log, and the logs together are whole; predecessors are checked too.
+    let logs: Vec<(u64, Vec<u8>)> = (1..30).map(|n| (n, bench.log_bytes(n))).collect();
+    for ((memtable, _), (number, bytes)) in sealed.iter().zip(&logs) {
+        let (found, _) = recover(&[(*number, bytes)], RecoveryMode::SkipAnyCorruptedRecords).unwrap();
+        assert_eq!(found, entries(memtable, SeqNo::MAX));
+    }
+    let logs: Vec<(u64, &[u8])> = logs.iter().map(|(n, bytes)| (*n, &bytes[..])).collect();
+    let (found, next) = recover(&logs, RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!((found, next), (all, SeqNo(4001)));
+}
+
+#[test]
+fn a_missing_tail_of_the_log_before_is_noticed() {
+    let log = LogOptions { names_predecessor: true, ..LogOptions::default() };
+    let bench = Bench::new(Rules { log, manual_flush: None });
+    bench.put("a", "1").unwrap();
+    bench.put("b", "2").unwrap();
+    bench.seal(Some(2));
+    bench.put("c", "3").unwrap();
+    let (first, second) = (bench.log_bytes(1), bench.log_bytes(2));
+    let mode = RecoveryMode::AbsoluteConsistency;
+    assert_eq!(recover(&[(1, &first), (2, &second)], mode).unwrap().0.len(), 3);
+    let whole_records = first.len() / 2;
+    let error = recover(&[(1, &first[..whole_records]), (2, &second)], mode).unwrap_err();
+    assert!(error.to_string().contains("log before"), "{error}");
+}
+
+#[test]
+fn a_synced_write_syncs_older_logs_first() {
+    let bench = Bench::new(rules());
+    bench.put("a", "1").unwrap();
+    bench.seal(Some(2));
+    bench.put("b", "2").unwrap();
+    bench.seal(Some(3));
+    bench.put("c", "3").unwrap();
+    assert_eq!(*bench.synced.lock(), []);
+    bench.write(&WriteOptions::synced(), put(b"d", b"4")).unwrap();
+    let sizes = [1, 2].map(|n| (FileNumber(n), bench.log_bytes(n).len() as u64));
+    assert_eq!(*bench.synced.lock(), sizes);
+    // What a flush has made needless is not synced.
+    bench.put("e", "5").unwrap();
+    bench.seal(Some(4));
+    bench.pipeline.release_logs(FileNumber(4));
+    bench.put("f", "6").unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap();
+    assert_eq!(bench.synced.lock().len(), 2);
+}
+
+#[test]
+fn manual_flushing_keeps_records_until_asked_or_until_there_are_many() {
+    let bench = Bench::new(Rules { log: LogOptions::default(), manual_flush: Some(1000) });
+    bench.put("a", "1").unwrap();
+    assert_eq!((bench.entries().len(), bench.log_bytes(1).len()), (1, 0));
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
+    let one = bench.log_bytes(1).len();
+    assert!(one > 0);
+    bench.put("b", "2").unwrap();
+    assert_eq!(bench.log_bytes(1).len(), one);
+    bench.put("c", &"3".repeat(1000)).unwrap();
+    assert!(bench.log_bytes(1).len() > 1000);
+    bench.put("d", "4").unwrap();
+    let before = bench.log_bytes(1).len();
+    bench.write(&WriteOptions::synced(), put(b"e", b"5")).unwrap();
+    assert!(bench.log_bytes(1).len() > before);
+    // What gathered goes to its own log when another takes over.
+    bench.put("f", "6").unwrap();
+    bench.seal(Some(2));
+    bench.put("g", "7").unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+    let logs = [bench.log_bytes(1), bench.log_bytes(2)];
+    let (found, _) = recover(&[(1, &logs[0]), (2, &logs[1])], RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!(found.len(), 7);
+}
+
+#[test]
+fn a_log_is_not_made_over_one_that_has_something_in_it() {
+    let bench = Bench::new(rules());
+    bench.put("a", "1").unwrap();
+    let error = NewLog::create(bench.env.fs(), &bench.directory, FileNumber(1), LogOptions::default());
+    assert!(error.unwrap_err().to_string().contains("000001.log"));
+    assert!(!bench.log_bytes(1).is_empty());
+}

@@ -1,0 +1,174 @@
+//! The pipeline without a database: memtables in a map, logs on a file system in memory, read back by the recovery that ships.
+
+mod cost;
+mod failing;
+mod logs;
+mod ordering;
+
+use super::*;
+use crate::error::Error;
+use crate::health::Health;
+use crate::memtable::MemTable;
+use crate::pacing::{StallController, WriteBufferManager};
+use crate::stats::{Statistics, StatsLevel};
+use crate::wal::recovery::Recovery;
+use crate::wal::replay::Target;
+use crate::wal::writer::{LogOptions, NewLog};
+use karst_format::comparator::Comparator;
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::{self, SeqNo};
+use karst_format::log::RecoveryMode;
+use karst_format::write_batch::Op;
+use karst_io::{Env, FileSystem, MemoryFileSystem};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const CF: ColumnFamilyId = ColumnFamilyId::DEFAULT;
+const DIRECTORY: &str = "/db";
+
+type Memtables = Arc<Mutex<BTreeMap<ColumnFamilyId, Arc<MemTable>>>>;
+
+#[derive(Default)]
+struct TestHost {
+    open: Memtables,
+    failures: Arc<AtomicU64>,
+    synced: Arc<Mutex<Vec<(FileNumber, u64)>>>,
+}
+
+impl Host for TestHost {
+    type Pin = Arc<MemTable>;
+    fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
+        self.open.lock().get(&family).cloned()
+    }
+    fn memtable(pin: &Arc<MemTable>) -> &MemTable {
+        pin
+    }
+    fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {}
+    fn logs_grew(&self, _: u64) {}
+    fn log_failed(&self, _: &Error) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+    fn log_synced(&self, log: FileNumber, bytes: u64) {
+        self.synced.lock().push((log, bytes));
+    }
+}
+
+fn memtable() -> Arc<MemTable> {
+    Arc::new(MemTable::new(Comparator::Bytewise))
+}
+
+/// A pipeline and what is around it.
+struct Bench {
+    env: Env,
+    memtables: Memtables,
+    failures: Arc<AtomicU64>,
+    synced: Arc<Mutex<Vec<(FileNumber, u64)>>>,
+    pipeline: Arc<Pipeline<TestHost>>,
+    directory: PathBuf,
+}
+
+impl Bench {
+    fn new(rules: Rules) -> Self {
+        let files = MemoryFileSystem::new();
+        files.create_dir(Path::new(DIRECTORY)).unwrap();
+        Self::on(Env::builder().file_system(Arc::new(files)).build(), Path::new(DIRECTORY), rules, &[CF])
+    }
+
+    fn on(env: Env, directory: &Path, rules: Rules, families: &[ColumnFamilyId]) -> Self {
+        let host = TestHost::default();
+        host.open.lock().extend(families.iter().map(|cf| (*cf, memtable())));
+        let health = Arc::new(Health::new(true));
+        let stalls = StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20);
+        let (memtables, failures, synced) = (host.open.clone(), host.failures.clone(), host.synced.clone());
+        let log = NewLog::create(env.fs(), directory, FileNumber(1), rules.log).unwrap();
+        let pipeline = Pipeline::new(Parts {
+            env: env.clone(),
+            host,
+            health,
+            stalls: Arc::new(stalls),
+            statistics: Arc::new(Statistics::new(StatsLevel::DisableAll)),
+            rules,
+            last_seq: SeqNo(0),
+            log,
+        });
+        Self { env, memtables, failures, synced, pipeline, directory: directory.to_owned() }
+    }
+
+    fn log_path(&self, number: u64) -> PathBuf {
+        self.directory.join(FileName::Wal(FileNumber(number)).to_string())
+    }
+
+    fn log_bytes(&self, number: u64) -> Vec<u8> {
+        self.env.fs().read_file(&self.log_path(number)).unwrap()
+    }
+
+    fn new_log(&self, number: u64) -> NewLog {
+        let options = self.pipeline.log_options();
+        NewLog::create(self.env.fs(), &self.directory, FileNumber(number), options).unwrap()
+    }
+
+    /// Exchanges all memtables, and the log if a number is given; returns the sealed ones.
+    fn seal(&self, log: Option<u64>) -> BTreeMap<ColumnFamilyId, Arc<MemTable>> {
+        let log = log.map(|number| self.new_log(number));
+        self.pipeline.seal(log, |seal| {
+            let mut open = self.memtables.lock();
+            let old = open.clone();
+            for memtable in open.values_mut() {
+                std::mem::replace(memtable, self::memtable()).seal(seal);
+            }
+            old
+        })
+    }
+
+    fn put(&self, key: &str, value: &str) -> crate::Result<()> {
+        self.write(&WriteOptions::new(), put(key.as_bytes(), value.as_bytes()))
+    }
+
+    fn write(&self, options: &WriteOptions, op: Op<'_>) -> crate::Result<()> {
+        self.pipeline.write(options, Source::one(op).unwrap())
+    }
+
+    fn entries(&self) -> Vec<String> {
+        entries(&self.memtables.lock()[&CF], self.pipeline.visible_seq())
+    }
+}
+
+fn rules() -> Rules {
+    Rules { log: LogOptions::default(), manual_flush: None }
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Op<'a> {
+    Op::Put { cf: CF, key, value }
+}
+
+/// The point entries up to `seq` as `key@seq=value`, in the order of their numbers.
+fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut at = memtable.first();
+    while let Some(position) = at {
+        let (user_key, trailer) = key::split(memtable.key(position));
+        let value = memtable.value(memtable.value_at(position));
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if SeqNo(trailer >> 8) <= seq {
+            found.push((trailer >> 8, format!("{}@{}={}", text(user_key), trailer >> 8, text(value))));
+        }
+        at = memtable.next(position);
+    }
+    found.sort();
+    found.into_iter().map(|(_, text)| text).collect()
+}
+
+/// What the recovery that ships makes of logs.
+fn recover(logs: &[(u64, &[u8])], mode: RecoveryMode) -> crate::Result<(Vec<String>, SeqNo)> {
+    let target = Target { cf: CF, log_number: FileNumber(0), memtable: memtable() };
+    let mut recovery = Recovery::new(mode, vec![target.clone()], SeqNo(0), FileNumber(0));
+    for (number, bytes) in logs {
+        recovery.log(FileNumber(*number), Path::new("log"), bytes)?;
+    }
+    let recovered = recovery.finish([])?;
+    Ok((entries(&target.memtable, SeqNo::MAX), recovered.next_seq))
+}
