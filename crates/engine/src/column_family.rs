@@ -168,12 +168,13 @@ impl Families {
         self.open.load().iter().find(|family| family.config.name == name).cloned()
     }
 
-    /// Adds a family whose id is larger than that of every other.
+    /// Adds a family whose id no other has or had.
     pub(crate) fn add(&self, family: Arc<Family>) {
         let _exchanging = self.exchange.lock();
         let mut families = Vec::clone(&self.open.load());
-        assert!(families.last().is_none_or(|last| last.id() < family.id()), "ids ascend");
-        families.push(family);
+        let place = families.partition_point(|other| other.id() < family.id());
+        assert!(families.get(place).is_none_or(|other| other.id() != family.id()), "an id is given once");
+        families.insert(place, family);
         self.open.store(Arc::new(families));
     }
 

@@ -3,6 +3,8 @@
 //! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which involves the calling thread only, and an asynchronous one, a `Send`
 //! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
 
+mod lifecycle;
+
 use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::open::{self, Opened, Options};
@@ -25,7 +27,8 @@ pub use crate::properties::LiveFile;
 
 /// An open database.
 ///
-/// Opened with [`Db::open_read_only`], it is the database as its files were at that moment; nothing is written to its directory.
+/// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is the database as its files were at that moment;
+/// nothing is written to its directory.
 #[derive(Clone, Debug)]
 pub struct Db(Arc<Inner>);
 
@@ -315,7 +318,7 @@ impl Db {
 
     /// Numbers of the logs that hold what is not in tables, ascending.
     pub fn log_numbers(&self) -> Vec<u64> {
-        self.0.opened.logs.iter().map(|number| number.0).collect()
+        self.0.opened.logs().iter().map(|number| number.0).collect()
     }
 
     /// The place in a log behind which point-in-time recovery left everything out, if there is damage: file, offset and what is wrong. What was
@@ -427,6 +430,24 @@ struct Batch {
 impl Batch {
     fn many(&self) -> multi_get::Many<'_> {
         multi_get::Many { sources: &self.sources, of_keys: &self.of_keys }
+    }
+}
+
+impl Inner {
+    /// Ends what goes on in the background and gives the lock back.
+    fn close(&self) -> Result<()> {
+        match &self.opened.writable {
+            Some(writable) => writable.close(&self.opened.env),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::warn!(database = %self.opened.path.display(), %error, "closing the database");
+        }
     }
 }
 

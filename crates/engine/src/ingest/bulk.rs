@@ -9,8 +9,8 @@
 use super::options_file::options_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::open::Options;
-use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use crate::open::{Options, identity, new_family_options};
+use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
     file_checksums, table_options,
@@ -26,9 +26,6 @@ use karst_io::{Env, FileLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The format of tables unless the options say otherwise: what RocksDB releases since 8.6 read.
-const FORMAT_VERSION: u32 = 6;
 
 /// Makes a new database.
 ///
@@ -154,9 +151,7 @@ impl BulkLoader {
         if self.families.iter().any(|family| family.config.name == name) {
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
-        let mut base = ColumnFamilyOptions::default();
-        base.table_factory.block_based.format_version = FORMAT_VERSION;
-        let options = self.options.family_options_over(base, name)?;
+        let options = self.options.family_options_over(new_family_options(), name)?;
         let id = ColumnFamilyId(self.families.len() as u32);
         let config =
             Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
@@ -470,26 +465,12 @@ impl LoadedFamily {
 
 impl Identity {
     fn new(env: &Env) -> Identity {
-        let random = [env.random_seed(), env.random_seed()];
-        let hex = format!("{:016x}{:016x}", random[0], random[1]);
-        let (a, b, c, d) = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20]);
-        let session = u128::from(env.random_seed()) << 40 | u128::from(env.random_seed() >> 24);
         Identity {
-            db_id: format!("{a}-{b}-4{c}-8{d}-{}", &hex[20..]),
-            session_id: base36(session),
+            db_id: identity::new_db_id(env),
+            session_id: identity::new_session_id(env),
             now_s: env.unix_time().as_secs(),
         }
     }
-}
-
-/// Twenty digits in base 36, as RocksDB's session ids have.
-fn base36(mut number: u128) -> String {
-    let mut digits = [b'0'; 20];
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[(number % 36) as usize];
-        number /= 36;
-    }
-    String::from_utf8_lossy(&digits).into_owned()
 }
 
 /// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropped without [`SortedRun::finish`], it has never been.

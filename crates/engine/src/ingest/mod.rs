@@ -8,3 +8,4 @@ mod options_file;
 mod tests;
 
 pub use bulk::{BulkLoader, SortedRun};
+pub(crate) use options_file::options_text;

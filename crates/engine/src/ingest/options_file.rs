@@ -8,7 +8,7 @@ use karst_format::options::text;
 use karst_format::options::{NamedColumnFamily, OptionsFile};
 
 /// The file's text.
-pub(super) fn options_text(db: &DbOptions, families: Vec<NamedColumnFamily>) -> String {
+pub(crate) fn options_text(db: &DbOptions, families: Vec<NamedColumnFamily>) -> String {
     let default = |family: &NamedColumnFamily| NamedColumnFamily {
         name: family.name.clone(),
         options: ColumnFamilyOptions::default(),

@@ -27,6 +27,11 @@ impl Directory {
         Ok(Directory { env: env.clone(), path: path.to_owned(), files })
     }
 
+    /// Whether no file in it has a name that a database's files have.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,41 +1,49 @@
-//! Opening a database: from a directory to column families that can be read.
+//! Opening a database: from a directory to column families that can be read, and written if that is asked.
 //!
 //! In: a directory and [`Options`]. Out: everything [`Db`](crate::Db) keeps, or an error that names the file, the offset and what was expected.
 //!
-//! Order: CURRENT, MANIFEST, OPTIONS, trees, presence and sizes of tables and blob files, logs. All reads block the calling thread.
-//! Invariant: nothing is written. The directory is left byte for byte as it was; no LOCK is taken, so that a database may be read while
-//! another process has it open. What that process writes later is not seen.
+//! | file | holds |
+//! |---|---|
+//! | `load` | what both kinds of opening read |
+//! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
+//! | `read_write` | opening for writing: lock, recovery, new MANIFEST, OPTIONS, leftovers |
+//! | `create` | a new database, and what is left of one: destroy |
+//! | `column_families` | families that come and go while the database is open |
+//! | `check_options` | options that contradict each other |
+//!
+//! Invariant: opening for reading leaves the directory byte for byte as it was. What another process writes later is not seen.
 
 mod cache;
+mod check_options;
+mod column_families;
+mod create;
 mod directory;
+pub(crate) mod identity;
+mod load;
 mod manifest;
 mod options;
+mod read_write;
 
 pub use cache::BlockCache;
+pub(crate) use column_families::{create_column_family, drop_column_family};
+pub(crate) use create::{destroy, list_column_families};
 pub use options::Options;
+pub(crate) use options::new_family_options;
+pub(crate) use read_write::{Writable, read_write};
 
-use crate::column_family::{Families, Family};
-use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::MemTable;
-use crate::options::{DbOptions, FamilyConfig};
-use crate::stats::{Statistics, StatsLevel};
-use crate::superversion::SuperVersion;
-use crate::table::cache::{Shared, TableCache};
-use crate::wal::recovery::{Recovered, Recovery};
-use crate::wal::replay::Target;
-use directory::{Directory, io_error, read_file};
+use crate::column_family::Families;
+use crate::error::{ErrorKind, Result};
+use crate::options::DbOptions;
+use crate::stats::Statistics;
+use crate::table::cache::Shared;
+use directory::Directory;
 use karst_format::file_name::FileName;
-use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_format::log::RecoveryMode;
-use karst_format::options::{Object, OptionValue, OptionsFile};
 use karst_io::Env;
-use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, VersionSet};
-use manifest::Manifest;
-use std::collections::BTreeMap;
+use load::{Loaded, Wanted, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What opening found and made.
 #[derive(Debug)]
@@ -45,7 +53,7 @@ pub(crate) struct Opened {
     pub(crate) db_options: DbOptions,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) families: Families,
+    pub(crate) families: Arc<Families>,
     /// Column families that exist but were not asked for.
     pub(crate) unopened: Vec<String>,
     pub(crate) last_seq: SeqNo,
@@ -57,304 +65,103 @@ pub(crate) struct Opened {
     pub(crate) log_damage: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
+    /// What a database open for writing has besides.
+    pub(crate) writable: Option<Writable>,
 }
 
-/// Opens the database in `path`. `wanted` names the column families to open, the default one always included; `None` opens all.
-pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
-    let env = options.environment();
-    let directory = Directory::list(&env, path)?;
-    let manifest = Manifest::read(&directory)?;
-    let options_file_name = directory.newest_options().filter(|_| options.reads_options_file());
-    let file = match options_file_name {
-        Some(name) => Some(options.parse_file(&directory.file(name), &directory.read(name)?)?),
-        None => None,
-    };
-    let db_options = options.db_options(file.as_ref())?;
-    check_names(&directory, &manifest, options, wanted)?;
-    let described_in = options_file_name.map_or_else(|| manifest.path.clone(), |name| directory.file(name));
-    let configs = configure(&manifest, options, file.as_ref(), &described_in, wanted)?;
-    let (manifest_path, manifest_name, manifest_bytes) =
-        (manifest.path.clone(), manifest.name, manifest.size_bytes);
-    let set = build_trees(manifest, &configs, &db_options)?;
-    let directories = options.directories(path);
-    check_files(&env, &directory, &directories, &set, &manifest_path)?;
-
-    let memtables: BTreeMap<ColumnFamilyId, Arc<MemTable>> = set
-        .column_families
-        .values()
-        .map(|state| {
-            let comparator = configs[&state.id].comparator.clone();
-            (state.id, Arc::new(MemTable::new(comparator)))
-        })
-        .collect();
-    let (recovered, logs) = recover(&env, &directory, &db_options, &set, &memtables)?;
-
-    let statistics = options.statistics_or_none().cloned();
-    let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
-    let shared = Arc::new(Shared::new(
-        env.clone(),
-        options.cache(default_cache_bytes(&configs)).shared().clone(),
-        statistics.clone(),
-        directories,
-        db_options.use_direct_reads,
-        db_options.max_open_files,
-    ));
-    let families = make_families(&set, &configs, &memtables, &shared);
-    if db_options.max_open_files < 0 {
-        // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
-        for family in &families {
-            karst_io::block_on(&env, family.tables.open_all(family.pin().version()))?;
-        }
-    }
-    let last_seq = set.last_sequence.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
-    Ok(Opened {
-        path: path.to_owned(),
-        db_options,
-        statistics,
-        shared,
-        families: Families::new(families),
-        unopened: set.unopened.values().cloned().collect(),
-        last_seq,
-        manifest: manifest_name,
-        manifest_bytes,
-        options_file: directory.newest_options(),
-        logs,
-        log_damage: recovered.stopped.map(|stopped| stopped.to_string()),
-        min_log_number: set.min_log_number(),
-        db_id: database_id(&directory, &set)?,
-        env,
-    })
-}
-
-/// Refuses names of column families that do not exist.
-fn check_names(
-    directory: &Directory,
-    manifest: &Manifest,
-    options: &Options,
-    wanted: Option<&[&str]>,
-) -> Result<()> {
-    for name in wanted.unwrap_or_default().iter().copied().chain(options.named_families()) {
-        if !manifest.replay.column_families().any(|found| found.name == name) {
-            let names: Vec<&str> = manifest.replay.column_families().map(|found| found.name).collect();
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "{}: there is no column family {name:?}; it has {}",
-                    directory.path().display(),
-                    names.join(", ")
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The options and instances of every column family to open.
-fn configure(
-    manifest: &Manifest,
-    options: &Options,
-    file: Option<&OptionsFile>,
-    described_in: &Path,
-    wanted: Option<&[&str]>,
-) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
-    let opened = |name: &str| wanted.is_none_or(|wanted| name == DEFAULT || wanted.contains(&name));
-    let mut configs = BTreeMap::new();
-    for found in manifest.replay.column_families().filter(|found| opened(found.name)) {
-        let family_options = options.family_options(file, found.name)?;
-        let instances = options.instances_for(found.name);
-        let mut config =
-            FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)
-                .map_err(|e| e.in_context(manifest.path.display()))?;
-        config.described_in = Some(described_in.to_owned());
-        configs.insert(found.id, Arc::new(config));
-    }
-    Ok(configs)
-}
-
-/// The name of the column family that every database has.
-const DEFAULT: &str = "default";
-
-fn build_trees(
-    manifest: Manifest,
-    configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
-    db_options: &DbOptions,
-) -> Result<VersionSet> {
-    let trees = manifest.replay.finish(|found| {
-        let tree = configs.get(&found.id).map(|config| TreeOptions {
-            comparator: config.comparator.clone(),
-            level_count: usize::try_from(config.options.num_levels).unwrap_or(1),
-            allow_ingest_behind: db_options.allow_ingest_behind || config.options.cf_allow_ingest_behind,
-            check_consistency: config.options.force_consistency_checks,
-        });
-        Ok::<_, Inconsistent>(tree)
-    });
-    trees.map_err(|e| Error::corruption_at(&manifest.path, manifest.size_bytes, e))
-}
-
-/// Checks that every table is there and has the size the MANIFEST says, and that every blob file is there.
+/// Opens the database in `path` for reading. `wanted` names the column families to open, the default one always included; `None` opens all.
 ///
-/// Why at open: a missing file is better told now than by the first read that needs it.
-fn check_files(
-    env: &Env,
-    directory: &Directory,
-    directories: &[PathBuf],
-    set: &VersionSet,
-    manifest: &Path,
-) -> Result<()> {
-    let missing = |path: &Path| {
-        let text = format!("{}: missing, though {} lists it", path.display(), manifest.display());
-        Error::new(ErrorKind::Corruption, text)
-    };
-    for state in set.column_families.values() {
-        for (level, file) in state.version.all_files() {
-            let path = table_path(directories, level, file)?;
-            let metadata = match env.fs().metadata(&path) {
-                Ok(metadata) => metadata,
-                Err(e) if e.is_not_found() => return Err(missing(&path)),
-                Err(e) => return Err(io_error("opening the database", e)),
-            };
-            if metadata.len != file.size_bytes {
-                let what = format!(
-                    "the file has {} bytes, {} says {}",
-                    metadata.len,
-                    manifest.display(),
-                    file.size_bytes
-                );
-                return Err(Error::corruption_at(&path, metadata.len.min(file.size_bytes), what));
+/// Where another process changes the files while they are read, this starts over, a bounded number of times.
+pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
+    const ATTEMPTS: usize = 10;
+    let env = options.environment();
+    let wanted = wanted.map_or(Wanted::All, Wanted::Named);
+    for _ in 1..ATTEMPTS {
+        let before = Moment::of(&env, path);
+        match load(&env, path, options, wanted) {
+            Ok(loaded) => return Ok(opened(loaded, path)),
+            // Why compare: what is missing or torn in a directory that nobody changes stays so.
+            Err(e) if may_have_moved(e.kind()) && Moment::of(&env, path) != before => {
+                tracing::debug!(error = %e, "the database changed while it was opened for reading; starting over");
             }
-        }
-        for number in state.version.blob_files().keys() {
-            let name = FileName::Blob(*number);
-            if !directory.contains(name) {
-                return Err(missing(&directory.file(name)));
-            }
+            Err(e) => return Err(e),
         }
     }
-    Ok(())
+    load(&env, path, options, wanted).map(|loaded| opened(loaded, path))
 }
 
-fn table_path(directories: &[PathBuf], level: Level, file: &FileMetadata) -> Result<PathBuf> {
-    let directory = directories.get(usize::from(file.path_id)).ok_or_else(|| {
-        Error::invalid_argument(format!(
-            "table {} of level {} is in path {}, but only {} are given; set db_paths",
-            file.number.0,
-            level.0,
-            file.path_id,
-            directories.len()
-        ))
-    })?;
-    Ok(directory.join(FileName::Table(file.number).to_string()))
+fn may_have_moved(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Io)
 }
 
-/// Replays the logs into the memtables. Returns also the logs that are still needed.
-fn recover(
-    env: &Env,
-    directory: &Directory,
-    db_options: &DbOptions,
-    set: &VersionSet,
-    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
-) -> Result<(Recovered, Vec<FileNumber>)> {
-    let separate = match db_options.wal_dir.as_str() {
-        "" => None,
-        path => Some(Directory::list(env, Path::new(path)).map_err(|e| e.in_context("wal_dir"))?),
-    };
-    let wal_directory = separate.as_ref().unwrap_or(directory);
-    // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.
-    let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
-    let found = wal_directory.logs();
-    if db_options.track_and_verify_wals_in_manifest {
-        check_logs(env, wal_directory, set)?;
-    }
-    let logs: Vec<FileNumber> = found.into_iter().filter(|number| *number >= needed).collect();
-    let targets = set.column_families.values().map(|state| Target {
-        cf: state.id,
-        log_number: state.log_number,
-        memtable: memtables[&state.id].clone(),
-    });
-    let mode = RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default();
-    let mut recovery = Recovery::new(mode, targets.collect(), set.last_sequence, needed);
-    for number in &logs {
-        let path = wal_directory.file(FileName::Wal(*number));
-        recovery.log(*number, &path, &read_file(env.fs().as_ref(), &path)?)?;
-    }
-    let with_tables = set.column_families.values().filter(|state| state.version.file_count() > 0);
-    let recovered = recovery.finish(with_tables.map(|state| (state.name.as_str(), state.log_number)))?;
-    tracing::debug!("{} entries replayed from {} logs", recovered.applied, logs.len());
-    if recovered.undecided > 0 {
-        tracing::info!("{} prepared transactions are not committed and have no effect", recovered.undecided);
-    }
-    Ok((recovered, logs))
+/// What of a directory changes when another process writes to the database.
+#[derive(PartialEq)]
+struct Moment {
+    names: Option<Vec<String>>,
+    current: Option<Vec<u8>>,
+    manifest_bytes: Option<u64>,
 }
 
-/// Checks the logs that the MANIFEST tracks against those that are there.
-fn check_logs(env: &Env, directory: &Directory, set: &VersionSet) -> Result<()> {
-    for (number, synced_bytes) in &set.wals {
-        let path = directory.file(FileName::Wal(*number));
-        let missing = || {
-            Error::new(
-                ErrorKind::Corruption,
-                format!("{}: missing, though the MANIFEST tracks it", path.display()),
-            )
-        };
-        let metadata = env
-            .fs()
-            .metadata(&path)
-            .map_err(|e| if e.is_not_found() { missing() } else { io_error("checking the logs", e) })?;
-        let synced = synced_bytes.unwrap_or(0);
-        if metadata.len < synced {
-            let what =
-                format!("the log has {} bytes, the MANIFEST says that {synced} were synced", metadata.len);
-            return Err(Error::corruption_at(&path, metadata.len, what));
+impl Moment {
+    fn of(env: &Env, path: &Path) -> Moment {
+        let fs = env.fs();
+        let manifest = Directory::list(env, path)
+            .and_then(|directory| Ok(directory.file(directory.current_manifest()?)));
+        Moment {
+            names: fs.list_dir(path).ok(),
+            current: fs.read_file(&path.join(FileName::Current.to_string())).ok(),
+            manifest_bytes: manifest
+                .ok()
+                .and_then(|path| fs.metadata(&path).ok())
+                .map(|metadata| metadata.len),
         }
     }
-    Ok(())
 }
 
-fn make_families(
-    set: &VersionSet,
-    configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
-    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
-    shared: &Arc<Shared>,
-) -> Vec<Arc<Family>> {
-    static DATABASES: AtomicU64 = AtomicU64::new(1);
-    // Ordering: a name only; nothing is published with it.
-    let database = DATABASES.fetch_add(1, Ordering::Relaxed);
-    let family = |state: &karst_lsm::ColumnFamilyState| {
-        let config = configs[&state.id].clone();
-        let blob_cache = capacity(&config.options.blob_cache.0).map(BlockCache::new);
-        let blob_cache = blob_cache.map(|cache| cache.shared().clone());
-        let tables = Arc::new(TableCache::new(shared.clone(), &config, blob_cache));
-        let superversion = SuperVersion::new(
-            1,
-            config.clone(),
-            memtables[&state.id].clone(),
-            Vec::new(),
-            state.version.clone(),
-        );
-        Arc::new(Family::new(database, config, tables, superversion))
-    };
-    set.column_families.values().map(family).collect()
+impl Opened {
+    /// The MANIFEST in force and its size in bytes.
+    pub(crate) fn manifest(&self) -> (FileName, u64) {
+        let live = self.writable.as_ref().map(|writable| writable.versions.manifest());
+        live.unwrap_or((self.manifest, self.manifest_bytes))
+    }
+
+    /// Numbers of the logs that hold what is not in tables, ascending.
+    pub(crate) fn logs(&self) -> Vec<FileNumber> {
+        let live = self.writable.as_ref().map(|writable| writable.versions.logs());
+        live.unwrap_or_else(|| self.logs.clone())
+    }
+
+    /// Logs below this number hold nothing that anyone needs.
+    pub(crate) fn min_log_number(&self) -> FileNumber {
+        let live = self.writable.as_ref().map(|writable| writable.versions.min_log_number());
+        live.unwrap_or(self.min_log_number)
+    }
+
+    /// The OPTIONS file written last.
+    pub(crate) fn options_file(&self) -> Option<FileName> {
+        let live = self.writable.as_ref().map(|writable| *writable.options_file.lock());
+        live.unwrap_or(self.options_file)
+    }
 }
 
-/// What the default column family's options say of the block cache.
-fn default_cache_bytes(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<usize> {
-    let config = configs.get(&ColumnFamilyId::DEFAULT)?;
-    capacity(&config.options.table_factory.block_based.block_cache.0)
-}
-
-/// The capacity in bytes of a cache given as text: a size, or properties with one.
-fn capacity(cache: &Object) -> Option<usize> {
-    let mut bytes = 0usize;
-    let text = cache.property("capacity").or(cache.text())?;
-    OptionValue::assign(&mut bytes, text).ok().map(|()| bytes)
-}
-
-/// The database's identity: the MANIFEST's, or else the IDENTITY file's.
-fn database_id(directory: &Directory, set: &VersionSet) -> Result<Option<String>> {
-    let bytes = match &set.db_id {
-        Some(id) => id.clone(),
-        None if directory.contains(FileName::Identity) => directory.read(FileName::Identity)?,
-        None => return Ok(None),
-    };
-    Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+fn opened(loaded: Loaded, path: &Path) -> Opened {
+    let set = loaded.set;
+    Opened {
+        path: path.to_owned(),
+        families: Arc::new(Families::new(loaded.families)),
+        unopened: set.unopened.values().cloned().collect(),
+        options_file: loaded.directory.newest_options(),
+        log_damage: loaded.recovered.stopped.map(|stopped| stopped.to_string()),
+        min_log_number: set.min_log_number(),
+        env: loaded.env,
+        db_options: loaded.db_options,
+        statistics: loaded.statistics,
+        shared: loaded.shared,
+        last_seq: loaded.last_seq,
+        manifest: loaded.manifest,
+        manifest_bytes: loaded.manifest_bytes,
+        logs: loaded.logs,
+        db_id: loaded.db_id,
+        writable: None,
+    }
 }

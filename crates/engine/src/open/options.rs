@@ -269,7 +269,7 @@ impl Options {
         family: &str,
     ) -> Result<ColumnFamilyOptions> {
         self.family_options_over(
-            file.and_then(|f| f.column_family(family).cloned()).unwrap_or_default(),
+            file.and_then(|f| f.column_family(family).cloned()).unwrap_or_else(new_family_options),
             family,
         )
     }
@@ -287,6 +287,16 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// The format of tables unless the options say otherwise: what RocksDB releases since 8.6 read.
+const FORMAT_VERSION: u32 = 6;
+
+/// What a new column family has unless something is set.
+pub(crate) fn new_family_options() -> ColumnFamilyOptions {
+    let mut options = ColumnFamilyOptions::default();
+    options.table_factory.block_based.format_version = FORMAT_VERSION;
+    options
 }
 
 const DEFAULT_CACHE_BYTES: usize = 32 << 20;

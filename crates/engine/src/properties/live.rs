@@ -83,7 +83,8 @@ pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
 pub(crate) fn live_file_names(db: &Inner) -> (Vec<String>, u64) {
     let mut names: Vec<String> = live_files(db).into_iter().map(|file| file.name).collect();
     names.push(FileName::Current.to_string());
-    names.push(db.opened.manifest.to_string());
-    names.extend(db.opened.options_file.map(|name| name.to_string()));
-    (names, db.opened.manifest_bytes)
+    let (manifest, manifest_bytes) = db.opened.manifest();
+    names.push(manifest.to_string());
+    names.extend(db.opened.options_file().map(|name| name.to_string()));
+    (names, manifest_bytes)
 }

@@ -37,7 +37,7 @@ pub(crate) fn number(db: &Inner, family: &Family, name: &str) -> Option<u64> {
         | "obsolete-sst-files-size" => Some(0),
         "is-file-deletions-enabled" | "num-live-versions" => Some(1),
         "min-obsolete-sst-number-to-keep" => Some(u64::MAX),
-        "min-log-number-to-keep" => Some(db.opened.min_log_number.0),
+        "min-log-number-to-keep" => Some(db.opened.min_log_number().0),
         _ => None,
     })
 }

@@ -10,9 +10,10 @@ use super::obsolete::FileGuard;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use karst_format::ids::ColumnFamilyId;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::version_edit::VersionEdit;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,6 +54,16 @@ impl Request {
     pub(super) fn new(change: Change) -> (Request, Installed) {
         let outcome = Arc::new(Outcome::default());
         (Request { change, outcome: outcome.clone() }, Installed(outcome))
+    }
+
+    /// Takes the guards off the files that the edits add. Guards of other files stay, and remove files that the job began and did not need.
+    pub(super) fn keep_files(&mut self) {
+        let edits = &self.change.edits;
+        let tables = edits.iter().flat_map(|edit| &edit.new_files).map(|(_, file)| file.number);
+        let blobs = edits.iter().flat_map(|edit| &edit.blob_file_additions).map(|file| file.number);
+        let added: BTreeSet<FileNumber> = tables.chain(blobs).collect();
+        let guards = std::mem::take(&mut self.change.files).into_iter();
+        guards.filter(|guard| added.contains(&guard.number())).for_each(FileGuard::keep);
     }
 
     /// Tells the caller.

@@ -23,10 +23,11 @@ mod tests;
 
 pub(crate) use change::{Change, Installed};
 pub(crate) use manifest::{write_current, write_synced};
-pub(crate) use obsolete::{FileGuard, Gone, Hold, ObsoleteFiles};
+pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
+use crate::table::writer::Identity;
 use change::Request;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -64,7 +65,7 @@ pub(crate) struct Versions {
     /// Directories of tables, by path id.
     table_paths: Vec<PathBuf>,
     options: ManifestOptions,
-    db_id: String,
+    identity: Arc<Identity>,
     families: Arc<Families>,
     obsolete: Arc<ObsoleteFiles>,
     next_file: AtomicU64,
@@ -99,7 +100,7 @@ pub(crate) struct Start {
     pub(crate) path: PathBuf,
     pub(crate) table_paths: Vec<PathBuf>,
     pub(crate) options: ManifestOptions,
-    pub(crate) db_id: String,
+    pub(crate) identity: Arc<Identity>,
     /// As the MANIFEST has it; every family is open.
     pub(crate) set: VersionSet,
     pub(crate) families: Arc<Families>,
@@ -115,7 +116,7 @@ pub(crate) struct Start {
 impl Versions {
     /// Goes on from what was replayed. The first install begins a new MANIFEST.
     pub(crate) fn new(start: Start) -> Arc<Versions> {
-        let Start { env, path, table_paths, options, db_id, set, families, obsolete, .. } = start;
+        let Start { env, path, table_paths, options, identity, set, families, obsolete, .. } = start;
         let allow_ingest_behind = options.allow_ingest_behind;
         let state_of = |state: &karst_lsm::ColumnFamilyState| {
             let family = families.get(state.id).expect("every family is open");
@@ -154,7 +155,7 @@ impl Versions {
             path,
             table_paths,
             options,
-            db_id,
+            identity,
             families,
             obsolete,
         })
@@ -183,6 +184,11 @@ impl Versions {
         FileGuard::new(id, self.obsolete.clone())
     }
 
+    /// Numbers for the files of a job that writes tables into the directory `path_id`.
+    pub(crate) fn job_files(self: &Arc<Self>, path_id: u8) -> Arc<JobFiles> {
+        JobFiles::new(self.clone(), path_id)
+    }
+
     /// An unused column family id. Ids are never given twice.
     pub(crate) fn new_family_id(&self) -> ColumnFamilyId {
         let mut next = self.next_family.lock();
@@ -199,9 +205,9 @@ impl Versions {
         *next - 1
     }
 
-    /// The database's identity.
-    pub(crate) fn db_id(&self) -> &str {
-        &self.db_id
+    /// Who the database is, for the tables it writes.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
     /// Files that nobody needs any more.
@@ -275,9 +281,17 @@ impl Versions {
         installed
     }
 
-    /// Refuses further changes. Those that were begun are carried out.
-    pub(crate) fn close(&self) {
-        self.state.lock().closed = true;
+    /// Refuses further changes. Those that were begun are carried out; the future ends when they are. `None` if nothing is being installed.
+    pub(crate) fn close(&self) -> Option<Installed> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        if !state.installing {
+            return None;
+        }
+        // Why an empty change: it ends when those before it have.
+        let (request, installed) = Request::new(Change::default());
+        state.queue.push_back(request);
+        Some(installed)
     }
 
     /// Carries out what is queued, group by group.
@@ -312,10 +326,15 @@ impl Versions {
             return;
         }
         let described = Described {
-            db_id: Some(self.db_id.clone().into_bytes()).filter(|_| self.options.writes_db_id),
+            db_id: Some(self.identity.db_id.clone().into_bytes()).filter(|_| self.options.writes_db_id),
             tracks_wals: self.options.tracks_wals,
         };
         staged.finish(self.next_number_unused(), &described);
+        if file.is_some() && staged.records.is_empty() {
+            self.state.lock().file = file;
+            fitting.into_iter().for_each(|request| request.complete(Ok(())));
+            return;
+        }
         match self.write(&staged, &described, file) {
             Ok(file) => self.publish(staged, fitting, file),
             Err(error) => self.fail(&error, fitting),
@@ -361,7 +380,9 @@ impl Versions {
     }
 
     fn publish(&self, staged: Staged, requests: Vec<Request>, file: ManifestFile) {
-        let Staged { state: new, leaving, changed, dropped, old_versions, .. } = staged;
+        let Staged { state: new, leaving, mut changed, dropped, old_versions, .. } = staged;
+        // Why these too: a flush of entries that all hid each other adds no table.
+        changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
         let mut gone = Vec::new();
         {
             let mut state = self.state.lock();
@@ -405,7 +426,7 @@ impl Versions {
             if let Some(family) = request.change.created.take() {
                 self.families.add(family);
             }
-            std::mem::take(&mut request.change.files).into_iter().for_each(FileGuard::keep);
+            request.keep_files();
             request.complete(Ok(()));
         }
     }

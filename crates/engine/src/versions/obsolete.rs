@@ -10,7 +10,10 @@
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
+use super::Versions;
 use crate::table::cache::Shared;
+use crate::table::writer::NewFiles;
+use event_listener::Event;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock};
@@ -39,6 +42,8 @@ pub(crate) struct ObsoleteFiles {
     shared: Arc<Shared>,
     this: Weak<ObsoleteFiles>,
     queue: Mutex<Queue>,
+    /// A removal has ended.
+    ended: Event,
 }
 
 #[derive(Default)]
@@ -75,7 +80,15 @@ impl ObsoleteFiles {
     ) -> Arc<ObsoleteFiles> {
         let queue = Mutex::new(Queue { lock: Some(lock), ..Queue::default() });
         let env = shared.env.clone();
-        Arc::new_cyclic(|this| ObsoleteFiles { env, path, wal_path, shared, this: this.clone(), queue })
+        Arc::new_cyclic(|this| ObsoleteFiles {
+            env,
+            path,
+            wal_path,
+            shared,
+            this: this.clone(),
+            queue,
+            ended: Event::new(),
+        })
     }
 
     /// Removes these files as soon as that is allowed. Returns at once.
@@ -103,15 +116,21 @@ impl ObsoleteFiles {
         Hold(self.clone())
     }
 
-    /// Removes what may be removed, on this thread, and gives the lock on the database back. Nothing is removed after that.
-    pub(crate) fn close(&self) {
-        self.purge();
-        let mut queue = self.queue.lock();
-        queue.closed = true;
-        if !queue.removing {
-            let lock = queue.lock.take();
-            drop(queue);
-            drop(lock);
+    /// Removes what may be removed, and gives the lock on the database back. Nothing is removed after that. Again, it only waits.
+    pub(crate) async fn close(&self) {
+        loop {
+            let ended = self.ended.listen();
+            {
+                let mut queue = self.queue.lock();
+                self.start(&mut queue);
+                if !queue.removing {
+                    queue.closed = true;
+                    let lock = queue.lock.take();
+                    drop(queue);
+                    return drop(lock);
+                }
+            }
+            ended.await;
         }
     }
 
@@ -121,23 +140,11 @@ impl ObsoleteFiles {
         }
         let Some(this) = self.this.upgrade() else { return };
         queue.removing = true;
-        drop(self.env.run_blocking(move |_| this.purge_marked()));
+        drop(self.env.run_blocking(move |_| this.purge()));
     }
 
-    /// Removes what may be removed, on this thread, unless another is at it.
+    /// Removes what may be removed. Called by whoever has set `removing`.
     fn purge(&self) {
-        {
-            let mut queue = self.queue.lock();
-            if queue.removing || !queue.may_remove() {
-                return;
-            }
-            queue.removing = true;
-        }
-        self.purge_marked();
-    }
-
-    /// The same by whoever has set `removing`.
-    fn purge_marked(&self) {
         let mut retry = std::mem::take(&mut self.queue.lock().failed);
         loop {
             let batch = {
@@ -146,9 +153,9 @@ impl ObsoleteFiles {
                 if queue.waiting.is_empty() && retry.is_empty() || !may {
                     queue.failed.append(&mut retry);
                     queue.removing = false;
-                    let lock = if queue.closed { queue.lock.take() } else { None };
                     drop(queue);
-                    return drop(lock);
+                    self.ended.notify(usize::MAX);
+                    return;
                 }
                 let mut batch = std::mem::take(&mut queue.waiting);
                 batch.append(&mut retry);
@@ -222,7 +229,8 @@ impl Drop for Hold {
     }
 }
 
-/// A table or blob file that is being written. Give it to [`Change::files`](super::Change) with the edit that adds the file; dropped otherwise, it removes the file.
+/// A table or blob file that is being written. Give it to [`Change::files`](super::Change) with the edit that adds the file; dropped otherwise, it
+/// removes the file.
 #[derive(Debug)]
 pub(crate) struct FileGuard {
     id: StoredId,
@@ -250,5 +258,41 @@ impl Drop for FileGuard {
         if let Some(obsolete) = self.obsolete.take() {
             obsolete.remove([Gone::Stored(self.id)]);
         }
+    }
+}
+
+/// The files of one job, each with its guard.
+#[derive(Debug)]
+pub(crate) struct JobFiles {
+    versions: Arc<Versions>,
+    path_id: u8,
+    /// Lock: held to add or take.
+    guards: Mutex<Vec<FileGuard>>,
+}
+
+impl JobFiles {
+    pub(super) fn new(versions: Arc<Versions>, path_id: u8) -> Arc<JobFiles> {
+        Arc::new(JobFiles { versions, path_id, guards: Mutex::default() })
+    }
+
+    /// The guards of all files so far, for [`Change::files`](super::Change).
+    pub(crate) fn take(&self) -> Vec<FileGuard> {
+        std::mem::take(&mut *self.guards.lock())
+    }
+
+    fn guarded(&self, guard: FileGuard) -> FileNumber {
+        let number = guard.number();
+        self.guards.lock().push(guard);
+        number
+    }
+}
+
+impl NewFiles for JobFiles {
+    fn new_table(&self) -> FileNumber {
+        self.guarded(self.versions.new_table(self.path_id))
+    }
+
+    fn new_blob_file(&self) -> FileNumber {
+        self.guarded(self.versions.new_blob_file())
     }
 }

@@ -1,0 +1,78 @@
+//! The life of a database: opened for writing, closed, destroyed; its column families created and dropped.
+//!
+//! All calls block: they read and write files.
+
+use super::Db;
+use crate::column_family::ColumnFamily;
+use crate::error::Result;
+use crate::open::{self, Options};
+use std::path::Path;
+
+impl Db {
+    /// Opens the database in directory `path` for reading and writing, with all its column families.
+    ///
+    /// With `create_if_missing` it is made if there is none; with `error_if_exists` there must be none. Both are taken from `options` alone, never from the
+    /// database's OPTIONS file, and so is `create_missing_column_families`. What is only in the logs is recovered as `wal_recovery_mode` says and, unless
+    /// `avoid_flush_during_recovery` is set, written to tables.
+    ///
+    /// # Errors
+    /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists against the options, has prepared transactions; options contradict each
+    /// other; the directory cannot be written. Unless writing itself fails, nothing but LOCK was changed; if it does, the database is as it was or as
+    /// it was to be.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
+        Self::new(open::read_write(path.as_ref(), options, None)?)
+    }
+
+    /// The same, with the column families named; the default one need not be. All that exist have to be named.
+    ///
+    /// With `create_missing_column_families` those that are missing are made, with the options that `options` has for them.
+    ///
+    /// # Errors
+    /// As [`Db::open`]; a column family exists that is not named, or is named and missing.
+    pub fn open_cf(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
+        Self::new(open::read_write(path.as_ref(), options, Some(families))?)
+    }
+
+    /// Names of the column families of the database in `path`, by id. It may be open elsewhere.
+    ///
+    /// # Errors
+    /// There is no database, or its MANIFEST cannot be read.
+    pub fn list_column_families(path: impl AsRef<Path>, options: &Options) -> Result<Vec<String>> {
+        open::list_column_families(path.as_ref(), options)
+    }
+
+    /// Removes the database in `path`: all files with names that a database's files have. Others stay, and then the directory does. No error if there is no database.
+    ///
+    /// # Errors
+    /// It is open, or a file could not be removed; the others are removed all the same.
+    pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        open::destroy(path.as_ref(), options)
+    }
+
+    /// Creates a column family, with what `options` has for one of this name over RocksDB's defaults.
+    ///
+    /// # Errors
+    /// The database is open for reading only, there is one of this name, its options cannot be used, or the MANIFEST could not be written.
+    pub fn create_column_family(&self, name: &str, options: &Options) -> Result<ColumnFamily> {
+        open::create_column_family(&self.0.opened, name, options).map(ColumnFamily)
+    }
+
+    /// Drops a column family. It cannot be written any more; reads with handles, iterators and snapshots that exist go on, and the last of them frees its files.
+    ///
+    /// # Errors
+    /// It is the default one, is of another database or was dropped before, the database is open for reading only, or the MANIFEST could not be written.
+    pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
+        open::drop_column_family(&self.0.opened, self.family(family)?)
+    }
+
+    /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it:
+    /// changes through them fail with `Closed`; reads of what is open go on, but files may be gone. Closing twice is no error.
+    ///
+    /// The last handle that is dropped does the same, without telling what failed.
+    ///
+    /// # Errors
+    /// What had to be written could not be.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}

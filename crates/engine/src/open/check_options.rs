@@ -1,0 +1,65 @@
+//! Options that contradict each other or ask for what is not done: refused before anything is changed.
+//!
+//! In: the options of a database or of a column family. Out: an error that names the options.
+
+use crate::error::{Error, Result};
+use crate::options::{DbOptions, FamilyConfig};
+use crate::table::writer::{TablePlace, file_checksums, table_options};
+use karst_format::comparator::Comparator;
+use karst_format::table_builder::TableIdentity;
+
+/// Checks the options of a database that is to be written.
+pub(super) fn database(options: &DbOptions) -> Result<()> {
+    let refused = |what: &str| Err(Error::invalid_argument(format!("options contradict each other: {what}")));
+    if options.keep_log_file_num == 0 {
+        return Err(Error::invalid_argument("option keep_log_file_num: must be at least 1"));
+    }
+    if options.unordered_write && !options.allow_concurrent_memtable_write {
+        return refused("unordered_write needs allow_concurrent_memtable_write");
+    }
+    if options.unordered_write && options.enable_pipelined_write {
+        return refused("unordered_write and enable_pipelined_write");
+    }
+    if options.atomic_flush && options.enable_pipelined_write {
+        return refused("atomic_flush and enable_pipelined_write");
+    }
+    if options.use_direct_reads && options.allow_mmap_reads {
+        return refused("use_direct_reads and allow_mmap_reads");
+    }
+    if options.use_direct_io_for_flush_and_compaction && options.allow_mmap_writes {
+        return refused("use_direct_io_for_flush_and_compaction and allow_mmap_writes");
+    }
+    if options.create_if_missing && options.error_if_exists && options.best_efforts_recovery {
+        return refused("best_efforts_recovery of a database that must not exist");
+    }
+    if options.best_efforts_recovery {
+        return Err(Error::not_supported("option best_efforts_recovery"));
+    }
+    if options.allow_2pc {
+        return Err(Error::not_supported("option allow_2pc: transactions are not there yet"));
+    }
+    file_checksums(options).map(drop)
+}
+
+/// Checks the options of a column family that is to be written.
+pub(super) fn column_family(config: &FamilyConfig) -> Result<()> {
+    let (name, options) = (&config.name, &config.options);
+    let refused = |what: &str| Err(Error::invalid_argument(format!("column family {name:?}: option {what}")));
+    if options.num_levels < 1 {
+        return refused("num_levels: must be at least 1");
+    }
+    if options.max_write_buffer_number < 1 {
+        return refused("max_write_buffer_number: must be at least 1");
+    }
+    if options.level0_slowdown_writes_trigger > options.level0_stop_writes_trigger {
+        return refused("level0_slowdown_writes_trigger: above level0_stop_writes_trigger");
+    }
+    // Compat: the default name is also what options have that say nothing.
+    let asked = options.comparator.id().filter(|asked| *asked != Comparator::Bytewise.name());
+    if let Some(asked) = asked.filter(|asked| *asked != config.comparator.name()) {
+        let is = config.comparator.name();
+        return refused(&format!("comparator: {asked:?}, but the column family is ordered by {is:?}"));
+    }
+    // Why now: options that no table can have are better refused before anything is written.
+    table_options(config, &TablePlace::flush(), TableIdentity::default()).map(drop)
+}

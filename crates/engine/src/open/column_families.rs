@@ -1,0 +1,81 @@
+//! Column families that come and go while a database is open.
+//!
+//! In: a name and options, or a family. Out: the MANIFEST says so, and then the open families do; OPTIONS is written anew.
+//!
+//! Invariant: a family is in the MANIFEST before anyone can write to it, and out of it before its files are removed. Reads that hold a dropped family go on.
+
+use super::load::make_family;
+use super::options::Options;
+use super::read_write::{Writable, write_options};
+use super::{Opened, check_options};
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::MemTable;
+use crate::options::FamilyConfig;
+use crate::versions::Change;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::version_edit::VersionEdit;
+use karst_io::block_on;
+use karst_lsm::Version;
+use std::sync::Arc;
+
+/// Creates a column family and writes OPTIONS anew. Blocks.
+pub(crate) fn create_column_family(opened: &Opened, name: &str, options: &Options) -> Result<Arc<Family>> {
+    let family = create(opened, name, options)?;
+    options_behind_change(opened)?;
+    Ok(family)
+}
+
+/// Drops a column family and writes OPTIONS anew. Blocks.
+pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Result<()> {
+    let id = family.id();
+    if id == ColumnFamilyId::DEFAULT {
+        return Err(Error::invalid_argument("the default column family cannot be dropped"));
+    }
+    let edit = VersionEdit { column_family: id, column_family_drop: true, ..VersionEdit::default() };
+    block_on(&opened.env, writable(opened)?.versions.install(Change::edit(edit)))?;
+    options_behind_change(opened)
+}
+
+/// Creates a column family, without OPTIONS.
+pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<Arc<Family>> {
+    let versions = &writable(opened)?.versions;
+    if opened.families.named(name).is_some() {
+        return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+    }
+    let family_options = options.family_options(None, name)?;
+    let id = versions.new_family_id();
+    let config = FamilyConfig::resolve(id, name, family_options, None, options.instances_for(name))?;
+    check_options::column_family(&config)?;
+    let config = Arc::new(config);
+    let memtable = Arc::new(MemTable::new(config.comparator.clone()));
+    let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
+    let version = Arc::new(Version::empty(config.comparator.clone(), levels));
+    let database = opened.families.all().first().map_or(0, |family| family.database);
+    let family = make_family(database, config, &opened.shared, memtable, version);
+    let edit = VersionEdit {
+        column_family: id,
+        column_family_add: Some(name.to_owned()),
+        comparator: Some(family.config.comparator.name().to_owned()),
+        // Why this one: no log can hold entries of an id that was never given before, so any log number will do that keeps what others need.
+        log_number: Some(versions.min_log_number()),
+        ..VersionEdit::default()
+    };
+    let change = Change { created: Some(family.clone()), ..Change::edit(edit) };
+    block_on(&opened.env, versions.install(change))?;
+    Ok(family)
+}
+
+fn writable(opened: &Opened) -> Result<&Writable> {
+    let writable = opened.writable.as_ref();
+    writable.ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
+}
+
+/// OPTIONS after a change that has happened: what fails here is told, and says so.
+fn options_behind_change(opened: &Opened) -> Result<()> {
+    let written = write_options(opened);
+    written.map_err(|e| match e.kind() {
+        ErrorKind::Io => e.in_context("the change is made, but OPTIONS could not be written"),
+        _ => e,
+    })
+}

@@ -1,0 +1,394 @@
+//! What a database directory holds, read: the same for a database that is opened for reading and for one that is to be written.
+//!
+//! In: a directory and [`Options`]. Out: [`Loaded`]: options, column families with their trees and what the logs hold; or an error that names the file, the
+//! offset and what was expected.
+//!
+//! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and blob files, logs. All reads block the calling thread.
+//! Invariant: nothing is written.
+//!
+//! Why the directory again: where another process writes, logs that were listed before the MANIFEST was read may not be all that it refers to. Logs listed
+//! behind it are, as long as it has not changed in between.
+
+use super::cache::BlockCache;
+use super::directory::{Directory, io_error, read_file};
+use super::manifest::Manifest;
+use super::options::Options;
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::MemTable;
+use crate::options::{DbOptions, FamilyConfig};
+use crate::stats::{Statistics, StatsLevel};
+use crate::superversion::SuperVersion;
+use crate::table::cache::{Shared, TableCache};
+use crate::wal::recovery::{Recovered, Recovery};
+use crate::wal::replay::Target;
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::SeqNo;
+use karst_format::log::RecoveryMode;
+use karst_format::options::{Object, OptionValue, OptionsFile};
+use karst_io::Env;
+use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The name of the column family that every database has.
+pub(super) const DEFAULT: &str = "default";
+
+/// Which column families to open.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted<'a> {
+    /// All there are.
+    All,
+    /// These and the default one, which have to exist.
+    Named(&'a [&'a str]),
+    /// All there are, and these as well, which may be missing.
+    AllAnd(&'a [&'a str]),
+}
+
+impl Wanted<'_> {
+    fn opens(&self, name: &str) -> bool {
+        match self {
+            Wanted::Named(names) => name == DEFAULT || names.contains(&name),
+            Wanted::All | Wanted::AllAnd(_) => true,
+        }
+    }
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) env: Env,
+    pub(super) directory: Directory,
+    pub(super) db_options: DbOptions,
+    pub(super) statistics: Arc<Statistics>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) set: VersionSet,
+    /// With what the logs hold in their memtables.
+    pub(super) families: Vec<Arc<Family>>,
+    pub(super) recovered: Recovered,
+    /// Logs that are still needed.
+    pub(super) logs: Vec<FileNumber>,
+    pub(super) last_seq: SeqNo,
+    pub(super) manifest: FileName,
+    pub(super) manifest_bytes: u64,
+    pub(super) db_id: Option<String>,
+}
+
+/// Reads the database in `path`.
+pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Loaded> {
+    let (manifest, directory) = read_manifest(env, path)?;
+    let options_file_name = directory.newest_options().filter(|_| options.reads_options_file());
+    let file = match options_file_name {
+        Some(name) => Some(options.parse_file(&directory.file(name), &directory.read(name)?)?),
+        None => None,
+    };
+    let db_options = options.db_options(file.as_ref())?;
+    check_names(&directory, &manifest, options, wanted)?;
+    let described_in = options_file_name.map_or_else(|| manifest.path.clone(), |name| directory.file(name));
+    let configs = configure(&manifest, options, file.as_ref(), &described_in, wanted)?;
+    let (manifest_path, manifest_name, manifest_bytes) =
+        (manifest.path.clone(), manifest.name, manifest.size_bytes);
+    let set = build_trees(manifest, &configs, &db_options)?;
+    let directories = options.directories(path);
+    check_files(env, &directory, &directories, &set, &manifest_path)?;
+
+    let memtables: BTreeMap<ColumnFamilyId, Arc<MemTable>> = set
+        .column_families
+        .values()
+        .map(|state| {
+            let comparator = configs[&state.id].comparator.clone();
+            (state.id, Arc::new(MemTable::new(comparator)))
+        })
+        .collect();
+    let (recovered, logs) = recover(env, &directory, &db_options, &set, &memtables)?;
+
+    let statistics = options.statistics_or_none().cloned();
+    let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
+    let shared = Arc::new(Shared::new(
+        env.clone(),
+        options.cache(default_cache_bytes(&configs)).shared().clone(),
+        statistics.clone(),
+        directories,
+        db_options.use_direct_reads,
+        db_options.max_open_files,
+    ));
+    let families = make_families(&set, &configs, &memtables, &shared);
+    if db_options.max_open_files < 0 {
+        // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
+        for family in &families {
+            karst_io::block_on(env, family.tables.open_all(family.pin().version()))?;
+        }
+    }
+    Ok(Loaded {
+        last_seq: set.last_sequence.max(SeqNo(recovered.next_seq.0.saturating_sub(1))),
+        db_id: database_id(&directory, &set)?,
+        env: env.clone(),
+        directory,
+        db_options,
+        statistics,
+        shared,
+        set,
+        families,
+        recovered,
+        logs,
+        manifest: manifest_name,
+        manifest_bytes,
+    })
+}
+
+/// The MANIFEST, and the directory as it was behind it: listed when the MANIFEST had been read and had not changed.
+fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
+    const ATTEMPTS: usize = 10;
+    let mut directory = Directory::list(env, path)?;
+    for _ in 0..ATTEMPTS {
+        let manifest = Manifest::read(&directory)?;
+        directory = Directory::list(env, path)?;
+        let now = env.fs().metadata(&manifest.path).map_err(|e| io_error("opening the database", e))?;
+        if directory.current_manifest()? == manifest.name && now.len == manifest.size_bytes {
+            return Ok((manifest, directory));
+        }
+    }
+    Err(Error::new(ErrorKind::Io, format!("{}: the MANIFEST changes all the time", path.display())))
+}
+
+/// Refuses names of column families that do not exist.
+fn check_names(
+    directory: &Directory,
+    manifest: &Manifest,
+    options: &Options,
+    wanted: Wanted<'_>,
+) -> Result<()> {
+    let (named, may_miss) = match wanted {
+        Wanted::All => (&[][..], &[][..]),
+        Wanted::Named(names) => (names, &[][..]),
+        Wanted::AllAnd(names) => (&[][..], names),
+    };
+    for name in named.iter().copied().chain(options.named_families()) {
+        if !may_miss.contains(&name) && !manifest.replay.column_families().any(|found| found.name == name) {
+            let names: Vec<&str> = manifest.replay.column_families().map(|found| found.name).collect();
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{}: there is no column family {name:?}; it has {}",
+                    directory.path().display(),
+                    names.join(", ")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The options and instances of every column family to open.
+fn configure(
+    manifest: &Manifest,
+    options: &Options,
+    file: Option<&OptionsFile>,
+    described_in: &Path,
+    wanted: Wanted<'_>,
+) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
+    let mut configs = BTreeMap::new();
+    for found in manifest.replay.column_families().filter(|found| wanted.opens(found.name)) {
+        let family_options = options.family_options(file, found.name)?;
+        let instances = options.instances_for(found.name);
+        let mut config =
+            FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)
+                .map_err(|e| e.in_context(manifest.path.display()))?;
+        config.described_in = Some(described_in.to_owned());
+        configs.insert(found.id, Arc::new(config));
+    }
+    Ok(configs)
+}
+
+fn build_trees(
+    manifest: Manifest,
+    configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
+    db_options: &DbOptions,
+) -> Result<VersionSet> {
+    let trees = manifest.replay.finish(|found| {
+        let tree = configs.get(&found.id).map(|config| TreeOptions {
+            comparator: config.comparator.clone(),
+            level_count: usize::try_from(config.options.num_levels).unwrap_or(1),
+            allow_ingest_behind: db_options.allow_ingest_behind || config.options.cf_allow_ingest_behind,
+            check_consistency: config.options.force_consistency_checks,
+        });
+        Ok::<_, Inconsistent>(tree)
+    });
+    trees.map_err(|e| Error::corruption_at(&manifest.path, manifest.size_bytes, e))
+}
+
+/// Checks that every table is there and has the size the MANIFEST says, and that every blob file is there.
+///
+/// Why at open: a missing file is better told now than by the first read that needs it.
+fn check_files(
+    env: &Env,
+    directory: &Directory,
+    directories: &[PathBuf],
+    set: &VersionSet,
+    manifest: &Path,
+) -> Result<()> {
+    let missing = |path: &Path| {
+        let text = format!("{}: missing, though {} lists it", path.display(), manifest.display());
+        Error::new(ErrorKind::Corruption, text)
+    };
+    for state in set.column_families.values() {
+        for (level, file) in state.version.all_files() {
+            let path = table_path(directories, level, file)?;
+            let metadata = match env.fs().metadata(&path) {
+                Ok(metadata) => metadata,
+                Err(e) if e.is_not_found() => return Err(missing(&path)),
+                Err(e) => return Err(io_error("opening the database", e)),
+            };
+            if metadata.len != file.size_bytes {
+                let what = format!(
+                    "the file has {} bytes, {} says {}",
+                    metadata.len,
+                    manifest.display(),
+                    file.size_bytes
+                );
+                return Err(Error::corruption_at(&path, metadata.len.min(file.size_bytes), what));
+            }
+        }
+        for number in state.version.blob_files().keys() {
+            let name = FileName::Blob(*number);
+            if !directory.contains(name) {
+                return Err(missing(&directory.file(name)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn table_path(directories: &[PathBuf], level: Level, file: &FileMetadata) -> Result<PathBuf> {
+    let directory = directories.get(usize::from(file.path_id)).ok_or_else(|| {
+        Error::invalid_argument(format!(
+            "table {} of level {} is in path {}, but only {} are given; set db_paths",
+            file.number.0,
+            level.0,
+            file.path_id,
+            directories.len()
+        ))
+    })?;
+    Ok(directory.join(FileName::Table(file.number).to_string()))
+}
+
+/// Replays the logs into the memtables. Returns also the logs that are still needed.
+fn recover(
+    env: &Env,
+    directory: &Directory,
+    db_options: &DbOptions,
+    set: &VersionSet,
+    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
+) -> Result<(Recovered, Vec<FileNumber>)> {
+    let separate = match db_options.wal_dir.as_str() {
+        "" => None,
+        path => Some(Directory::list(env, Path::new(path)).map_err(|e| e.in_context("wal_dir"))?),
+    };
+    let wal_directory = separate.as_ref().unwrap_or(directory);
+    // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.
+    let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
+    let found = wal_directory.logs();
+    if db_options.track_and_verify_wals_in_manifest {
+        check_logs(env, wal_directory, set)?;
+    }
+    let logs: Vec<FileNumber> = found.into_iter().filter(|number| *number >= needed).collect();
+    let targets = set.column_families.values().map(|state| Target {
+        cf: state.id,
+        log_number: state.log_number,
+        memtable: memtables[&state.id].clone(),
+    });
+    let mode = RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default();
+    let mut recovery = Recovery::new(mode, targets.collect(), set.last_sequence, needed);
+    for number in &logs {
+        let path = wal_directory.file(FileName::Wal(*number));
+        recovery.log(*number, &path, &read_file(env.fs().as_ref(), &path)?)?;
+    }
+    let with_tables = set.column_families.values().filter(|state| state.version.file_count() > 0);
+    let recovered = recovery.finish(with_tables.map(|state| (state.name.as_str(), state.log_number)))?;
+    tracing::debug!("{} entries replayed from {} logs", recovered.applied, logs.len());
+    if recovered.undecided > 0 {
+        tracing::info!("{} prepared transactions are not committed and have no effect", recovered.undecided);
+    }
+    Ok((recovered, logs))
+}
+
+/// Checks the logs that the MANIFEST tracks against those that are there.
+fn check_logs(env: &Env, directory: &Directory, set: &VersionSet) -> Result<()> {
+    for (number, synced_bytes) in &set.wals {
+        let path = directory.file(FileName::Wal(*number));
+        let missing = || {
+            Error::new(
+                ErrorKind::Corruption,
+                format!("{}: missing, though the MANIFEST tracks it", path.display()),
+            )
+        };
+        let metadata = env
+            .fs()
+            .metadata(&path)
+            .map_err(|e| if e.is_not_found() { missing() } else { io_error("checking the logs", e) })?;
+        let synced = synced_bytes.unwrap_or(0);
+        if metadata.len < synced {
+            let what =
+                format!("the log has {} bytes, the MANIFEST says that {synced} were synced", metadata.len);
+            return Err(Error::corruption_at(&path, metadata.len, what));
+        }
+    }
+    Ok(())
+}
+
+fn make_families(
+    set: &VersionSet,
+    configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
+    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
+    shared: &Arc<Shared>,
+) -> Vec<Arc<Family>> {
+    static DATABASES: AtomicU64 = AtomicU64::new(1);
+    // Ordering: a name only; nothing is published with it.
+    let database = DATABASES.fetch_add(1, Ordering::Relaxed);
+    let family = |state: &karst_lsm::ColumnFamilyState| {
+        let config = configs[&state.id].clone();
+        make_family(database, config, shared, memtables[&state.id].clone(), state.version.clone())
+    };
+    set.column_families.values().map(family).collect()
+}
+
+/// An open column family with this memtable and tree.
+pub(super) fn make_family(
+    database: u64,
+    config: Arc<FamilyConfig>,
+    shared: &Arc<Shared>,
+    memtable: Arc<MemTable>,
+    version: Arc<Version>,
+) -> Arc<Family> {
+    let blob_cache = capacity(&config.options.blob_cache.0).map(BlockCache::new);
+    let blob_cache = blob_cache.map(|cache| cache.shared().clone());
+    let tables = Arc::new(TableCache::new(shared.clone(), &config, blob_cache));
+    let superversion = SuperVersion::new(1, config.clone(), memtable, Vec::new(), version);
+    Arc::new(Family::new(database, config, tables, superversion))
+}
+
+/// What the default column family's options say of the block cache.
+fn default_cache_bytes(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<usize> {
+    let config = configs.get(&ColumnFamilyId::DEFAULT)?;
+    capacity(&config.options.table_factory.block_based.block_cache.0)
+}
+
+/// The capacity in bytes of a cache given as text: a size, or properties with one.
+fn capacity(cache: &Object) -> Option<usize> {
+    let mut bytes = 0usize;
+    let text = cache.property("capacity").or(cache.text())?;
+    OptionValue::assign(&mut bytes, text).ok().map(|()| bytes)
+}
+
+/// The database's identity: the MANIFEST's, or else the IDENTITY file's.
+fn database_id(directory: &Directory, set: &VersionSet) -> Result<Option<String>> {
+    let bytes = match &set.db_id {
+        Some(id) => id.clone(),
+        None if directory.contains(FileName::Identity) => directory.read(FileName::Identity)?,
+        None => return Ok(None),
+    };
+    Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+}

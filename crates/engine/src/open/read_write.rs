@@ -1,0 +1,436 @@
+//! Opening a database for writing.
+//!
+//! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller makes the commit pipeline, which creates the first log.
+//!
+//! Order: options checked; CURRENT looked for, the database made if it is missing and that is asked; LOCK; everything read, as for reading; then, and only then,
+//! written: what the logs held goes to tables of L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a
+//! crash left behind is removed.
+//!
+//! Invariants:
+//! - Until everything was read and understood, nothing is changed but LOCK. What fails later leaves the old state or the new one.
+//! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
+//!   `avoid_flush_during_recovery` says, and no log from before is needed any more.
+
+use super::load::{Loaded, Wanted, load};
+use super::{Opened, check_options, column_families, create, identity, opened};
+use super::{directory::Directory, options::Options};
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ingest::options_text;
+use crate::memtable::{MemTable, Seal};
+use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use crate::table::writer::{Identity, NeverCut, Outputs, RunWriter, TablePlace, file_checksums};
+use crate::versions::{
+    Change, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
+};
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::SeqNo;
+use karst_format::options::{NamedColumnFamily, Object};
+use karst_format::version_edit::VersionEdit;
+use karst_io::{Env, FileLock, block_on};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a database open for writing has besides.
+#[derive(Debug)]
+pub(crate) struct Writable {
+    pub(crate) versions: Arc<Versions>,
+    /// The number of the first log, which the pipeline creates.
+    #[allow(dead_code, reason = "the commit pipeline begins with it")]
+    pub(crate) first_log: FileNumber,
+    /// The OPTIONS file written last. Lock: held to read or set it.
+    pub(super) options_file: Mutex<Option<FileName>>,
+}
+
+impl Writable {
+    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks.
+    pub(crate) fn close(&self, env: &Env) -> Result<()> {
+        let last = self.versions.close();
+        let outcome = last.map_or(Ok(()), |last| block_on(env, last));
+        block_on(env, self.versions.obsolete().close());
+        outcome
+    }
+}
+
+/// Opens the database in `path` for writing. `families` names its column families, all of them; `None` opens what there is.
+pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
+    let env = options.environment();
+    // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
+    let choices = options.db_options(None)?;
+    check_options::database(&choices)?;
+    let lock = match create::find(&env, path, &choices)? {
+        create::Found::Database => take_lock(&env, path)?,
+        create::Found::Nothing => {
+            env.fs().create_dir(path)?;
+            let lock = take_lock(&env, path)?;
+            create::create(&env, path, &choices)?;
+            lock
+        }
+    };
+    let names = families.unwrap_or_default();
+    let wanted = match choices.create_missing_column_families {
+        true => Wanted::AllAnd(names),
+        false if families.is_some() => Wanted::Named(names),
+        false => Wanted::All,
+    };
+    let mut loaded = load(&env, path, options, wanted)?;
+    loaded.db_options.create_if_missing = choices.create_if_missing;
+    loaded.db_options.create_missing_column_families = choices.create_missing_column_families;
+    loaded.db_options.error_if_exists = choices.error_if_exists;
+    check(path, &loaded, families)?;
+    begin(path, options, loaded, lock, names)
+}
+
+/// Takes the lock on the database.
+pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
+    let file = path.join(FileName::Lock.to_string());
+    env.fs().lock(&file).map_err(|e| {
+        let held = e.kind() == std::io::ErrorKind::WouldBlock;
+        let hint =
+            if held { " (the database is open elsewhere, in another process or in this one)" } else { "" };
+        Error::with_source(ErrorKind::Io, format!("{e}{hint}"), e)
+    })
+}
+
+/// Refuses what can be read but not written.
+fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
+    check_options::database(&loaded.db_options)?;
+    for family in &loaded.families {
+        check_options::column_family(&family.config)?;
+    }
+    let unnamed = |family: &&str| named.is_some_and(|named| !named.contains(family));
+    let mut missing: Vec<&str> = loaded.set.unopened.values().map(String::as_str).collect();
+    let open = loaded.families.iter().map(|family| family.config.name.as_str());
+    missing.extend(open.filter(|name| *name != super::load::DEFAULT).filter(unnamed));
+    missing.sort_unstable();
+    missing.dedup();
+    if !missing.is_empty() {
+        return Err(Error::invalid_argument(format!(
+            "{}: a database is opened for writing with all its column families; missing: {}",
+            path.display(),
+            missing.join(", ")
+        )));
+    }
+    if loaded.recovered.undecided > 0 {
+        return Err(Error::not_supported(format!(
+            "{}: {} transactions are prepared and neither committed nor rolled back; open the database with RocksDB's TransactionDB to decide them",
+            path.display(),
+            loaded.recovered.undecided
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the database writable, now that all of it was read.
+fn begin(
+    path: &Path,
+    options: &Options,
+    loaded: Loaded,
+    lock: Box<dyn FileLock>,
+    named: &[&str],
+) -> Result<Opened> {
+    let env = loaded.env.clone();
+    let wal_path = match loaded.db_options.wal_dir.as_str() {
+        "" => path.to_owned(),
+        elsewhere => PathBuf::from(elsewhere),
+    };
+    env.fs().create_dir(&wal_path)?;
+    let stopped = loaded.recovered.stopped.is_some();
+    let (set, last_seq) = (loaded.set.clone(), loaded.last_seq);
+    let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
+    let identity = identity_of(&loaded);
+    let has_identity = loaded.directory.contains(FileName::Identity);
+    let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
+    let mut opened = opened(loaded, path);
+    let obsolete = ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path, lock);
+    // Why: when an error is told, the lock has been given back.
+    let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
+    let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
+    let versions = Versions::new(Start {
+        env: env.clone(),
+        path: path.to_owned(),
+        table_paths: opened.shared.directories.clone(),
+        options: manifest_options(&opened.db_options),
+        identity: Arc::new(identity),
+        next_file: set.next_file_number.max(FileNumber(used.0 + 1)),
+        set,
+        families: opened.families.clone(),
+        obsolete,
+        logs: all.iter().filter_map(FoundFile::log).collect(),
+        manifest,
+    });
+    let db_id = versions.identity().db_id.clone();
+    if !has_identity {
+        create::write_identity(&env, path, &db_id)?;
+    }
+    opened.db_id = Some(db_id);
+    let first_log = versions.new_file_number();
+    install_recovered(&opened, &versions, first_log, last_seq, stopped)?;
+    opened.logs = versions.logs();
+    let options_file = Mutex::new(opened.options_file);
+    opened.writable = Some(Writable { versions, first_log, options_file });
+    for name in named {
+        if opened.families.named(name).is_none() {
+            column_families::create(&opened, name, options)?;
+        }
+    }
+    write_options(&opened)?;
+    remove_leftovers(&opened, &all);
+    closes.disarm();
+    Ok(opened)
+}
+
+/// Gives the lock back unless the database was opened.
+struct CloseOnError {
+    env: Env,
+    obsolete: Option<Arc<ObsoleteFiles>>,
+}
+
+impl CloseOnError {
+    fn disarm(mut self) {
+        self.obsolete = None;
+    }
+}
+
+impl Drop for CloseOnError {
+    fn drop(&mut self) {
+        if let Some(obsolete) = self.obsolete.take() {
+            block_on(&self.env, obsolete.close());
+        }
+    }
+}
+
+fn manifest_options(options: &DbOptions) -> ManifestOptions {
+    ManifestOptions {
+        max_file_bytes: options.max_manifest_file_size,
+        writes_db_id: options.write_dbid_to_manifest,
+        tracks_wals: options.track_and_verify_wals_in_manifest,
+        allow_ingest_behind: options.allow_ingest_behind,
+    }
+}
+
+fn identity_of(loaded: &Loaded) -> Identity {
+    let env = &loaded.env;
+    Identity {
+        db_id: loaded.db_id.clone().unwrap_or_else(|| identity::new_db_id(env)),
+        session_id: identity::new_session_id(env),
+        host_id: match loaded.db_options.db_host_id.as_str() {
+            "__hostname__" => String::new(),
+            given => given.to_owned(),
+        },
+    }
+}
+
+/// Writes what the logs held to tables and a new MANIFEST behind that.
+fn install_recovered(
+    opened: &Opened,
+    versions: &Arc<Versions>,
+    first_log: FileNumber,
+    last_seq: SeqNo,
+    stopped: bool,
+) -> Result<()> {
+    let keeps = opened.db_options.avoid_flush_during_recovery && !stopped;
+    let mut change = Change::default();
+    for family in opened.families.all().iter() {
+        let mem = family.superversion().mem().clone();
+        if mem.is_empty() {
+            change.edits.push(log_number(family.id(), first_log));
+        } else if !keeps {
+            let files = versions.job_files(0);
+            let mut edit = block_on(&opened.env, write_level0(opened, versions, family, &mem, &files))?;
+            edit.log_number = Some(first_log);
+            family.seal(Seal { largest_seq: last_seq, next_log: first_log }, family.new_memtable());
+            change.edits.push(edit);
+            change.flushed.push((family.id(), vec![mem]));
+            change.files.append(&mut files.take());
+        }
+    }
+    if let Some(first) = change.edits.first_mut() {
+        first.last_sequence = Some(last_seq);
+    }
+    block_on(&opened.env, versions.install(change))
+}
+
+fn log_number(family: ColumnFamilyId, log: FileNumber) -> VersionEdit {
+    VersionEdit { column_family: family, log_number: Some(log), ..VersionEdit::default() }
+}
+
+/// Writes all of a memtable to a table of L0.
+///
+/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops them.
+async fn write_level0(
+    opened: &Opened,
+    versions: &Arc<Versions>,
+    family: &Arc<Family>,
+    mem: &MemTable,
+    files: &Arc<JobFiles>,
+) -> Result<VersionEdit> {
+    let now_s = opened.env.unix_time().as_secs();
+    let directory = &opened.shared.directories[0];
+    let outputs = Outputs {
+        env: opened.env.clone(),
+        config: family.config.clone(),
+        identity: versions.identity().clone(),
+        new_files: files.clone(),
+        table_directory: directory.clone(),
+        path_id: 0,
+        blob_directory: directory.clone(),
+        place: TablePlace::flush(),
+        epoch: versions.new_epoch(family.id()),
+        oldest_ancestor_time_s: now_s,
+        oldest_key_time_s: now_s,
+        throttle: None,
+        bytes_per_sync: opened.db_options.bytes_per_sync,
+        file_checksums: file_checksums(&opened.db_options)?,
+    };
+    let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
+    let mut at = mem.first();
+    while let Some(position) = at {
+        writer.add(mem.key(position), mem.value(mem.value_at(position)))?;
+        if writer.needs_room() {
+            writer.make_room().await?;
+        }
+        at = mem.next(position);
+    }
+    let written = writer.finish().await?;
+    Ok(VersionEdit {
+        column_family: family.id(),
+        new_files: written.tables.into_iter().map(|table| (Level(0), table.file)).collect(),
+        blob_file_additions: written.blob_files,
+        ..VersionEdit::default()
+    })
+}
+
+/// Writes an OPTIONS file with what is in effect, and removes all but the newest two.
+pub(super) fn write_options(opened: &Opened) -> Result<()> {
+    const KEPT: usize = 2;
+    let Some(writable) = &opened.writable else {
+        return Err(Error::invalid_argument("the database is open for reading only"));
+    };
+    // Invariant: first the number, then what is in effect; so a file with a larger number is not older.
+    let number = writable.versions.new_file_number();
+    let open = opened.families.all();
+    let families = open.iter().map(|family| NamedColumnFamily {
+        name: family.config.name.clone(),
+        options: described(family.superversion().config()),
+    });
+    let text = options_text(&opened.db_options, families.collect());
+    let (fs, name) = (opened.env.fs(), FileName::Options(number));
+    let temporary = opened.path.join(FileName::TempOptions(number).to_string());
+    write_synced(fs.as_ref(), &temporary, text.as_bytes())?;
+    fs.rename(&temporary, &opened.path.join(name.to_string()))?;
+    fs.sync_dir(&opened.path)?;
+    let mut newest = writable.options_file.lock();
+    *newest = (*newest).max(Some(name));
+    drop(newest);
+    let names = fs.list_dir(&opened.path)?;
+    let mut all: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
+    all.retain(|name| matches!(name, FileName::Options(_)));
+    all.sort_unstable_by_key(|name| std::cmp::Reverse(name.number()));
+    let old = all.into_iter().skip(KEPT).map(Gone::Named);
+    writable.versions.obsolete().remove(old);
+    Ok(())
+}
+
+/// A column family's options with the names of instances that were supplied, by which whoever opens the database later knows what it needs.
+fn described(config: &FamilyConfig) -> ColumnFamilyOptions {
+    let mut options = config.options.clone();
+    let name = |option: &mut Object, name: &str| {
+        if option.id() != Some(name) {
+            *option = Object::new(name);
+        }
+    };
+    name(&mut options.comparator, config.comparator.name());
+    if let Some(operator) = config.merge_operator.as_ref().filter(|_| options.merge_operator.text().is_none())
+    {
+        name(&mut options.merge_operator, operator.name());
+    }
+    if let Some(extractor) =
+        config.prefix_extractor.as_ref().filter(|_| options.prefix_extractor.text().is_none())
+    {
+        name(&mut options.prefix_extractor, &extractor.name());
+    }
+    options
+}
+
+/// A file of the database, and where it is.
+struct FoundFile {
+    name: FileName,
+    in_directory: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Own,
+    Wal,
+    Tables(u8),
+}
+
+impl FoundFile {
+    fn log(&self) -> Option<FileNumber> {
+        match self.name {
+            FileName::Wal(number) if self.in_directory == Place::Wal => Some(number),
+            _ => None,
+        }
+    }
+}
+
+/// The files of the database in all its directories.
+fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -> Result<Vec<FoundFile>> {
+    let mut found = Vec::new();
+    let mut list = |directory: &Path, in_directory: Place| -> Result<()> {
+        for name in env.fs().list_dir(directory)?.iter().filter_map(|name| FileName::parse(name)) {
+            found.push(FoundFile { name, in_directory });
+        }
+        Ok(())
+    };
+    list(path, Place::Own)?;
+    list(wal_path, Place::Wal)?;
+    for (path_id, directory) in table_paths.iter().enumerate() {
+        list(directory, Place::Tables(path_id as u8))?;
+    }
+    Ok(found)
+}
+
+/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs, temporary files, old MANIFESTs. Other names stay.
+///
+/// `before` are the files that were there before this opening wrote any.
+fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {
+    use karst_lsm::{StoredId, StoredKind};
+    let Some(Writable { versions, .. }) = &opened.writable else { return };
+    let mut live = BTreeSet::new();
+    for family in opened.families.all().iter() {
+        let version = family.superversion().version().clone();
+        live.extend(version.all_files().map(|(_, file)| file.stored().id()));
+        live.extend(version.blob_files().values().map(|blob| blob.stored().id()));
+    }
+    let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {
+        (FileName::Table(number), Place::Tables(path_id)) => {
+            let id = StoredId { kind: StoredKind::Table, number, path_id };
+            (!live.contains(&id)).then_some(Gone::Stored(id))
+        }
+        (FileName::Blob(number), Place::Tables(0)) => {
+            let id = StoredId { kind: StoredKind::Blob, number, path_id: 0 };
+            (!live.contains(&id)).then_some(Gone::Stored(id))
+        }
+        (FileName::Wal(number), Place::Wal) => {
+            (number < versions.min_log_number()).then_some(Gone::Wal(number))
+        }
+        (name @ FileName::Manifest(_), Place::Own) => {
+            (name != versions.manifest().0).then_some(Gone::Named(name))
+        }
+        (name @ (FileName::Temp(_) | FileName::TempOptions(_)), Place::Own) => Some(Gone::Named(name)),
+        _ => None,
+    });
+    versions.obsolete().remove(gone.collect::<Vec<_>>());
+}
+
+/// The column families that the database in `path` has.
+pub(super) fn family_names(env: &Env, path: &Path) -> Result<Vec<String>> {
+    let directory = Directory::list(env, path)?;
+    let manifest = super::manifest::Manifest::read(&directory)?;
+    Ok(manifest.replay.column_families().map(|found| found.name.to_owned()).collect())
+}

@@ -1,0 +1,374 @@
+//! Opening for writing: databases made, opened again, refused, and what a crash at any moment leaves of them.
+
+use karst_engine::io::{Disturb, DisturbedFileSystem, MemoryFileSystem};
+use karst_engine::io::{Env, FileSystem};
+use karst_engine::{Db, ErrorKind, Options, ReadOptions};
+use karst_testkit::rocksdb_tools::ldb;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn create() -> Options {
+    Options::new().db(|db| db.create_if_missing = true)
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    names(path).into_iter().map(|name| (name.clone(), std::fs::read(path.join(name)).unwrap())).collect()
+}
+
+fn with_prefix<'a>(names: &'a [String], prefix: &str) -> Vec<&'a str> {
+    names.iter().map(String::as_str).filter(|name| name.starts_with(prefix)).collect()
+}
+
+fn all_of(db: &Db, family: &str) -> Vec<(String, String)> {
+    let family = db.column_family(family).unwrap();
+    let mut iterator = db.iter_cf(&ReadOptions::default(), &family).unwrap();
+    let (mut found, text) = (Vec::new(), |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap());
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        found.push((text(iterator.key()), text(iterator.value())));
+        iterator.next().unwrap();
+    }
+    found
+}
+
+#[test]
+fn a_new_database_is_opened_again_and_rocksdb_accepts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/db");
+    let options = create().set("format_version", "5").unwrap();
+    let db = Db::open(&path, &options).unwrap();
+    let identity = db.identity().unwrap().to_owned();
+    assert_eq!(db.get("key").unwrap(), None);
+    drop(db);
+    for round in 0..4 {
+        let db = Db::open(&path, &Options::new()).unwrap();
+        assert_eq!(db.identity(), Some(identity.as_str()), "round {round}");
+        db.close().unwrap();
+        db.close().unwrap();
+        let names = names(&path);
+        assert_eq!(with_prefix(&names, "MANIFEST-").len(), 1, "{names:?}");
+        assert!((1..=2).contains(&with_prefix(&names, "OPTIONS-").len()), "{names:?}");
+        assert!(!names.iter().any(|name| name.ends_with("dbtmp")), "{names:?}");
+    }
+    assert_eq!(std::fs::read_to_string(path.join("IDENTITY")).unwrap(), identity);
+    let families = ldb(&path, &["list_column_families"], b"").unwrap();
+    assert!(families.contains("{default}"), "{families}");
+    assert!(ldb(&path, &["checkconsistency"], b"").unwrap().contains("OK"));
+    let manifest = ldb(&path, &["manifest_dump"], b"").unwrap();
+    assert!(manifest.contains("next_file_number"), "{manifest}");
+    ldb(&path, &["put", "key", "value"], b"").unwrap();
+    let db = Db::open(&path, &Options::new()).unwrap();
+    assert_eq!(all_of(&db, "default"), [("key".to_owned(), "value".to_owned())]);
+}
+
+#[test]
+fn what_rocksdb_left_in_logs_reaches_tables_that_rocksdb_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ldb(path, &["--create_if_missing", "put", "a", "1"], b"").unwrap();
+    ldb(path, &["create_column_family", "other"], b"").unwrap();
+    ldb(path, &["--column_family=other", "put", "b", "2"], b"").unwrap();
+    ldb(path, &["put", "c", "3"], b"").unwrap();
+    std::fs::write(path.join("000777.sst"), b"left by a crash").unwrap();
+    std::fs::write(path.join("000778.blob"), b"left by a crash").unwrap();
+    std::fs::write(path.join("000003.dbtmp"), b"left by a crash").unwrap();
+    std::fs::write(path.join("notes.txt"), b"not ours").unwrap();
+    std::fs::write(path.join("000779.sst.bak"), b"not ours").unwrap();
+    let db = Db::open(path, &Options::new()).unwrap();
+    assert_eq!(all_of(&db, "default").len(), 2);
+    assert_eq!(all_of(&db, "other"), [("b".to_owned(), "2".to_owned())]);
+    let live: Vec<String> = db.live_files().into_iter().map(|file| file.name).collect();
+    let seq = db.latest_sequence_number();
+    assert!(
+        live.iter().any(|name| name.as_str() > "000779.sst"),
+        "{live:?}: numbers in the directory are taken"
+    );
+    db.close().unwrap();
+    let names = names(path);
+    assert!(
+        names.iter().any(|n| n == "notes.txt") && names.iter().any(|n| n == "000779.sst.bak"),
+        "{names:?}"
+    );
+    let tables: Vec<&String> = names.iter().filter(|name| name.ends_with(".sst")).collect();
+    assert_eq!(tables.len(), live.len(), "{names:?}");
+    assert!(
+        !names.iter().any(|n| n.ends_with(".log") || n.ends_with(".blob") || n.ends_with("dbtmp")),
+        "{names:?}"
+    );
+    assert!(ldb(path, &["checkconsistency"], b"").unwrap().contains("OK"));
+    assert_eq!(ldb(path, &["scan"], b"").unwrap(), "a : 1\nc : 3\n");
+    let db = Db::open(path, &Options::new()).unwrap();
+    assert_eq!(db.latest_sequence_number(), seq);
+}
+
+#[test]
+fn memtables_are_kept_when_asked_and_their_logs_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ldb(path, &["--create_if_missing", "put", "a", "1"], b"").unwrap();
+    let options = Options::new().db(|db| db.avoid_flush_during_recovery = true);
+    for _ in 0..3 {
+        let db = Db::open(path, &options).unwrap();
+        assert!(db.live_files().is_empty());
+        assert_eq!(all_of(&db, "default"), [("a".to_owned(), "1".to_owned())]);
+        assert_eq!(db.log_numbers().len(), 1);
+    }
+    let db = Db::open(path, &Options::new().db(|db| db.avoid_flush_during_recovery = false)).unwrap();
+    assert_eq!((db.live_files().len(), db.log_numbers().len()), (1, 0));
+}
+
+#[test]
+fn a_hole_is_never_followed_by_a_new_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ldb(path, &["--create_if_missing", "put", "a", "1"], b"").unwrap();
+    ldb(path, &["put", "b", "2"], b"").unwrap();
+    let log = names(path).into_iter().rfind(|name| name.ends_with(".log")).unwrap();
+    let mut bytes = std::fs::read(path.join(&log)).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(path.join(&log), bytes).unwrap();
+    let db = Db::open(path, &Options::new().db(|db| db.avoid_flush_during_recovery = true)).unwrap();
+    assert!(db.log_damage().is_some());
+    assert!(db.log_numbers().is_empty(), "{:?}", db.log_numbers());
+    let found = all_of(&db, "default");
+    drop(db);
+    let db = Db::open(path, &Options::new()).unwrap();
+    assert_eq!((all_of(&db, "default"), db.log_damage()), (found, None));
+}
+
+#[test]
+fn column_families_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let small = create().column_family("small", |cf| cf.write_buffer_size = 1234567);
+    let missing = Db::open_cf(path, &create(), &["small"]).map(drop).unwrap_err();
+    assert!(missing.to_string().contains("small"), "{missing}");
+    let options = small.clone().db(|db| db.create_missing_column_families = true);
+    let db = Db::open_cf(path, &options, &["small", "default"]).unwrap();
+    let large = db.create_column_family("large", &Options::new()).unwrap();
+    let error = db.create_column_family("large", &Options::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!((large.id(), db.column_families().len()), (2, 3));
+    drop(db);
+    assert_eq!(Db::list_column_families(path, &Options::new()).unwrap(), ["default", "small", "large"]);
+    let error = Db::open_cf(path, &Options::new(), &["small"]).map(drop).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("missing: large"),
+        "{error}"
+    );
+    let listed = ldb(path, &["list_column_families"], b"").unwrap();
+    assert!(listed.contains("small") && listed.contains("large"), "{listed}");
+    ldb(path, &["--column_family=small", "put", "k", "v"], b"").unwrap();
+
+    let db = Db::open(path, &Options::new()).unwrap();
+    let small = db.column_family("small").unwrap();
+    assert_eq!(small.options().write_buffer_size, 1234567, "OPTIONS is read back");
+    let tables = || names(path).into_iter().filter(|name| name.ends_with(".sst")).count();
+    assert_eq!(tables(), 1);
+    let mut iterator = db.iter_cf(&ReadOptions::default(), &small).unwrap();
+    db.drop_column_family(&small).unwrap();
+    assert!(db.column_family("small").is_none());
+    let again = db.drop_column_family(&small).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::NotFound, "{again}");
+    let default = db.default_column_family().clone();
+    assert!(db.drop_column_family(&default).is_err());
+    iterator.seek_to_first().unwrap();
+    assert_eq!(iterator.value(), b"v", "a dropped family is read on");
+    assert_eq!(tables(), 1);
+    drop((iterator, small));
+    let another = db.create_column_family("small", &Options::new()).unwrap();
+    assert_eq!(another.id(), 3, "ids are not given twice");
+    db.close().unwrap();
+    assert_eq!(tables(), 0, "{:?}", names(path));
+    let closed = db.create_column_family("late", &Options::new()).unwrap_err();
+    assert_eq!(closed.kind(), ErrorKind::Closed, "{closed}");
+    drop(db);
+    assert_eq!(Db::list_column_families(path, &Options::new()).unwrap(), ["default", "large", "small"]);
+    assert!(ldb(path, &["checkconsistency"], b"").unwrap().contains("OK"));
+}
+
+#[test]
+fn what_cannot_be_opened_is_left_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let refused = |options: &Options| {
+        let before = path.exists().then(|| contents(&path));
+        let error = Db::open(&path, options).map(drop).unwrap_err();
+        let mut after = path.exists().then(|| contents(&path));
+        if let (Some(before), Some(after)) = (&before, &mut after) {
+            after.retain(|name, _| name != "LOCK" || before.contains_key("LOCK"));
+        }
+        assert_eq!(before, after, "{error}");
+        error.to_string()
+    };
+    assert!(refused(&Options::new()).contains("create_if_missing"));
+    assert!(!path.exists());
+    let contradictory = create().db(|db| {
+        db.unordered_write = true;
+        db.enable_pipelined_write = true;
+    });
+    assert!(refused(&contradictory).contains("unordered_write"));
+    drop(Db::open(&path, &create()).unwrap());
+    assert!(refused(&create().db(|db| db.error_if_exists = true)).contains("error_if_exists"));
+    let flat = refused(&Options::new().column_families(|cf| cf.num_levels = 0));
+    assert!(flat.contains("num_levels"), "{flat}");
+    assert!(
+        refused(&Options::new().set("comparator", "rocksdb.ReverseBytewiseComparator").unwrap())
+            .contains("comparator")
+    );
+    let db = Db::open(&path, &Options::new()).unwrap();
+    assert!(refused(&Options::new()).contains("open elsewhere"));
+    assert_eq!(Db::destroy(&path, &Options::new()).unwrap_err().kind(), ErrorKind::Io);
+    drop(db);
+    let current = std::fs::read(path.join("CURRENT")).unwrap();
+    std::fs::write(path.join("CURRENT"), b"MANIFEST-").unwrap();
+    assert!(refused(&create()).contains("CURRENT"));
+    std::fs::remove_file(path.join("CURRENT")).unwrap();
+    assert!(refused(&create()).contains("CURRENT"), "a database is not made over another");
+    std::fs::write(path.join("CURRENT"), &current).unwrap();
+    let manifest = path.join(String::from_utf8(current).unwrap().trim_end());
+    let bytes = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, &bytes[..bytes.len() - 3]).unwrap();
+    refused(&Options::new());
+    std::fs::write(&manifest, &bytes).unwrap();
+    drop(Db::open(&path, &Options::new()).unwrap());
+}
+
+#[test]
+fn a_destroyed_database_is_gone_and_other_files_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    Db::destroy(&path, &Options::new()).unwrap();
+    drop(Db::open(&path, &create()).unwrap());
+    std::fs::create_dir(path.join("archive")).unwrap();
+    std::fs::write(path.join("archive/000009.log"), b"").unwrap();
+    std::fs::write(path.join("mine"), b"").unwrap();
+    Db::destroy(&path, &Options::new()).unwrap();
+    assert_eq!(names(&path), ["mine"]);
+    std::fs::remove_file(path.join("mine")).unwrap();
+    drop(Db::open(&path, &create()).unwrap());
+    Db::destroy(&path, &Options::new()).unwrap();
+    assert!(!path.exists());
+}
+
+/// Lets so many changes of files happen, and none after that: what is on storage then is what a crash leaves.
+#[derive(Debug)]
+struct CrashAfter(AtomicU64);
+
+impl Disturb for CrashAfter {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<karst_engine::io::Disturbance> {
+        None
+    }
+
+    fn write(&self, _: &Path) -> std::io::Result<()> {
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| std::io::Error::from_raw_os_error(5))
+    }
+}
+
+fn in_memory(files: &BTreeMap<String, Vec<u8>>) -> MemoryFileSystem {
+    let memory = MemoryFileSystem::new();
+    for (name, bytes) in files {
+        memory.write_file(&Path::new("/db").join(name), bytes.clone()).unwrap();
+    }
+    memory
+}
+
+fn options_on(fs: impl FileSystem + 'static) -> Options {
+    create().env(Env::builder().file_system(Arc::new(fs)).build())
+}
+
+/// Runs `act` with a crash behind each of its changes, until it gets through, and `check` on what each crash leaves.
+fn crash_everywhere(
+    files: &BTreeMap<String, Vec<u8>>,
+    act: impl Fn(&Options) -> karst_engine::Result<()>,
+    check: impl Fn(&Options, bool, &str),
+) -> u64 {
+    for changes in 0..1000 {
+        let memory = in_memory(files);
+        let crashing =
+            DisturbedFileSystem::new(Arc::new(memory.clone()), CrashAfter(AtomicU64::new(changes)));
+        let done = act(&options_on(crashing)).is_ok();
+        let at = format!("crash after {changes} changes");
+        check(&options_on(memory.clone()), done, &at);
+        let left = memory.list_dir(Path::new("/db")).unwrap();
+        assert_eq!(with_prefix(&left, "MANIFEST-").len(), 1, "{at}: {left:?}");
+        assert!(!left.iter().any(|name| name.ends_with("dbtmp")), "{at}: {left:?}");
+        if done {
+            return changes;
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_crash_while_a_database_is_made_leaves_one_that_opens_or_none() {
+    let files = BTreeMap::new();
+    let act = |options: &Options| Db::open("/db", options).map(drop);
+    let check = |options: &Options, _: bool, at: &str| {
+        let db = Db::open("/db", options).unwrap_or_else(|e| panic!("{at}: {e}"));
+        assert!(all_of(&db, "default").is_empty());
+    };
+    assert!(crash_everywhere(&files, act, check) > 10);
+}
+
+#[test]
+fn a_crash_during_recovery_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    ldb(folder.path(), &["--create_if_missing", "put", "a", "1"], b"").unwrap();
+    ldb(folder.path(), &["create_column_family", "other"], b"").unwrap();
+    ldb(folder.path(), &["--column_family=other", "put", "b", "2"], b"").unwrap();
+    ldb(folder.path(), &["put", "c", "3"], b"").unwrap();
+    let files = contents(folder.path());
+    let act = |options: &Options| Db::open("/db", options)?.close();
+    let check = |options: &Options, _: bool, at: &str| {
+        let db = Db::open("/db", options).unwrap_or_else(|e| panic!("{at}: {e}"));
+        assert_eq!((all_of(&db, "default").len(), all_of(&db, "other").len()), (2, 1), "{at}");
+        let tables = db.live_files().len();
+        db.close().unwrap();
+        let left = db.env().fs().list_dir(Path::new("/db")).unwrap();
+        assert_eq!(left.iter().filter(|name| name.ends_with(".sst")).count(), tables, "{at}: {left:?}");
+    };
+    assert!(crash_everywhere(&files, act, check) > 10);
+}
+
+#[test]
+fn a_crash_while_families_come_and_go_leaves_the_old_or_the_new_state() {
+    let files = BTreeMap::new();
+    let act = |options: &Options| {
+        let options = options.clone().set("max_manifest_file_size", "1").unwrap();
+        let db = Db::open("/db", &options)?;
+        for round in 0..4 {
+            let family = db.create_column_family(&format!("f{round}"), &options)?;
+            if round % 2 == 1 {
+                db.drop_column_family(&family)?;
+            }
+        }
+        db.close()
+    };
+    let expected: [&[&str]; 5] = [
+        &["default"],
+        &["default", "f0"],
+        &["default", "f0", "f1"],
+        &["default", "f0", "f2"],
+        &["default", "f0", "f2", "f3"],
+    ];
+    let check = |options: &Options, done: bool, at: &str| {
+        let db = Db::open("/db", options).unwrap_or_else(|e| panic!("{at}: {e}"));
+        let found: Vec<String> = db.column_families().iter().map(|f| f.name().to_owned()).collect();
+        assert!(expected.iter().any(|names| found == *names), "{at}: {found:?}");
+        assert!(!done || found == expected[3], "{at}: {found:?}");
+        db.close().unwrap();
+    };
+    assert!(crash_everywhere(&files, act, check) > 40);
+}
