@@ -9,6 +9,7 @@
 use super::SealsMemtables;
 use crate::column_family::{Families, Family};
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed};
+use crate::compact::guarded_files::GuardedFiles;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,14 +23,14 @@ use crate::snapshot::Snapshots;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::Shared;
 use crate::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, WriteThrottle, file_checksums,
+    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
 };
 use crate::versions::{Change, FileGuard, Versions};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
-use karst_format::version_edit::VersionEdit;
+use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
-use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -114,45 +115,6 @@ struct Written {
     table: Option<FileNumber>,
     table_bytes: u64,
     blob_bytes: u64,
-}
-
-/// Numbers for the files of one job, with the guards that remove them unless they are installed.
-#[derive(Debug)]
-struct Files {
-    versions: Arc<Versions>,
-    /// Lock: held to add or take.
-    guards: Mutex<Vec<FileGuard>>,
-}
-
-impl Files {
-    fn keep(&self, guard: FileGuard) -> FileNumber {
-        let number = guard.number();
-        self.guards.lock().push(guard);
-        number
-    }
-}
-
-impl NewFiles for Files {
-    fn new_table(&self) -> FileNumber {
-        self.keep(self.versions.new_table(0))
-    }
-
-    fn new_blob_file(&self) -> FileNumber {
-        self.keep(self.versions.new_blob_file())
-    }
-}
-
-#[derive(Debug)]
-struct Limited {
-    env: Env,
-    limiter: RateLimiter,
-}
-
-impl WriteThrottle for Limited {
-    fn admit(&self, bytes: u64) -> super::BoxFuture<'static, ()> {
-        let (env, limiter) = (self.env.clone(), self.limiter.clone());
-        Box::pin(async move { limiter.request(&env, bytes, IoPriority::High).await })
-    }
 }
 
 impl FlushContext {
@@ -247,7 +209,7 @@ impl FlushContext {
         // Why only now: until here writers may still have been at it.
         let entries = flush.sum(MemTable::entry_count);
         self.events.flush_begun(&FlushInfo { entries, ..info.clone() });
-        let files = Arc::new(Files { versions: self.versions.clone(), guards: Mutex::default() });
+        let files = GuardedFiles::new(self.versions.clone(), 0);
         let outputs = self.outputs(flush, files.clone())?;
         let (run, counts) = self.write_entries(flush, outputs).await?;
         let points = counts.input_records;
@@ -268,14 +230,15 @@ impl FlushContext {
         let table_bytes = run.tables.iter().map(|written| written.file.size_bytes).sum();
         edit.new_files = run.tables.into_iter().map(|written| (Level(0), written.file)).collect();
         edit.blob_file_additions = run.blob_files;
-        Ok(Written { edit, files: std::mem::take(&mut *files.guards.lock()), table, table_bytes, blob_bytes })
+        let mut installed: BTreeSet<FileNumber> =
+            edit.new_files.iter().map(|(_, file)| file.number).collect();
+        installed.extend(edit.blob_file_additions.iter().map(|blob| blob.number));
+        Ok(Written { edit, files: files.take(&installed), table, table_bytes, blob_bytes })
     }
 
     fn outputs(&self, flush: &FamilyFlush, new_files: Arc<dyn NewFiles>) -> Result<Outputs> {
         let now_s = self.env.unix_time().as_secs();
-        let throttle = self.limiter.clone();
-        let throttle = throttle
-            .map(|limiter| Arc::new(Limited { env: self.env.clone(), limiter }) as Arc<dyn WriteThrottle>);
+        let throttle = self.limiter.clone().map(|limiter| Throttle { limiter, priority: IoPriority::High });
         let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
         Ok(Outputs {
             env: self.env.clone(),
@@ -284,6 +247,7 @@ impl FlushContext {
             new_files,
             table_directory: directory(0),
             path_id: 0,
+            temperature: Temperature::Unknown,
             blob_directory: directory(0),
             place: TablePlace::flush(),
             epoch: flush.epoch,
@@ -335,7 +299,7 @@ impl FlushContext {
         }
         filter.finish(&mut sink)?;
         let counts = filter.counts().clone();
-        Ok((sink.0.finish().await?, counts))
+        Ok((sink.0.finish().await?.0, counts))
     }
 }
 
