@@ -138,7 +138,7 @@ impl Background {
             if !Self::compacts_by_itself(jobs, family) || now < jobs.rests_until {
                 continue;
             }
-            if let Some(reserved) = self.reserve_in(state, family, |context| pick::pick(&context)) {
+            if let Some(reserved) = self.reserve_in(state, family, pick::pick) {
                 state.compactions += 1;
                 state.turn = ColumnFamilyId(family.id().0 + 1);
                 return Some(CompactionJob { reserved, _slot: CompactionSlot(self.clone()) });
@@ -151,8 +151,7 @@ impl Background {
     pub(crate) fn compaction_pending(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
         let jobs = state.jobs(self.options(), family);
-        Self::compacts_by_itself(jobs, family)
-            && self.with_context(jobs, family, |context| pick::pick(&context)).is_some()
+        Self::compacts_by_itself(jobs, family) && self.with_context(jobs, family, pick::pick).is_some()
     }
 
     pub(super) async fn compact(self: &Arc<Self>, job: CompactionJob) {

@@ -27,7 +27,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::options::{NamedColumnFamily, Object};
-use karst_format::version_edit::VersionEdit;
+use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -277,6 +277,7 @@ async fn write_level0(
         new_files: files.clone(),
         table_directory: directory.clone(),
         path_id: 0,
+        temperature: Temperature::Unknown,
         blob_directory: directory.clone(),
         place: TablePlace::flush(),
         epoch: versions.new_epoch(family.id()),
@@ -295,7 +296,7 @@ async fn write_level0(
         }
         at = mem.next(position);
     }
-    let written = writer.finish().await?;
+    let (written, _) = writer.finish().await?;
     Ok(VersionEdit {
         column_family: family.id(),
         new_files: written.tables.into_iter().map(|table| (Level(0), table.file)).collect(),

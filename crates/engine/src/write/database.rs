@@ -3,7 +3,9 @@
 //! In: the open column families, the flush triggers, what to do when a log fails. Out: [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone
 //! waits for it and exchanges it together with the memtables.
 //!
-//! Lock: none of its own. One seal runs at a time as far as new logs go: two at once would each make one, which is allowed and only wastes a file.
+//! Invariants:
+//! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below; so there is one seal at a time, from the new number on.
+//! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
 
 use super::host::Host;
 use super::pipeline::Pipeline;
@@ -15,10 +17,12 @@ use crate::superversion::SuperVersion;
 use crate::versions::Versions;
 use crate::wal::writer::NewLog;
 use arc_swap::Guard;
+use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is done with the news that the host gets. Called from writers' threads; must not wait.
 pub(crate) struct DatabaseHost {
@@ -63,10 +67,23 @@ impl Host for DatabaseHost {
 
 /// Seals memtables of a database.
 pub(crate) struct Sealer {
-    pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
-    pub(crate) versions: Arc<Versions>,
+    pipeline: Arc<Pipeline<DatabaseHost>>,
+    versions: Arc<Versions>,
     /// Where logs are.
-    pub(crate) wal_dir: PathBuf,
+    wal_dir: PathBuf,
+    /// Whether a seal is under way.
+    busy: AtomicBool,
+    free: Event,
+}
+
+/// The right to seal.
+struct Turn<'a>(&'a Sealer);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+        self.0.free.notify(usize::MAX);
+    }
 }
 
 impl std::fmt::Debug for Sealer {
@@ -76,6 +93,25 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
+    /// `wal_dir` is where logs are.
+    pub(crate) fn new(
+        pipeline: Arc<Pipeline<DatabaseHost>>,
+        versions: Arc<Versions>,
+        wal_dir: PathBuf,
+    ) -> Self {
+        Self { pipeline, versions, wal_dir, busy: AtomicBool::new(false), free: Event::new() }
+    }
+
+    async fn turn(&self) -> Turn<'_> {
+        loop {
+            let free = self.free.listen();
+            if !self.busy.swap(true, Ordering::Acquire) {
+                return Turn(self);
+            }
+            free.await;
+        }
+    }
+
     /// A new log, if the present one has anything in it or failed.
     async fn next_log(&self) -> Result<Option<NewLog>> {
         let pipeline = &self.pipeline;
@@ -95,16 +131,32 @@ impl Sealer {
 impl SealsMemtables for Sealer {
     fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>> {
         Box::pin(async move {
+            let _turn = self.turn().await;
             let log = self.next_log().await?;
             let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
             Ok(self.pipeline.seal(log, |seal| {
+                // Why not the contents alone: an insert may be on its way to a memtable that is empty yet.
+                let on_their_way = self.pipeline.visible_seq() < seal.largest_seq;
                 for (family, memtable) in memtables {
-                    // Why after the ordered writes have ended or not: an insert that is under way counts as ordered, so ask the order, not the contents.
-                    family.seal(seal, memtable);
+                    if on_their_way || !family.pin().mem().is_empty() {
+                        family.seal(seal, memtable);
+                    }
                 }
                 Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
             }))
         })
+    }
+
+    fn has_unlogged(&self) -> bool {
+        self.pipeline.take_unlogged()
+    }
+
+    fn installed(&self) {
+        self.pipeline.release_logs(self.versions.min_log_number());
+    }
+
+    fn resume(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.pipeline.resume())
     }
 
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
