@@ -47,6 +47,8 @@ pub(crate) struct MemTable {
     charge: OnceLock<Charge>,
     /// Somebody was told that it should be sealed.
     asked: AtomicBool,
+    /// Whether a write was ordered into it; its insert may be still to come.
+    touched: AtomicBool,
 }
 
 /// What is known of a memtable once no write goes to it any more.
@@ -120,6 +122,7 @@ impl MemTable {
             sealed: OnceLock::new(),
             charge: OnceLock::new(),
             asked: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
         }
     }
 
@@ -139,6 +142,20 @@ impl MemTable {
     #[inline]
     pub(crate) fn follow_budget(&self, budget: &WriteBufferManager, memory_bytes: usize) {
         self.charge.get_or_init(|| budget.charge()).follow(memory_bytes);
+    }
+
+    /// Says that a write goes to it. Called under the lock that orders writes.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        // Ordering: written and, where it matters, read under one lock. Why not stored always: the line is every writer's.
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it holds nothing and no write goes to it. Asked under the lock that orders writes.
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.touched.load(Ordering::Relaxed) && self.is_empty()
     }
 
     /// Whether the caller is the first to find that it should be sealed.

@@ -39,7 +39,9 @@ impl Host for DatabaseHost {
 
     #[inline]
     fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin> {
-        self.families.pin(family)
+        let pin = self.families.pin(family)?;
+        pin.mem().touch();
+        Some(pin)
     }
 
     #[inline]
@@ -135,10 +137,8 @@ impl SealsMemtables for Sealer {
             let log = self.next_log().await?;
             let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
             Ok(self.pipeline.seal(log, |seal| {
-                // Why not the contents alone: an insert may be on its way to a memtable that is empty yet.
-                let on_their_way = self.pipeline.visible_seq() < seal.largest_seq;
                 for (family, memtable) in memtables {
-                    if on_their_way || !family.pin().mem().is_empty() {
+                    if !family.pin().mem().is_untouched() {
                         family.seal(seal, memtable);
                     }
                 }
@@ -148,7 +148,7 @@ impl SealsMemtables for Sealer {
     }
 
     fn has_unlogged(&self) -> bool {
-        self.pipeline.take_unlogged()
+        self.pipeline.has_unlogged()
     }
 
     fn installed(&self) {

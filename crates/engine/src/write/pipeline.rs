@@ -113,7 +113,7 @@ pub(super) struct Order {
     older_logs: Vec<(FileNumber, u64)>,
     /// Bytes in the buffer and in `switched`, and those of the leader at work.
     pub(super) buffered_bytes: usize,
-    /// Whether entries went to memtables without a record since [`Pipeline::take_unlogged`] was asked.
+    /// Whether entries went to memtables without a record.
     unlogged: bool,
     /// Why nothing is ordered.
     pub(super) refused: Option<Error>,
@@ -346,9 +346,9 @@ impl<H: Host> Pipeline<H> {
         (order.framing.number(), order.framing.bytes(), !order.framing.is_empty())
     }
 
-    /// Whether entries went to memtables without a record since this was last asked.
-    pub(crate) fn take_unlogged(&self) -> bool {
-        std::mem::take(&mut self.order.lock().unlogged)
+    /// Whether any write went to a memtable without a record.
+    pub(crate) fn has_unlogged(&self) -> bool {
+        self.order.lock().unlogged
     }
 
     /// How new logs are written; for [`NewLog::create`].
