@@ -167,6 +167,8 @@ pub struct BlockCache<V> {
     unspared_slots: AtomicUsize,
     /// Lock: growing the table, moving entries between tables, erasing (which must not miss a moving entry).
     migration: Mutex<()>,
+    /// Users that were given a number.
+    users: AtomicUsize,
 }
 
 // SAFETY: values are shared between threads and dropped on any; everything else is atomic or locked.
@@ -197,7 +199,15 @@ impl<V> BlockCache<V> {
             metadata_fraction: options.metadata_fraction.clamp(0.0, 1.0),
             unspared_slots: AtomicUsize::new(0),
             migration: Mutex::new(()),
+            users: AtomicUsize::new(0),
         }
+    }
+
+    /// A number that no other call on this cache returns, from 1: for users that share the cache to tell their keys apart. It follows from
+    /// the calls before, so that what a cache evicts does not depend on other caches of the process.
+    pub fn new_user(&self) -> u64 {
+        // Ordering: a name only; nothing is published with it.
+        self.users.fetch_add(1, Ordering::Relaxed) as u64 + 1
     }
 
     /// Slots such that entries of the estimated size leave the table three fifths full.

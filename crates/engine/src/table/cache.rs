@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
 use karst_format::comparator::Comparator;
@@ -65,9 +65,7 @@ impl Shared {
         use_direct_reads: bool,
         max_open_files: i32,
     ) -> Self {
-        static INSTANCES: AtomicU64 = AtomicU64::new(1);
-        // Ordering: a name only; nothing is published with it.
-        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let instance = cache.new_user();
         let open_files = usize::try_from(max_open_files).ok().map(OpenFiles::new);
         let open_blobs = RwLock::default();
         Shared { env, cache, stats, directories, use_direct_reads, open_files, open_blobs, instance }

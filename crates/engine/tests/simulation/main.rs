@@ -1,0 +1,50 @@
+//! The engine on a simulated machine: one thread, virtual time, a disk whose power fails, everything by a seed
+//! (`karst_io::Simulation`). The same seed gives the same history; a failing one prints the command that replays it.
+//!
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_TRACE=1` prints what happened in a failing run,
+//! `KARST_LONG_TESTS=1` the long form that `cargo xtask ci` runs.
+
+mod reads;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// What to do twice, and must be the same: shows where two traces part.
+fn same_trace(first: &[String], second: &[String]) {
+    let parting = first.iter().zip(second).position(|(a, b)| a != b).unwrap_or(first.len().min(second.len()));
+    let show = |trace: &[String]| {
+        let from = parting.saturating_sub(12);
+        trace.iter().skip(from).take(18).cloned().collect::<Vec<_>>().join("\n  ")
+    };
+    assert!(
+        first.len() == second.len() && parting == first.len(),
+        "the histories part at step {parting}:\n  {}\nand\n  {}",
+        show(first),
+        show(second)
+    );
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Whether the long form was asked for.
+fn long() -> bool {
+    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+/// Run `test` with each seed: `KARST_SEED` alone, or `KARST_SEEDS` from 0, or so many as the form of the test has. If one fails, say how to
+/// run it again.
+fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
+    let seeds = match number("KARST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!(
+                "\nseed {seed} fails; to replay it:\n  KARST_SEED={seed} cargo test -p karst-engine --test simulation {name}\n"
+            );
+            resume_unwind(panic);
+        }
+    }
+}
