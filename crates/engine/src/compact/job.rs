@@ -131,8 +131,22 @@ impl CompactionJob {
     }
 
     async fn merge(&self, env: &Env, summary: &mut CompactionSummary) -> Result<Change> {
+        let files = GuardedFiles::new(self.surroundings.versions.clone(), self.compaction.output_path_id);
+        let result = self.merge_into(env, &files, summary).await;
+        if result.is_err() {
+            // Why not with the last reference to them: the tasks of the parts may let go of theirs a little later.
+            drop(files.take(&BTreeSet::new()));
+        }
+        result
+    }
+
+    async fn merge_into(
+        &self,
+        env: &Env,
+        files: &Arc<GuardedFiles>,
+        summary: &mut CompactionSummary,
+    ) -> Result<Change> {
         let compaction = &self.compaction;
-        let files = GuardedFiles::new(self.surroundings.versions.clone(), compaction.output_path_id);
         let work = Arc::new(self.work(env, files.clone()).await?);
         self.progress.input_records.store(work.facts.records, Ordering::Relaxed);
         let ranges = self.ranges();
@@ -141,12 +155,12 @@ impl CompactionJob {
 
         let mut garbage = BlobGarbage::default();
         let mut edit = self.edit();
-        for PartResult { files, counts, garbage: part_garbage, written_bytes } in results {
+        for PartResult { files: run, counts, garbage: part_garbage, written_bytes } in results {
             summary.counts.add(&counts);
             summary.written_bytes.0 += written_bytes.0;
             summary.written_bytes.1 += written_bytes.1;
             garbage.add(&part_garbage);
-            let RunFiles { tables, blob_files } = files;
+            let RunFiles { tables, blob_files } = run;
             for table in tables {
                 summary.output_files.push((table.file.number, table.file.size_bytes));
                 edit.new_files.push((compaction.output_level, table.file));

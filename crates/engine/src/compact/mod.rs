@@ -22,6 +22,8 @@ mod output_cut;
 mod part;
 pub(crate) mod progress;
 pub(crate) mod stripes;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tombstones;
 
 #[allow(unused_imports, reason = "whoever runs jobs uses them")]
