@@ -3,10 +3,13 @@
 //! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which involves the calling thread only, and an asynchronous one, a `Send`
 //! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
 
+mod background;
 mod lifecycle;
+mod write;
 
 use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, ErrorKind, Result};
+use crate::live::Live;
 use crate::open::{self, Opened, Options};
 use crate::options::{DbOptions, ReadOptions};
 use crate::properties;
@@ -21,7 +24,6 @@ use karst_io::Env;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crate::properties::LiveFile;
 
@@ -37,9 +39,10 @@ pub struct Db(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) opened: Opened,
     pub(crate) snapshots: Arc<Snapshots>,
-    /// Everything up to this sequence number is visible.
-    /// Ordering: Release by whoever publishes entries, Acquire by readers, after they pinned a superversion.
-    visible_seq: AtomicU64,
+    /// What a database open for writing has besides; before `opened` ends, it does.
+    pub(crate) live: Option<Live>,
+    /// Everything that a database open for reading holds has at most this sequence number.
+    last_seq: SeqNo,
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
@@ -56,7 +59,7 @@ impl Db {
     /// The directory is no database, a file is missing, damaged or foreign, a comparator is not known, or an option is out of range. The error names
     /// the file, the offset and what was expected.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
-        Self::new(open::read_only(path.as_ref(), options, None)?)
+        Self::new(open::read_only(path.as_ref(), options, None)?, options)
     }
 
     /// The same with some column families only; the default one is always open.
@@ -64,10 +67,10 @@ impl Db {
     /// # Errors
     /// As [`Db::open_read_only`], and if there is no column family of one of the names.
     pub fn open_cf_read_only(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
-        Self::new(open::read_only(path.as_ref(), options, Some(families))?)
+        Self::new(open::read_only(path.as_ref(), options, Some(families))?, options)
     }
 
-    fn new(opened: Opened) -> Result<Db> {
+    fn new(opened: Opened, options: &Options) -> Result<Db> {
         let first = opened.families.all().first().cloned();
         let default_family = first.filter(|f| f.config.name == "default").ok_or_else(|| {
             Error::new(
@@ -75,9 +78,17 @@ impl Db {
                 format!("{}: the default column family is missing", opened.path.display()),
             )
         })?;
+        let snapshots = Arc::default();
+        let live = match &opened.writable {
+            Some(writable) => {
+                Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
+            }
+            None => None,
+        };
         Ok(Db(Arc::new(Inner {
-            visible_seq: AtomicU64::new(opened.last_seq.0),
-            snapshots: Arc::default(),
+            last_seq: opened.last_seq,
+            snapshots,
+            live,
             default_read: ReadOptions::default(),
             database: default_family.database,
             default_family: ColumnFamily(default_family),
@@ -334,7 +345,10 @@ impl Db {
 
     #[inline]
     fn visible_seq(&self) -> SeqNo {
-        SeqNo(self.0.visible_seq.load(Ordering::Acquire))
+        match &self.0.live {
+            Some(live) => live.pipeline.visible_seq(),
+            None => self.0.last_seq,
+        }
     }
 
     /// An iterator over the default column family. Seek before anything else.
@@ -436,10 +450,13 @@ impl Batch {
 impl Inner {
     /// Ends what goes on in the background and gives the lock back.
     fn close(&self) -> Result<()> {
-        match &self.opened.writable {
+        // Why all, whatever fails: the lock has to be given back.
+        let ended = self.live.as_ref().map_or(Ok(()), Live::close);
+        let closed = match &self.opened.writable {
             Some(writable) => writable.close(&self.opened.env),
             None => Ok(()),
-        }
+        };
+        ended.and(closed)
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod flush;
 #[allow(dead_code, reason = "the write path and background jobs ask it")]
 pub mod health;
 pub mod ingest;
+pub(crate) mod live;
 pub(crate) mod memtable;
 pub mod merge_operator;
 pub mod open;

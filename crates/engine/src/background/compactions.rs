@@ -2,43 +2,30 @@
 
 use super::{Background, FamilyJobs, State};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind};
+use crate::compact::job::{CompactionJob, CompactionSummary};
+use crate::compact::progress::Progress;
+use crate::error::{Error, ErrorKind, Result};
 use crate::events::CompactionInfo;
-use crate::flush::{BoxFuture, Phase};
 use crate::health::{BackgroundErrorReason, Reaction};
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, PickContext, RunningId};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long a family's compactions rest after one failed.
 const REST: Duration = Duration::from_secs(1);
 
-/// Runs compactions.
-pub(crate) trait Compacts: Send + Sync + std::fmt::Debug {
-    /// Carries out `compaction` of `family` and installs the result, unless `cancelled` becomes true before. Fills in `info` what it has read and written.
-    fn run<'a>(
-        &'a self,
-        family: &'a Arc<Family>,
-        compaction: &'a Compaction,
-        info: &'a mut CompactionInfo,
-        cancelled: &'a AtomicBool,
-    ) -> BoxFuture<'a, Result<(), (Phase, Error)>>;
-}
-
 /// A compaction that was decided on; counted until it is dropped.
-pub(super) struct CompactionJob {
+pub(super) struct PickedCompaction {
     reserved: Reserved,
     /// Counts against the limit of compactions that start by themselves.
     _slot: CompactionSlot,
 }
 
-impl CompactionJob {
+impl PickedCompaction {
     pub(super) fn priority(&self) -> Priority {
-        let compaction = &self.reserved.compaction;
-        if compaction.bottommost && compaction.start_level().0 > 0 { Priority::Bottom } else { Priority::Low }
+        self.reserved.priority()
     }
 }
 
@@ -55,8 +42,16 @@ impl Drop for CompactionSlot {
 pub(crate) struct Reserved {
     background: Arc<Background>,
     pub(crate) family: Arc<Family>,
-    pub(crate) compaction: Compaction,
+    pub(crate) compaction: Arc<Compaction>,
+    pub(crate) progress: Arc<Progress>,
     id: RunningId,
+}
+
+impl Reserved {
+    fn priority(&self) -> Priority {
+        let into_last = self.compaction.bottommost && self.compaction.start_level().0 > 0;
+        if into_last { Priority::Bottom } else { Priority::Low }
+    }
 }
 
 impl Drop for Reserved {
@@ -64,6 +59,7 @@ impl Drop for Reserved {
         let mut state = self.background.state.lock();
         if let Some(jobs) = state.families.get_mut(&self.family.id()) {
             jobs.running.release(self.id);
+            jobs.progress.retain(|progress| !Arc::ptr_eq(progress, &self.progress));
         }
         drop(state);
         self.background.notify();
@@ -112,7 +108,10 @@ impl Background {
         let jobs = state.jobs(self.options(), family);
         let compaction = self.with_context(jobs, family, choose)?;
         let id = jobs.running.register(&compaction);
-        Some(Reserved { background: self.clone(), family: family.clone(), compaction, id })
+        let progress = Arc::new(Progress::default());
+        jobs.progress.push(progress.clone());
+        let compaction = Arc::new(compaction);
+        Some(Reserved { background: self.clone(), family: family.clone(), compaction, progress, id })
     }
 
     /// Whether compactions of the family start by themselves.
@@ -121,13 +120,10 @@ impl Background {
     }
 
     /// The next compaction that may run now, counted.
-    pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<CompactionJob> {
+    pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<PickedCompaction> {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.
         let limit = if self.parts.stalls.needs_speed() { self.limits.compactions } else { 1 };
-        if self.compactor.get().is_none()
-            || state.compactions >= limit
-            || !self.parts.health.allows_compaction()
-        {
+        if state.compactions >= limit || !self.parts.health.allows_compaction() {
             return None;
         }
         let now = self.env().now();
@@ -141,7 +137,7 @@ impl Background {
             if let Some(reserved) = self.reserve_in(state, family, pick::pick) {
                 state.compactions += 1;
                 state.turn = ColumnFamilyId(family.id().0 + 1);
-                return Some(CompactionJob { reserved, _slot: CompactionSlot(self.clone()) });
+                return Some(PickedCompaction { reserved, _slot: CompactionSlot(self.clone()) });
             }
         }
         None
@@ -154,12 +150,12 @@ impl Background {
         Self::compacts_by_itself(jobs, family) && self.with_context(jobs, family, pick::pick).is_some()
     }
 
-    pub(super) async fn compact(self: &Arc<Self>, job: CompactionJob) {
-        let CompactionJob { reserved, _slot } = job;
+    pub(super) async fn compact(self: &Arc<Self>, job: PickedCompaction) {
+        let PickedCompaction { reserved, _slot } = job;
         let outcome = self.run_reserved(&reserved).await;
         let family = reserved.family.clone();
-        if let Err((phase, error)) = outcome {
-            self.compaction_failed(&family, phase, &error);
+        if let Err(error) = outcome {
+            self.compaction_failed(&family, &error);
         }
         drop(reserved);
         self.look_at(&family);
@@ -168,10 +164,10 @@ impl Background {
     }
 
     /// Runs a compaction, whoever has asked for it, and tells of its beginning and end.
-    pub(crate) async fn run_reserved(&self, reserved: &Reserved) -> Result<CompactionInfo, (Phase, Error)> {
-        let missing =
-            || Error::new(ErrorKind::NotSupported, "this database has nothing that runs compactions");
-        let compactor = self.compactor.get().ok_or_else(|| (Phase::Write, missing()))?.clone();
+    ///
+    /// # Errors
+    /// As [`CompactionJob::run`].
+    pub(crate) async fn run_reserved(&self, reserved: &Reserved) -> Result<CompactionSummary> {
         let (family, compaction) = (&reserved.family, &reserved.compaction);
         let events = &self.parts.flush.events;
         let mut info = CompactionInfo {
@@ -188,28 +184,41 @@ impl Background {
             output_entries: 0,
         };
         events.compaction_begun(&info);
+        let job = CompactionJob {
+            surroundings: self.surroundings.clone(),
+            family: family.clone(),
+            compaction: compaction.clone(),
+            // Invariant: copied after the inputs were picked, so everything in them is visible, and a snapshot taken later needs nothing that the job drops.
+            snapshots: self.parts.flush.snapshots.sequences(),
+            progress: reserved.progress.clone(),
+            priority: reserved.priority(),
+        };
         let start = self.env().now();
-        let cancelled = &self.parts.flush.cancelled;
-        match compactor.run(family, compaction, &mut info, cancelled).await {
-            Ok(()) => {
+        match job.run().await {
+            Ok(summary) => {
+                info.output_files = summary.output_files.len();
+                info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
+                info.input_entries = summary.counts.input_records;
+                info.output_entries = summary.counts.output_records;
                 let version = family.superversion().version().clone();
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
-                Ok(info)
+                self.parts.flush.pipeline.installed();
+                Ok(summary)
             }
-            Err((phase, error)) => {
+            Err(error) => {
                 events.job_failed(&info.column_family, info.job, "compaction", &error);
-                Err((phase, error))
+                Err(error)
             }
         }
     }
 
-    fn compaction_failed(self: &Arc<Self>, family: &Arc<Family>, phase: Phase, error: &Error) {
-        if self.is_cancelled() || family.is_dropped() || error.kind() == ErrorKind::Closed {
+    fn compaction_failed(self: &Arc<Self>, family: &Arc<Family>, error: &Error) {
+        let given_up = matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incomplete);
+        if self.is_cancelled() || family.is_dropped() || given_up {
             return;
         }
-        let known = phase == Phase::Install && error.kind() == ErrorKind::Io;
-        if !known && self.parts.health.report(error, BackgroundErrorReason::Compaction) != Reaction::Retry {
+        if self.parts.health.report(error, BackgroundErrorReason::Compaction) != Reaction::Retry {
             return;
         }
         let until = self.env().now() + REST;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this one | [`Background`], its parts and what is known of the jobs that run |
 //! | `flushes` | what makes a flush run, and running it |
-//! | `compactions` | the same for compactions, whose picking is `lsm`'s and whose running is `compact`'s |
+//! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
 //! | `stalls` | a family's state as a condition for writers |
 //! | `recover` | going on after a background error |
 //! | `wait` | pausing, waiting, closing |
@@ -25,10 +25,12 @@ mod recover;
 mod stalls;
 mod wait;
 
-pub(crate) use compactions::{Compacts, Reserved};
+pub(crate) use compactions::Reserved;
 pub use wait::{FlushOptions, WaitForCompactOptions};
 
 use crate::column_family::{Families, Family};
+use crate::compact::job::JobSurroundings;
+use crate::compact::progress::Progress;
 use crate::events::FlushReason;
 use crate::flush::{FlushContext, Triggers};
 use crate::health::Health;
@@ -41,8 +43,8 @@ use karst_io::{Env, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What background work is done with.
@@ -59,7 +61,7 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) struct Background {
     parts: Parts,
-    compactor: OnceLock<Arc<dyn Compacts>>,
+    surroundings: Arc<JobSurroundings>,
     limits: Limits,
     state: Mutex<State>,
     /// Something began, ended or was allowed.
@@ -111,6 +113,8 @@ struct FamilyJobs {
     flush_wanted: Option<FlushReason>,
     flushing: bool,
     running: Running,
+    /// Of the compactions that run.
+    progress: Vec<Arc<Progress>>,
     /// Whether compactions start by themselves, where that differs from the options.
     auto_compaction: Option<bool>,
     /// No compaction before this time, since the last one failed.
@@ -124,6 +128,7 @@ impl FamilyJobs {
             flush_wanted: None,
             flushing: false,
             running: Running::new(),
+            progress: Vec::new(),
             auto_compaction: None,
             rests_until: Duration::ZERO,
             options: Arc::new(CompactionOptions::new(options, &family.config.options, Vec::new())),
@@ -152,12 +157,18 @@ impl Background {
         }
         let background = Arc::new(Background {
             limits,
-            compactor: OnceLock::new(),
+            surroundings: Arc::new(JobSurroundings {
+                versions: parts.flush.versions.clone(),
+                options: parts.flush.options.clone(),
+                identity: parts.flush.identity.clone(),
+                limiter: parts.flush.limiter.clone(),
+            }),
             state: Mutex::default(),
             changed: Event::new(),
             parts,
         });
         background.connect();
+        background.schedule();
         background
     }
 
@@ -177,13 +188,6 @@ impl Background {
         self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
         for family in self.parts.families.all().iter() {
             self.look_at(family);
-        }
-    }
-
-    /// Gives it what runs compactions; until then none run.
-    pub(crate) fn set_compactor(self: &Arc<Self>, compactor: Arc<dyn Compacts>) {
-        if self.compactor.set(compactor).is_ok() {
-            self.schedule();
         }
     }
 
@@ -259,5 +263,5 @@ impl Background {
 
 enum Start {
     Flush(flushes::FlushJob),
-    Compaction(compactions::CompactionJob),
+    Compaction(compactions::PickedCompaction),
 }

@@ -209,7 +209,11 @@ impl Background {
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
             outcome = self.flush_families(families, at_once, FlushReason::ShutDown).await;
         }
-        self.state.lock().closing = true;
+        {
+            let mut state = self.state.lock();
+            state.closing = true;
+            state.families.values().flat_map(|jobs| &jobs.progress).for_each(|progress| progress.cancel());
+        }
         // Why nothing is waited for that can be given up: it is in the log, and the next opening finds it there.
         self.parts.flush.cancelled.store(true, Ordering::Release);
         self.parts.stalls.shut();

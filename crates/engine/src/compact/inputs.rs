@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use karst_format::comparator::Comparator;
+use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
@@ -33,7 +34,10 @@ type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
 /// Opens all input tables and looks at them.
 pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]) -> Result<InputFacts> {
     let comparator = &tables.comparator;
-    let mut files = inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file)));
+    // Why collected: a closure that is kept over an await hides from the compiler that the job may move between threads.
+    let files: Vec<(Level, &Arc<FileMetadata>)> =
+        inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file))).collect();
+    let mut files = files.into_iter();
     let mut running: Vec<(&Arc<FileMetadata>, Opening)> = Vec::new();
     let mut tombstones = Vec::new();
     let mut records = 0;

@@ -20,7 +20,7 @@ impl Db {
     /// other; the directory cannot be written. Unless writing itself fails, nothing but LOCK was changed; if it does, the database is as it was or as
     /// it was to be.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
-        Self::new(open::read_write(path.as_ref(), options, None)?)
+        Self::new(open::read_write(path.as_ref(), options, None)?, options)
     }
 
     /// The same, with the column families named; the default one need not be. All that exist have to be named.
@@ -30,7 +30,7 @@ impl Db {
     /// # Errors
     /// As [`Db::open`]; a column family exists that is not named, or is named and missing.
     pub fn open_cf(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
-        Self::new(open::read_write(path.as_ref(), options, Some(families))?)
+        Self::new(open::read_write(path.as_ref(), options, Some(families))?, options)
     }
 
     /// Names of the column families of the database in `path`, by id. It may be open elsewhere.
@@ -54,7 +54,11 @@ impl Db {
     /// # Errors
     /// The database is open for reading only, there is one of this name, its options cannot be used, or the MANIFEST could not be written.
     pub fn create_column_family(&self, name: &str, options: &Options) -> Result<ColumnFamily> {
-        open::create_column_family(&self.0.opened, name, options).map(ColumnFamily)
+        let family = open::create_column_family(&self.0.opened, name, options)?;
+        if let Some(live) = &self.0.live {
+            live.background.family_added(&family);
+        }
+        Ok(ColumnFamily(family))
     }
 
     /// Drops a column family. It cannot be written any more; reads with handles, iterators and snapshots that exist go on, and the last of them frees its files.
@@ -62,7 +66,12 @@ impl Db {
     /// # Errors
     /// It is the default one, is of another database or was dropped before, the database is open for reading only, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
-        open::drop_column_family(&self.0.opened, self.family(family)?)
+        let family = self.family(family)?;
+        open::drop_column_family(&self.0.opened, family)?;
+        if let Some(live) = &self.0.live {
+            live.background.family_dropped(family);
+        }
+        Ok(())
     }
 
     /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it:

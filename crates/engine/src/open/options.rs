@@ -8,8 +8,10 @@
 
 use super::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::EventListener;
 use crate::merge_operator::MergeOperator;
 use crate::options::{ColumnFamilyOptions, DbOptions, Instances, OptionError, OptionSet};
+use crate::pacing::{RateLimiter, WriteBufferManager};
 use crate::stats::Statistics;
 use karst_format::comparator::Comparator;
 use karst_format::options::{OptionsFile, UnknownOptions};
@@ -40,6 +42,9 @@ pub struct Options {
     block_cache_bytes: Option<usize>,
     ignore_unknown_options: bool,
     ignore_options_file: bool,
+    rate_limiter: Option<RateLimiter>,
+    write_buffers: Option<WriteBufferManager>,
+    listeners: Vec<Arc<dyn EventListener>>,
     paths: Vec<PathBuf>,
     db: Vec<Change<DbOptions>>,
     /// The column family's name; `None` for all of them.
@@ -90,6 +95,27 @@ impl Options {
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: usize) -> Self {
         self.block_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// What limits how fast flushes and compactions write; several databases may share it. Default: nothing does.
+    #[must_use]
+    pub fn rate_limiter(mut self, limiter: RateLimiter) -> Self {
+        self.rate_limiter = Some(limiter);
+        self
+    }
+
+    /// The budget of memtables, which several databases may share. Default: one of `db_write_buffer_size` for this database.
+    #[must_use]
+    pub fn write_buffer_manager(mut self, manager: WriteBufferManager) -> Self {
+        self.write_buffers = Some(manager);
+        self
+    }
+
+    /// Who else is told of what happens in the background.
+    #[must_use]
+    pub fn event_listener(mut self, listener: Arc<dyn EventListener>) -> Self {
+        self.listeners.push(listener);
         self
     }
 
@@ -206,6 +232,18 @@ impl Options {
     pub(crate) fn named_families(&self) -> impl Iterator<Item = &str> {
         let changed = self.families.iter().filter_map(|(name, _)| name.as_deref());
         changed.chain(self.instances.keys().filter_map(|name| name.as_deref()))
+    }
+
+    pub(crate) fn limiter(&self) -> Option<RateLimiter> {
+        self.rate_limiter.clone()
+    }
+
+    pub(crate) fn write_buffers(&self) -> Option<WriteBufferManager> {
+        self.write_buffers.clone()
+    }
+
+    pub(crate) fn event_listeners(&self) -> Vec<Arc<dyn EventListener>> {
+        self.listeners.clone()
     }
 
     pub(crate) fn environment(&self) -> Env {

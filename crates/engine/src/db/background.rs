@@ -1,0 +1,134 @@
+//! Background work as the user directs it: flush, pause, wait, resume. Each call that waits has a blocking form and an asynchronous one.
+
+use super::Db;
+use crate::background::{FlushOptions, WaitForCompactOptions};
+use crate::column_family::{ColumnFamily, Family};
+use crate::error::{Error, Result};
+use crate::events::FlushReason;
+use crate::health::BackgroundError;
+use crate::live::Live;
+use std::sync::Arc;
+
+impl Db {
+    /// What a database open for writing has.
+    pub(super) fn live(&self) -> Result<&Live> {
+        self.0.live.as_ref().ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
+    }
+
+    fn families_of(&self, families: &[&ColumnFamily]) -> Result<Vec<Arc<Family>>> {
+        families.iter().map(|family| self.family(family).cloned()).collect()
+    }
+
+    /// Writes what the default column family has in memory to a table of L0.
+    ///
+    /// # Errors
+    /// The database is open for reading only or closed, or a background error stands in the way or came.
+    pub fn flush(&self, options: &FlushOptions) -> Result<()> {
+        karst_io::block_on(self.env(), self.flush_async(options))
+    }
+
+    /// The same for these column families; with `atomic_flush`, for all of them in one change.
+    ///
+    /// # Errors
+    /// As [`Db::flush`], and if a column family is of another database.
+    pub fn flush_cfs(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
+        karst_io::block_on(self.env(), self.flush_cfs_async(options, families))
+    }
+
+    /// The asynchronous form of [`Db::flush`].
+    ///
+    /// # Errors
+    /// As [`Db::flush`].
+    pub async fn flush_async(&self, options: &FlushOptions) -> Result<()> {
+        self.flush_cfs_async(options, &[self.default_column_family()]).await
+    }
+
+    /// The asynchronous form of [`Db::flush_cfs`].
+    ///
+    /// # Errors
+    /// As [`Db::flush_cfs`].
+    pub async fn flush_cfs_async(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
+        let families = self.families_of(families)?;
+        self.live()?.background.flush_families(families, *options, FlushReason::ManualFlush).await
+    }
+
+    /// Goes on after a background error: everything in memory is flushed, and writes are accepted again. No error if there is nothing to overcome.
+    ///
+    /// # Errors
+    /// It is an error that only opening the database anew overcomes, or what went wrong goes wrong still.
+    pub fn resume(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.resume_async())
+    }
+
+    /// The asynchronous form of [`Db::resume`].
+    ///
+    /// # Errors
+    /// As [`Db::resume`].
+    pub async fn resume_async(&self) -> Result<()> {
+        self.live()?.background.resume().await
+    }
+
+    /// The background error that stands, if there is one.
+    pub fn background_error(&self) -> Option<BackgroundError> {
+        self.0.live.as_ref().and_then(|live| live.health.current())
+    }
+
+    /// Waits until no flush and no compaction runs, and starts none until [`Db::continue_background_work`]. Calls add up.
+    ///
+    /// # Errors
+    /// The database is open for reading only.
+    pub fn pause_background_work(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.pause_background_work_async())
+    }
+
+    /// The asynchronous form of [`Db::pause_background_work`].
+    ///
+    /// # Errors
+    /// As [`Db::pause_background_work`].
+    pub async fn pause_background_work_async(&self) -> Result<()> {
+        self.live()?.background.pause().await;
+        Ok(())
+    }
+
+    /// Takes one [`Db::pause_background_work`] back. Does not wait.
+    ///
+    /// # Errors
+    /// Background work is not paused, or the database is open for reading only.
+    pub fn continue_background_work(&self) -> Result<()> {
+        self.live()?.background.unpause()
+    }
+
+    /// Waits until nothing is left to flush or to compact by itself.
+    ///
+    /// # Errors
+    /// A background error; the database is closed meanwhile; `TimedOut`; with `abort_on_pause`, `Incomplete` where background work is paused.
+    pub fn wait_for_compact(&self, options: &WaitForCompactOptions) -> Result<()> {
+        karst_io::block_on(self.env(), self.wait_for_compact_async(options))
+    }
+
+    /// The asynchronous form of [`Db::wait_for_compact`].
+    ///
+    /// # Errors
+    /// As [`Db::wait_for_compact`].
+    pub async fn wait_for_compact_async(&self, options: &WaitForCompactOptions) -> Result<()> {
+        self.live()?.background.wait_for_compact(*options).await
+    }
+
+    /// Lets compactions of these column families start by themselves, whatever `disable_auto_compactions` says. Does not wait.
+    ///
+    /// # Errors
+    /// The database is open for reading only, or a column family is of another one.
+    pub fn enable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
+        self.live()?.background.set_auto_compaction(&self.families_of(families)?, true);
+        Ok(())
+    }
+
+    /// Lets no compaction of these column families start by itself. Those that run go on. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Db::enable_auto_compaction`].
+    pub fn disable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
+        self.live()?.background.set_auto_compaction(&self.families_of(families)?, false);
+        Ok(())
+    }
+}

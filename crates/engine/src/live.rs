@@ -1,0 +1,159 @@
+//! A database that takes writes: its commit pipeline and its background work, and how the two know each other.
+//!
+//! In: what opening found. Out: [`Live`], made when a database was opened for writing, ended when it is closed.
+//!
+//! ```text
+//!   writer -> Pipeline -> DatabaseHost -> Triggers -> Background -> flush -> Versions
+//!                ^                                        |
+//!                +---------------- Sealer <---------------+
+//! ```
+//!
+//! Invariant: background work knows the pipeline through the sealer only; the pipeline knows background work through triggers and health only, which hold it weakly. So
+//! nothing is kept alive by a circle.
+
+use crate::background::{Background, Parts};
+use crate::error::{Error, Result};
+use crate::events::{Events, InfoLog};
+use crate::flush::{FlushContext, Triggers};
+use crate::health::{BackgroundErrorReason, Health};
+use crate::open::{Opened, Options};
+use crate::options::DbOptions;
+use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
+use crate::snapshot::Snapshots;
+use crate::versions::Change;
+use crate::versions::Versions;
+use crate::wal::writer::NewLog;
+use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
+use karst_format::ids::FileNumber;
+use karst_format::version_edit::{VersionEdit, WalAddition};
+use karst_io::Env;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Compat: what RocksDB slows writers down to where no option says it.
+const DELAYED_WRITE_RATE: u64 = 16 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
+    pub(crate) background: Arc<Background>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) stalls: Arc<StallController>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) write_buffers: WriteBufferManager,
+    pub(crate) rate_limiter: Option<RateLimiter>,
+    env: Env,
+}
+
+impl Live {
+    /// Begins the first log and takes writes. Blocks.
+    ///
+    /// # Errors
+    /// The log cannot be made, or options cannot be followed.
+    pub(crate) fn start(
+        opened: &Opened,
+        versions: &Arc<Versions>,
+        first_log: FileNumber,
+        options: &Options,
+        snapshots: &Arc<Snapshots>,
+    ) -> Result<Live> {
+        let (env, db_options) = (opened.env.clone(), Arc::new(opened.db_options.clone()));
+        let rules = Rules::of(&db_options)?;
+        let wal_directory = match db_options.wal_dir.as_str() {
+            "" => opened.path.clone(),
+            elsewhere => PathBuf::from(elsewhere),
+        };
+        let health = Arc::new(Health::new(db_options.paranoid_checks));
+        let budget = options.write_buffers();
+        let write_buffers =
+            budget.unwrap_or_else(|| WriteBufferManager::new(db_options.db_write_buffer_size, false));
+        let rate_limiter = options.limiter();
+        let rate = match (db_options.delayed_write_rate, &rate_limiter) {
+            (0, Some(limiter)) => limiter.bytes_per_sec(),
+            (0, None) => DELAYED_WRITE_RATE,
+            (rate, _) => rate,
+        };
+        let stalls = Arc::new(StallController::new(health.clone(), write_buffers.clone(), rate));
+        let info_log = InfoLog::open(&env, &opened.path, &db_options);
+        let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
+        events.opened(&opened.path, &db_options);
+        let triggers = Arc::new(Triggers::new(write_buffers.clone()));
+        let log = NewLog::create(env.fs(), &wal_directory, first_log, rules.log)?;
+        versions.add_log(first_log);
+        let pipeline = Pipeline::new(write::Parts {
+            env: env.clone(),
+            host: DatabaseHost {
+                families: opened.families.clone(),
+                triggers: triggers.clone(),
+                on_log_failed: log_failed(&health),
+                on_log_synced: log_synced(versions, &db_options),
+            },
+            health: health.clone(),
+            stalls: stalls.clone(),
+            statistics: opened.statistics.clone(),
+            rules,
+            last_seq: opened.last_seq,
+            log,
+        });
+        let reports = health.clone();
+        versions.on_failure(Box::new(move |error| {
+            reports.report(error, BackgroundErrorReason::ManifestWrite);
+        }));
+        let background = Background::new(Parts {
+            flush: FlushContext {
+                env: env.clone(),
+                shared: opened.shared.clone(),
+                versions: versions.clone(),
+                identity: versions.identity().clone(),
+                families: opened.families.clone(),
+                pipeline: Arc::new(Sealer::new(pipeline.clone(), versions.clone(), wal_directory)),
+                snapshots: snapshots.clone(),
+                stats: opened.statistics.clone(),
+                events: events.clone(),
+                limiter: rate_limiter.clone(),
+                cancelled: Arc::new(AtomicBool::new(false)),
+                options: db_options,
+            },
+            families: opened.families.clone(),
+            health: health.clone(),
+            stalls: stalls.clone(),
+            triggers,
+        });
+        Ok(Live { pipeline, background, health, stalls, events, write_buffers, rate_limiter, env })
+    }
+
+    /// Takes no writes any more and ends background work. What is in the log stays there. Blocks.
+    ///
+    /// # Errors
+    /// What had to be written could not be; everything has ended all the same.
+    pub(crate) fn close(&self) -> Result<()> {
+        let flushed = karst_io::block_on(&self.env, self.background.close());
+        let healthy = self.health.check_writes().is_ok() && !self.pipeline.is_failed();
+        let logged = if healthy { karst_io::block_on(&self.env, self.pipeline.close_log()) } else { Ok(()) };
+        flushed.and(logged)
+    }
+}
+
+fn log_failed(health: &Arc<Health>) -> Box<dyn Fn(&Error) + Send + Sync> {
+    let health = health.clone();
+    Box::new(move |error| {
+        health.report(error, BackgroundErrorReason::WriteCallback);
+    })
+}
+
+/// Records in the MANIFEST which logs are durable, where that is wanted.
+fn log_synced(versions: &Arc<Versions>, options: &DbOptions) -> Box<dyn Fn(FileNumber, u64) + Send + Sync> {
+    if !options.track_and_verify_wals_in_manifest {
+        return Box::new(|_, _| {});
+    }
+    let versions = Arc::downgrade(versions);
+    Box::new(move |log, bytes| {
+        let Some(versions) = versions.upgrade() else { return };
+        let addition = WalAddition { number: log, synced_size_bytes: Some(bytes) };
+        let edit = VersionEdit { wal_additions: vec![addition], ..VersionEdit::default() };
+        // Why not waited for: nothing depends on it; a MANIFEST that fails is reported by whoever writes it.
+        drop(versions.install(Change::edit(edit)));
+    })
+}
