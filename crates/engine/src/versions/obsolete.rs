@@ -198,9 +198,15 @@ impl ObsoleteFiles {
         }
     }
 
+    /// Whether files are being removed.
+    #[cfg(test)]
+    pub(super) fn is_removing(&self) -> bool {
+        self.queue.lock().removing
+    }
+
     /// Files that wait to be removed.
     #[cfg(test)]
-    pub(crate) fn waiting(&self) -> Vec<Gone> {
+    pub(super) fn waiting(&self) -> Vec<Gone> {
         self.queue.lock().waiting.iter().copied().collect()
     }
 }
