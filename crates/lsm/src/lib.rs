@@ -8,6 +8,7 @@
 //! | [`mod@file`] | one table file's metadata, shared by every version that contains it |
 //! | [`blob`] | one blob file's metadata: what is in it, what of it is garbage, which tables refer to it |
 //! | [`level`] | the files of one level in a layout that is quick to search |
+//! | [`stall`] | when writers are slowed down or stopped, and the rate they may go at |
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |
 //! | [`version_builder`] | a version plus version edits gives the next version |
 //! | [`version_set`] | the state of all column families |
@@ -26,6 +27,7 @@ pub mod output_cutter;
 pub mod pick;
 pub mod replay;
 pub mod snapshots;
+pub mod stall;
 pub mod stored_file;
 pub mod version;
 pub mod version_builder;

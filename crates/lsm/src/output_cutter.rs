@@ -34,21 +34,32 @@ pub struct OpenOutput {
 
 /// Decides where output files end.
 #[derive(Clone, Debug)]
-pub struct OutputCutter<'c> {
-    compaction: &'c Compaction,
-    grandparents: Grandparents<'c>,
-    ttl_cuts: Ranges<'c>,
-    /// The round-robin cursor of the output level is still to be passed.
-    before_split_key: bool,
+pub struct OutputCutter {
+    limits: Limits,
+    grandparents: Grandparents,
+    ttl_cuts: Ranges,
+    /// The round-robin cursor of the output level, until it is passed.
+    split_key: Option<Box<[u8]>>,
     /// A place to cut has been passed that lay between entries of one user key.
     owes_cut: bool,
 }
 
+/// The sizes that files are cut by.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    to_l0: bool,
+    leveled: bool,
+    target_file_size: u64,
+    max_output_file_size: u64,
+    max_compaction_bytes: u64,
+    size_includes_tail: bool,
+}
+
 /// How the keys run through the files of the next level.
 #[derive(Clone, Debug)]
-struct Grandparents<'c> {
-    files: &'c [Arc<FileMetadata>],
-    comparator: &'c Comparator,
+struct Grandparents {
+    files: Vec<Arc<FileMetadata>>,
+    comparator: Comparator,
     /// The file that the last key lies in, or before which it lies if it lies in none.
     index: usize,
     in_gap: bool,
@@ -59,11 +70,11 @@ struct Grandparents<'c> {
     boundaries: u64,
 }
 
-impl<'c> Grandparents<'c> {
-    fn new(compaction: &'c Compaction) -> Grandparents<'c> {
+impl Grandparents {
+    fn new(compaction: &Compaction) -> Grandparents {
         Grandparents {
-            files: &compaction.grandparents,
-            comparator: compaction.version.comparator(),
+            files: compaction.grandparents.clone(),
+            comparator: compaction.version.comparator().clone(),
             index: 0,
             in_gap: true,
             seen_key: false,
@@ -77,7 +88,7 @@ impl<'c> Grandparents<'c> {
         let mut crossed = 0;
         while let Some(file) = self.files.get(self.index) {
             if self.in_gap {
-                if boundary_order(self.comparator, key, &file.smallest).is_lt() {
+                if boundary_order(&self.comparator, key, &file.smallest).is_lt() {
                     break;
                 }
                 if self.seen_key {
@@ -104,13 +115,13 @@ impl<'c> Grandparents<'c> {
 
     /// Whether `key` lies behind the file at `index`, or in the next one as well.
     fn is_behind(&self, key: &[u8], file: &FileMetadata) -> bool {
-        match boundary_order(self.comparator, key, &file.largest) {
+        match boundary_order(&self.comparator, key, &file.largest) {
             Ordering::Less => false,
             Ordering::Greater => true,
             Ordering::Equal => self
                 .files
                 .get(self.index + 1)
-                .is_some_and(|next| boundary_order(self.comparator, key, &next.smallest).is_ge()),
+                .is_some_and(|next| boundary_order(&self.comparator, key, &next.smallest).is_ge()),
         }
     }
 
@@ -121,7 +132,7 @@ impl<'c> Grandparents<'c> {
         }
         let mut bytes = self.files.get(self.index).map_or(0, |file| file.size_bytes);
         for file in self.files[..self.index.min(self.files.len())].iter().rev() {
-            if boundary_order(self.comparator, key, &file.largest).is_ne() {
+            if boundary_order(&self.comparator, key, &file.largest).is_ne() {
                 break;
             }
             bytes = bytes.saturating_add(file.size_bytes);
@@ -138,14 +149,14 @@ impl<'c> Grandparents<'c> {
 
 /// Files at whose both ends outputs are cut.
 #[derive(Clone, Debug)]
-struct Ranges<'c> {
-    files: &'c [Arc<FileMetadata>],
-    comparator: &'c Comparator,
+struct Ranges {
+    files: Vec<Arc<FileMetadata>>,
+    comparator: Comparator,
     next: usize,
     inside: bool,
 }
 
-impl Ranges<'_> {
+impl Ranges {
     /// Goes on to `key`. Returns whether an end of a range lies between it and the key before it.
     fn advance(&mut self, key: &[u8]) -> bool {
         let Some(file) = self.files.get(self.next) else { return false };
@@ -171,15 +182,22 @@ impl Ranges<'_> {
     }
 }
 
-impl<'c> OutputCutter<'c> {
+impl OutputCutter {
     /// A cutter for the compaction, or for a part of it.
-    pub fn new(compaction: &'c Compaction) -> OutputCutter<'c> {
-        let comparator = compaction.version.comparator();
+    pub fn new(compaction: &Compaction) -> OutputCutter {
+        let comparator = compaction.version.comparator().clone();
         OutputCutter {
-            compaction,
+            limits: Limits {
+                to_l0: compaction.output_level.0 == 0,
+                leveled: compaction.style == CompactionStyle::Level,
+                target_file_size: compaction.target_file_size,
+                max_output_file_size: compaction.max_output_file_size,
+                max_compaction_bytes: compaction.max_compaction_bytes,
+                size_includes_tail: compaction.size_includes_tail,
+            },
             grandparents: Grandparents::new(compaction),
-            ttl_cuts: Ranges { files: &compaction.ttl_cuts, comparator, next: 0, inside: false },
-            before_split_key: compaction.output_split_key.is_some(),
+            ttl_cuts: Ranges { files: compaction.ttl_cuts.clone(), comparator, next: 0, inside: false },
+            split_key: compaction.output_split_key.clone(),
             owes_cut: false,
         }
     }
@@ -188,7 +206,7 @@ impl<'c> OutputCutter<'c> {
     /// in order, also when no output is open (then the answer is no). `new_user_key` says that the entry before had another
     /// user key. After a yes the caller begins a new output with the entry. Does not allocate.
     pub fn ends_before(&mut self, key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
-        if self.compaction.output_level.0 == 0 {
+        if self.limits.to_l0 {
             return false;
         }
         let overlapped_before = self.grandparents.overlapped_bytes;
@@ -208,38 +226,40 @@ impl<'c> OutputCutter<'c> {
     }
 
     fn is_full(&self, open: OpenOutput) -> bool {
-        let tail = if self.compaction.size_includes_tail { open.tail_bytes } else { 0 };
-        open.file_bytes.saturating_add(tail) >= self.compaction.max_output_file_size
+        let tail = if self.limits.size_includes_tail { open.tail_bytes } else { 0 };
+        open.file_bytes.saturating_add(tail) >= self.limits.max_output_file_size
     }
 
     fn passes_split_key(&mut self, key: &[u8]) -> bool {
-        let Some(split) = self.compaction.output_split_key.as_deref().filter(|_| self.before_split_key)
-        else {
-            return false;
-        };
-        let passes = self.compaction.version.comparator().compare_internal(key, split).is_ge();
-        self.before_split_key = !passes;
+        let Some(split) = self.split_key.as_deref() else { return false };
+        let passes = self.grandparents.comparator.compare_internal(key, split).is_ge();
+        if passes {
+            self.split_key = None;
+        }
         passes
     }
 
     /// Whether the output ends at a boundary of the next level's files that lies just before the key.
     fn ends_at_boundary(&self, file_bytes: u64, crossed: u64, overlapped_before: u64) -> bool {
-        let compaction = self.compaction;
+        let limits = &self.limits;
         let grandparents = &self.grandparents;
-        if grandparents.overlapped_bytes.saturating_add(file_bytes) > compaction.max_compaction_bytes {
+        if grandparents.overlapped_bytes.saturating_add(file_bytes) > limits.max_compaction_bytes {
             return true;
         }
-        if compaction.style != CompactionStyle::Level {
+        if !limits.leveled {
             return false;
         }
         // A whole file of the next level lies between the two keys, and it is worth to keep it out of later compactions.
         let skips_file = crossed >= if grandparents.in_gap { 2 } else { 3 };
         let skipped_bytes = grandparents.overlapped_bytes.saturating_sub(overlapped_before);
-        if skips_file && skipped_bytes > compaction.target_file_size / 8 {
+        if skips_file && skipped_bytes > limits.target_file_size / 8 {
             return true;
         }
         // Why later the more boundaries there were: then there will be more of them before the file is full.
         let percent = 50 + (grandparents.boundaries * 5).min(40);
-        file_bytes >= compaction.target_file_size.div_ceil(100).saturating_mul(percent)
+        file_bytes >= limits.target_file_size.div_ceil(100).saturating_mul(percent)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,4 +83,4 @@ pub fn pick(context: PickContext<'_>) -> Option<Compaction> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
