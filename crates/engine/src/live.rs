@@ -18,7 +18,7 @@ use crate::flush::{FlushContext, Triggers};
 use crate::health::{BackgroundErrorReason, Health};
 use crate::open::{Opened, Options};
 use crate::options::DbOptions;
-use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
+use crate::pacing::{StallController, WriteBufferManager};
 use crate::snapshot::Snapshots;
 use crate::versions::Change;
 use crate::versions::Versions;
@@ -41,9 +41,6 @@ pub(crate) struct Live {
     pub(crate) background: Arc<Background>,
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
-    pub(crate) events: Arc<Events>,
-    pub(crate) write_buffers: WriteBufferManager,
-    pub(crate) rate_limiter: Option<RateLimiter>,
     env: Env,
 }
 
@@ -121,7 +118,7 @@ impl Live {
             stalls: stalls.clone(),
             triggers,
         });
-        Ok(Live { pipeline, background, health, stalls, events, write_buffers, rate_limiter, env })
+        Ok(Live { pipeline, background, health, stalls, env })
     }
 
     /// Takes no writes any more and ends background work. What is in the log stays there. Blocks.

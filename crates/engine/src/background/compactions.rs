@@ -47,6 +47,12 @@ pub(crate) struct Reserved {
     id: RunningId,
 }
 
+/// Sorted runs among a compaction's inputs: every file of L0, and each other level.
+fn sorted_runs(compaction: &Compaction) -> usize {
+    let runs = compaction.inputs.iter().map(|input| if input.level.0 == 0 { input.files.len() } else { 1 });
+    runs.sum()
+}
+
 impl Reserved {
     fn priority(&self) -> Priority {
         let into_last = self.compaction.bottommost && self.compaction.start_level().0 > 0;
@@ -59,6 +65,7 @@ impl Drop for Reserved {
         let mut state = self.background.state.lock();
         if let Some(jobs) = state.families.get_mut(&self.family.id()) {
             jobs.running.release(self.id);
+            jobs.compacted_runs -= sorted_runs(&self.compaction);
             jobs.progress.retain(|progress| !Arc::ptr_eq(progress, &self.progress));
         }
         drop(state);
@@ -68,7 +75,7 @@ impl Drop for Reserved {
 
 impl Background {
     /// What a decision about the family depends on, handed to `decide`.
-    fn with_context<T>(
+    pub(super) fn with_context<T>(
         &self,
         jobs: &FamilyJobs,
         family: &Family,
@@ -108,6 +115,7 @@ impl Background {
         let jobs = state.jobs(self.options(), family);
         let compaction = self.with_context(jobs, family, choose)?;
         let id = jobs.running.register(&compaction);
+        jobs.compacted_runs += sorted_runs(&compaction);
         let progress = Arc::new(Progress::default());
         jobs.progress.push(progress.clone());
         let compaction = Arc::new(compaction);
@@ -115,8 +123,13 @@ impl Background {
     }
 
     /// Whether compactions of the family start by themselves.
-    fn compacts_by_itself(jobs: &FamilyJobs, family: &Family) -> bool {
-        jobs.auto_compaction.unwrap_or(!family.config.options.disable_auto_compactions)
+    fn compacts_by_itself(jobs: &FamilyJobs) -> bool {
+        !jobs.options.family.disable_auto_compactions
+    }
+
+    /// Sorted runs that are being compacted, of all families.
+    pub(crate) fn compacted_runs(&self) -> usize {
+        self.state.lock().families.values().map(|jobs| jobs.compacted_runs).sum()
     }
 
     /// The next compaction that may run now, counted.
@@ -131,7 +144,7 @@ impl Background {
         let first = families.iter().position(|family| family.id() >= state.turn).unwrap_or(0);
         for family in families[first..].iter().chain(&families[..first]).filter(|f| !f.is_dropped()) {
             let jobs = state.jobs(self.options(), family);
-            if !Self::compacts_by_itself(jobs, family) || now < jobs.rests_until {
+            if !Self::compacts_by_itself(jobs) || now < jobs.rests_until {
                 continue;
             }
             if let Some(reserved) = self.reserve_in(state, family, pick::pick) {
@@ -147,7 +160,7 @@ impl Background {
     pub(crate) fn compaction_pending(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
         let jobs = state.jobs(self.options(), family);
-        Self::compacts_by_itself(jobs, family) && self.with_context(jobs, family, pick::pick).is_some()
+        Self::compacts_by_itself(jobs) && self.with_context(jobs, family, pick::pick).is_some()
     }
 
     pub(super) async fn compact(self: &Arc<Self>, job: PickedCompaction) {

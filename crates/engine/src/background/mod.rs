@@ -41,6 +41,7 @@ use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_io::{Env, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
+use karst_lsm::stall::DelayedWriteRate;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +103,8 @@ struct State {
     closing: bool,
     /// Every memtable with at most this largest sequence number was sealed together with all others of its moment.
     sealed_through: SeqNo,
+    /// How fast delayed writers go.
+    delayed_rate: Option<DelayedWriteRate>,
     /// The family that is asked first for the next compaction.
     turn: ColumnFamilyId,
 }
@@ -115,10 +118,13 @@ struct FamilyJobs {
     running: Running,
     /// Of the compactions that run.
     progress: Vec<Arc<Progress>>,
-    /// Whether compactions start by themselves, where that differs from the options.
-    auto_compaction: Option<bool>,
+    /// Sorted runs that are being compacted.
+    compacted_runs: usize,
+    /// Bytes that were due for compaction when it was looked at last.
+    pending_bytes: u64,
     /// No compaction before this time, since the last one failed.
     rests_until: Duration,
+    /// Whether compactions start by themselves may differ from the family's own.
     options: Arc<CompactionOptions>,
 }
 
@@ -129,7 +135,8 @@ impl FamilyJobs {
             flushing: false,
             running: Running::new(),
             progress: Vec::new(),
-            auto_compaction: None,
+            compacted_runs: 0,
+            pending_bytes: 0,
             rests_until: Duration::ZERO,
             options: Arc::new(CompactionOptions::new(options, &family.config.options, Vec::new())),
         }

@@ -141,7 +141,8 @@ impl Background {
         {
             let mut state = self.state.lock();
             for family in families {
-                state.jobs(self.options(), family).auto_compaction = Some(on);
+                let jobs = state.jobs(self.options(), family);
+                Arc::make_mut(&mut jobs.options).family.disable_auto_compactions = !on;
             }
         }
         families.iter().for_each(|family| self.look_at(family));

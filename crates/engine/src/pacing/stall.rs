@@ -14,51 +14,32 @@ use crate::stats::{HistogramKind, Statistics, Ticker};
 use event_listener::Event;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Env;
+use karst_lsm::stall::{StallCause, WriteStall};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Why writers are held up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Held {
-    /// Too many memtables wait to be flushed.
-    Memtables,
-    /// Too many tables are in L0.
-    L0Files,
-    /// Compaction is too far behind.
-    PendingCompactionBytes,
-}
-
-impl Held {
-    fn text(self) -> &'static str {
-        match self {
-            Held::Memtables => "too many memtables wait to be flushed",
-            Held::L0Files => "too many tables are in L0",
-            Held::PendingCompactionBytes => "too many bytes wait to be compacted",
+/// A condition in words.
+pub(crate) fn describe(stall: WriteStall) -> &'static str {
+    match stall {
+        WriteStall::Normal => "normal",
+        WriteStall::Delayed(StallCause::MemtableLimit) => {
+            "writes are slowed down: too many memtables wait to be flushed"
         }
-    }
-}
-
-/// What one column family's state means for writers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Condition {
-    /// Nothing.
-    #[default]
-    Normal,
-    /// They are slowed down to the rate.
-    Delayed(Held),
-    /// They wait.
-    Stopped(Held),
-}
-
-impl std::fmt::Display for Condition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Condition::Normal => f.write_str("normal"),
-            Condition::Delayed(held) => write!(f, "writes are slowed down: {}", held.text()),
-            Condition::Stopped(held) => write!(f, "writes are stopped: {}", held.text()),
+        WriteStall::Delayed(StallCause::L0FileCountLimit) => {
+            "writes are slowed down: too many tables are in L0"
+        }
+        WriteStall::Delayed(StallCause::PendingCompactionBytes) => {
+            "writes are slowed down: too many bytes wait to be compacted"
+        }
+        WriteStall::Stopped(StallCause::MemtableLimit) => {
+            "writes are stopped: too many memtables wait to be flushed"
+        }
+        WriteStall::Stopped(StallCause::L0FileCountLimit) => "writes are stopped: too many tables are in L0",
+        WriteStall::Stopped(StallCause::PendingCompactionBytes) => {
+            "writes are stopped: too many bytes wait to be compacted"
         }
     }
 }
@@ -86,15 +67,15 @@ pub(crate) struct StallCounts {
 }
 
 impl StallCounts {
-    fn count(&mut self, condition: Condition) {
+    fn count(&mut self, condition: WriteStall) {
         let counter = match condition {
-            Condition::Normal => return,
-            Condition::Stopped(Held::Memtables) => &mut self.memtable_stops,
-            Condition::Stopped(Held::L0Files) => &mut self.l0_stops,
-            Condition::Stopped(Held::PendingCompactionBytes) => &mut self.pending_stops,
-            Condition::Delayed(Held::Memtables) => &mut self.memtable_delays,
-            Condition::Delayed(Held::L0Files) => &mut self.l0_delays,
-            Condition::Delayed(Held::PendingCompactionBytes) => &mut self.pending_delays,
+            WriteStall::Normal => return,
+            WriteStall::Stopped(StallCause::MemtableLimit) => &mut self.memtable_stops,
+            WriteStall::Stopped(StallCause::L0FileCountLimit) => &mut self.l0_stops,
+            WriteStall::Stopped(StallCause::PendingCompactionBytes) => &mut self.pending_stops,
+            WriteStall::Delayed(StallCause::MemtableLimit) => &mut self.memtable_delays,
+            WriteStall::Delayed(StallCause::L0FileCountLimit) => &mut self.l0_delays,
+            WriteStall::Delayed(StallCause::PendingCompactionBytes) => &mut self.pending_delays,
         };
         *counter += 1;
     }
@@ -132,7 +113,7 @@ pub(crate) struct StallController {
 
 #[derive(Debug, Default)]
 struct State {
-    families: BTreeMap<ColumnFamilyId, (Condition, StallCounts)>,
+    families: BTreeMap<ColumnFamilyId, (WriteStall, StallCounts)>,
     /// Families whose compaction needs help though writers are not held up yet.
     pressed: Vec<ColumnFamilyId>,
     bucket: Bucket,
@@ -141,17 +122,17 @@ struct State {
 }
 
 impl State {
-    fn worst(&self) -> Condition {
+    fn worst(&self) -> WriteStall {
         self.families.values().map(|(condition, _)| *condition).max().unwrap_or_default()
     }
 
     fn door(&self) -> u8 {
         match self.worst() {
             _ if self.shut => SHUT,
-            Condition::Stopped(_) => CLOSED,
-            Condition::Delayed(_) => NARROW,
-            Condition::Normal if !self.pressed.is_empty() => PRESSED,
-            Condition::Normal => OPEN,
+            WriteStall::Stopped(_) => CLOSED,
+            WriteStall::Delayed(_) => NARROW,
+            WriteStall::Normal if !self.pressed.is_empty() => PRESSED,
+            WriteStall::Normal => OPEN,
         }
     }
 }
@@ -162,7 +143,7 @@ enum Way {
     /// Wait so long, then go in if the door is not closed by then.
     After(Duration),
     /// Wait until something changes.
-    Wait(Held),
+    Wait(StallCause),
     Shut,
 }
 
@@ -179,7 +160,7 @@ impl StallController {
     }
 
     /// Says how a column family is. `speed_up` is whether its compaction needs help already.
-    pub(crate) fn set(&self, family: ColumnFamilyId, condition: Condition, speed_up: bool) {
+    pub(crate) fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
         entry.0 = condition;
@@ -222,6 +203,13 @@ impl StallController {
         self.rate.load(Ordering::Relaxed)
     }
 
+    /// Whether some family stops writers, and whether some family delays them.
+    pub(crate) fn held(&self) -> (bool, bool) {
+        let state = self.state.lock();
+        let any = |of: fn(&WriteStall) -> bool| state.families.values().any(|(condition, _)| of(condition));
+        (any(|c| matches!(c, WriteStall::Stopped(_))), any(|c| matches!(c, WriteStall::Delayed(_))))
+    }
+
     /// Changes it.
     pub(crate) fn set_rate(&self, bytes_per_sec: u64) {
         self.rate.store(bytes_per_sec.max(1), Ordering::Relaxed);
@@ -243,7 +231,7 @@ impl StallController {
     }
 
     /// The condition of a column family, and how often it held writers up.
-    pub(crate) fn family(&self, family: ColumnFamilyId) -> (Condition, StallCounts) {
+    pub(crate) fn family(&self, family: ColumnFamilyId) -> (WriteStall, StallCounts) {
         self.state.lock().families.get(&family).copied().unwrap_or_default()
     }
 
@@ -300,7 +288,7 @@ impl StallController {
                 Way::In => return Ok(()),
                 Way::Shut => return Err(Error::new(ErrorKind::Closed, "the database is closed")),
                 Way::Wait(held) => {
-                    tracing::debug!("a write waits: {}", held.text());
+                    tracing::debug!("{}", describe(WriteStall::Stopped(held)));
                     race(&mut changed, health).await;
                 }
                 Way::After(span) => {
@@ -318,10 +306,10 @@ impl StallController {
         let mut state = self.state.lock();
         let (rate, bucket) = match (state.door(), state.worst()) {
             (SHUT, _) => return Way::Shut,
-            (_, Condition::Stopped(held)) => return Way::Wait(held),
-            (_, Condition::Delayed(_)) => (self.rate(), &mut state.bucket),
-            (PRESSED, Condition::Normal) if entry.low_pri => (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri),
-            (_, Condition::Normal) => return Way::In,
+            (_, WriteStall::Stopped(held)) => return Way::Wait(held),
+            (_, WriteStall::Delayed(_)) => (self.rate(), &mut state.bucket),
+            (PRESSED, WriteStall::Normal) if entry.low_pri => (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri),
+            (_, WriteStall::Normal) => return Way::In,
         };
         let mut paid = *bucket;
         let delay = paid.take(now, entry.bytes, rate);

@@ -14,27 +14,19 @@ pub use table_text::table_properties_text;
 
 use crate::column_family::Family;
 use crate::db::Inner;
+use crate::live::Live;
 use crate::superversion::SuperVersion;
 use karst_format::ids::Level;
+use std::sync::Arc;
 
 /// A property that is a number.
-pub(crate) fn number(db: &Inner, family: &Family, name: &str) -> Option<u64> {
+pub(crate) fn number(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
     let view = family.superversion();
     let name = name.strip_prefix("rocksdb.")?;
-    in_memory(db, &view, name).or_else(|| in_tree(&view, name)).or_else(|| match name {
+    let of_jobs = || in_background(db, family, name);
+    in_memory(db, &view, name).or_else(|| in_tree(&view, name)).or_else(of_jobs).or_else(|| match name {
         "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
         "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
-        // Nothing is written, so nothing of this ever happens.
-        "num-immutable-mem-table-flushed"
-        | "mem-table-flush-pending"
-        | "compaction-pending"
-        | "background-errors"
-        | "num-running-flushes"
-        | "num-running-compactions"
-        | "num-running-compaction-sorted-runs"
-        | "actual-delayed-write-rate"
-        | "is-write-stopped"
-        | "obsolete-sst-files-size" => Some(0),
         "is-file-deletions-enabled" | "num-live-versions" => Some(1),
         "min-obsolete-sst-number-to-keep" => Some(u64::MAX),
         "min-log-number-to-keep" => Some(db.opened.min_log_number().0),
@@ -66,6 +58,24 @@ fn in_memory(db: &Inner, view: &SuperVersion, name: &str) -> Option<u64> {
     })
 }
 
+/// What goes on in the background. Of a database open for reading, nothing does.
+fn in_background(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
+    let live = db.live.as_ref();
+    let of = |count: &dyn Fn(&Live) -> u64| live.map_or(0, count);
+    Some(match name {
+        "mem-table-flush-pending" => of(&|live| u64::from(live.background.flush_pending(family))),
+        "compaction-pending" => of(&|live| u64::from(live.background.compaction_pending(family))),
+        "background-errors" => of(&|live| live.health.reported()),
+        "num-running-flushes" => of(&|live| live.background.running().0 as u64),
+        "num-running-compactions" => of(&|live| live.background.running().1 as u64),
+        "num-running-compaction-sorted-runs" => of(&|live| live.background.compacted_runs() as u64),
+        "actual-delayed-write-rate" => of(&|live| live.stalls.actual_delayed_rate()),
+        "is-write-stopped" => of(&|live| u64::from(live.stalls.is_stopped())),
+        "num-immutable-mem-table-flushed" | "obsolete-sst-files-size" => 0,
+        _ => return None,
+    })
+}
+
 fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     let blobs = || tree::blob_totals(view.version());
     Some(match name {
@@ -79,7 +89,7 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
 }
 
 /// A property as text; those that are numbers too.
-pub(crate) fn text(db: &Inner, family: &Family, name: &str) -> Option<String> {
+pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<String> {
     let view = family.superversion();
     let short = name.strip_prefix("rocksdb.")?;
     let uptime = || db.opened.env.now().saturating_sub(db.opened_at);
