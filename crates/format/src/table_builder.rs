@@ -233,6 +233,18 @@ impl TableBuilder {
             + (self.waiting_bytes + self.data_block.size_estimate() + self.index.size_estimate()) as u64
     }
 
+    /// About how many bytes index, filter and the rest behind the data blocks would take now.
+    #[must_use]
+    pub fn estimated_tail_bytes(&self) -> u64 {
+        let filter = match &self.filter {
+            // Why two bytes an entry: the bits a key takes are the policy's, and 16 are seldom exceeded.
+            Some(Filter::Full(filter)) => 2 * filter.entries(),
+            Some(Filter::Partitioned(filter)) => 2 * filter.entries(),
+            None => 0,
+        };
+        (self.index.size_estimate() + filter) as u64
+    }
+
     /// How many entries have been added, range tombstones included.
     #[must_use]
     pub fn entry_count(&self) -> u64 {

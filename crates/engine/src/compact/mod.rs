@@ -5,7 +5,6 @@
 //! | `job` | carries out one compaction: inputs looked at, work cut into parts, result installed |
 //! | `part` | one part: entries from the inputs through the filter into new files |
 //! | `inputs` | what has to be known of the input files first |
-//! | `output_cut` | where output files end |
 //! | `entry_filter` | which entries survive, and as what: RocksDB's "compaction iterator"; flush uses it too |
 //! | `stripes` | the ranges of sequence numbers that no snapshot tells apart |
 //! | `tombstones` | range tombstones while entries pass by, and what is left of them |
@@ -18,7 +17,6 @@ pub(crate) mod entry_filter;
 pub(crate) mod guarded_files;
 mod inputs;
 pub(crate) mod job;
-mod output_cut;
 mod part;
 pub(crate) mod progress;
 pub(crate) mod stripes;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use karst_format::ids::FileNumber;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
 use karst_lsm::pick::Compaction;
+use karst_lsm::{OpenOutput, OutputCutter};
 
 use super::blob_garbage::BlobGarbage;
 use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed};
 use super::inputs::InputFacts;
-use super::output_cut::OutputCut;
 use super::progress::{Progress, Reported};
 use super::stripes::Stripes;
 use super::tombstones::left_over;
@@ -21,7 +21,7 @@ use crate::column_family::Family;
 use crate::error::Result;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::table::CachedBlock;
-use crate::table::writer::{Outputs, RunFiles, RunWriter};
+use crate::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 
 /// What all parts of a compaction share.
 #[derive(Debug)]
@@ -53,8 +53,18 @@ pub(crate) struct PartResult {
 /// A range of user keys, the second not included.
 pub(crate) type KeyRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
+/// Cuts where the tree's rules say.
+struct ByCutter(OutputCutter);
+
+impl CutPolicy for ByCutter {
+    #[inline]
+    fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
+        self.0.ends_before(internal_key, new_user_key, open)
+    }
+}
+
 struct RunSink {
-    run: RunWriter<OutputCut>,
+    run: RunWriter<ByCutter>,
     garbage: BlobGarbage,
     has_blobs: bool,
 }
@@ -90,7 +100,7 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
         left.fragments
     });
     let has_blobs = !compaction.version.blob_files().is_empty();
-    let policy = OutputCut::new(compaction);
+    let policy = ByCutter(OutputCutter::new(compaction));
     let mut sink = RunSink {
         run: RunWriter::new(work.outputs.clone(), policy, tombstones, (lower, upper))?,
         garbage: BlobGarbage::default(),

@@ -61,6 +61,11 @@ impl Workshop {
         let lock = env.fs().lock(&path.join("LOCK")).unwrap();
         let shared = opened.shared.clone();
         let obsolete = ObsoleteFiles::new(shared, path.to_owned(), path.to_owned(), lock);
+        let identity = Arc::new(Identity {
+            db_id: opened.db_id.clone().unwrap(),
+            session_id: "T".repeat(20),
+            host_id: "".into(),
+        });
         let versions = Versions::new(Start {
             env,
             path: path.to_owned(),
@@ -71,7 +76,7 @@ impl Workshop {
                 tracks_wals: false,
                 allow_ingest_behind: false,
             },
-            db_id: opened.db_id.clone().unwrap(),
+            identity: identity.clone(),
             set,
             families: Arc::new(Families::new(vec![family.clone()])),
             obsolete,
@@ -79,12 +84,10 @@ impl Workshop {
             logs: Default::default(),
             manifest: (FileNumber(1), 0),
         });
-        let identity =
-            Identity { db_id: opened.db_id.clone().unwrap(), session_id: "T".repeat(20), host_id: "".into() };
         let surroundings = Arc::new(JobSurroundings {
             versions,
             options: Arc::new(opened.db_options.clone()),
-            identity: Arc::new(identity),
+            identity,
             limiter: None,
         });
         Workshop { family, surroundings }
@@ -93,7 +96,7 @@ impl Workshop {
     /// Lets go of the database; returns once the last file has been removed, which is when the lock comes free.
     fn close(self, path: &Path) {
         self.surroundings.versions.close();
-        self.surroundings.versions.obsolete().close();
+        karst_io::block_on(&Env::posix(), self.surroundings.versions.obsolete().close());
         drop(self);
         while Env::posix().fs().lock(&path.join("LOCK")).is_err() {
             std::thread::yield_now();
@@ -134,6 +137,7 @@ impl Workshop {
             blob_garbage_collection_cutoff: FileNumber(0),
             output_split_key: None,
             next_cursor: None,
+            ttl_cuts: Vec::new(),
             style: CompactionStyle::Level,
             inputs,
             version,

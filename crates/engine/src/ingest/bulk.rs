@@ -23,6 +23,7 @@ use karst_format::options::NamedColumnFamily;
 use karst_format::table_builder::TableIdentity;
 use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
 use karst_io::{Env, FileLock};
+use karst_lsm::OpenOutput;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,8 +99,8 @@ impl NewFiles for Numbers {
 struct TargetSize(u64);
 
 impl CutPolicy for TargetSize {
-    fn cut_before(&mut self, _: &[u8], file_bytes: u64) -> bool {
-        file_bytes >= self.0
+    fn cut_before(&mut self, _: &[u8], _: bool, open: Option<OpenOutput>) -> bool {
+        open.is_some_and(|open| open.file_bytes + open.tail_bytes >= self.0)
     }
 }
 

@@ -20,6 +20,7 @@ use karst_format::table_builder::{FinishedTable, TableBuildError, TableBuilder};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{BlobFileAddition, FileChecksum, NewFile};
 use karst_format::wide_column;
+use karst_lsm::OpenOutput;
 
 use super::blob_files::BlobFiles;
 use super::write_behind::WriteBehind;
@@ -32,9 +33,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Decides where the files of a run end.
 pub(crate) trait CutPolicy {
-    /// Whether a new file shall begin with `internal_key`. Asked once for each entry, in order, also where the answer cannot be followed yet (inside
-    /// of a user key); it is then followed at the next user key. `file_bytes` is about what the current file would have if it ended here.
-    fn cut_before(&mut self, internal_key: &[u8], file_bytes: u64) -> bool;
+    /// Whether a new file begins with `internal_key`. Asked once for each entry, in order, also when no file is open; the answer is heeded only if
+    /// there is one and `new_user_key` says that the entry before had another user key.
+    fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool;
 }
 
 /// One file, however large.
@@ -42,7 +43,8 @@ pub(crate) trait CutPolicy {
 pub(crate) struct NeverCut;
 
 impl CutPolicy for NeverCut {
-    fn cut_before(&mut self, _: &[u8], _: u64) -> bool {
+    #[inline]
+    fn cut_before(&mut self, _: &[u8], _: bool, _: Option<OpenOutput>) -> bool {
         false
     }
 }
@@ -78,8 +80,6 @@ pub(crate) struct RunWriter<C> {
     lower: Option<Vec<u8>>,
     /// Where the run's range of keys ends, this key not included.
     upper: Option<Vec<u8>>,
-    /// The policy wants to cut, which has to wait for the next user key.
-    cut_due: bool,
     /// For entries that become references to blobs.
     key_buffer: Vec<u8>,
     reference: Vec<u8>,
@@ -126,7 +126,6 @@ impl<C: CutPolicy> RunWriter<C> {
             tombstones: tombstones.filter(|fragments| !fragments.is_empty()),
             lower: range.0.map(<[u8]>::to_vec),
             upper: range.1.map(<[u8]>::to_vec),
-            cut_due: false,
             key_buffer: Vec::new(),
             reference: Vec::new(),
             table_bytes: 0,
@@ -139,12 +138,12 @@ impl<C: CutPolicy> RunWriter<C> {
     /// The key is not behind the one before, or cannot be stored.
     #[inline]
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        if let Some(open) = &self.current {
-            let size = open.builder.estimated_file_bytes();
-            self.cut_due |= self.policy.cut_before(internal_key, size);
-            if self.cut_due {
-                self.cut_at(key::user_key(internal_key))?;
-            }
+        let (open, new_user_key) = match &self.current {
+            None => (None, true),
+            Some(open) => (Some(open.size()), open.ends_with_other_key(&self.comparator, internal_key)),
+        };
+        if self.policy.cut_before(internal_key, new_user_key, open) && open.is_some() && new_user_key {
+            self.end_table(Some(key::user_key(internal_key)))?;
         }
         if self.current.is_none() {
             self.current = Some(OpenTable::new(&self.outputs)?);
@@ -191,17 +190,6 @@ impl<C: CutPolicy> RunWriter<C> {
     fn note_references(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
         let open = self.current.as_mut().expect("a table is open");
         visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
-    }
-
-    /// Begins a new file with `user_key`, unless the current one ends with it.
-    fn cut_at(&mut self, user_key: &[u8]) -> Result<()> {
-        let open = self.current.as_ref().expect("a table is open");
-        let last = open.builder.last_key().map(key::user_key);
-        if last.is_some_and(|last| self.comparator.equal_user(last, user_key)) {
-            return Ok(());
-        }
-        self.cut_due = false;
-        self.end_table(Some(user_key))
     }
 
     /// About the size of the file that is being written, in bytes; 0 between files.
@@ -370,6 +358,15 @@ impl OpenTable {
             outputs.file_checksums,
         );
         Ok(OpenTable { number, file, builder, created_s, oldest_blob: None })
+    }
+
+    fn size(&self) -> OpenOutput {
+        OpenOutput { file_bytes: self.builder.file_bytes(), tail_bytes: self.builder.estimated_tail_bytes() }
+    }
+
+    fn ends_with_other_key(&self, comparator: &Comparator, internal_key: &[u8]) -> bool {
+        let last = self.builder.last_key();
+        last.is_none_or(|last| !comparator.equal_user(key::user_key(last), key::user_key(internal_key)))
     }
 
     fn note_blob(&mut self, number: FileNumber) {
