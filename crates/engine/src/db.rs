@@ -453,7 +453,7 @@ impl Inner {
         // Why all, whatever fails: the lock has to be given back.
         let ended = self.live.as_ref().map_or(Ok(()), Live::close);
         let closed = match &self.opened.writable {
-            Some(writable) => writable.close(&self.opened.env),
+            Some(writable) => writable.close(),
             None => Ok(()),
         };
         ended.and(closed)

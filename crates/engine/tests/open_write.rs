@@ -100,10 +100,7 @@ fn what_rocksdb_left_in_logs_reaches_tables_that_rocksdb_reads() {
     );
     let tables: Vec<&String> = names.iter().filter(|name| name.ends_with(".sst")).collect();
     assert_eq!(tables.len(), live.len(), "{names:?}");
-    assert!(
-        !names.iter().any(|n| n.ends_with(".log") || n.ends_with(".blob") || n.ends_with("dbtmp")),
-        "{names:?}"
-    );
+    assert!(!names.iter().any(|n| n.ends_with(".blob") || n.ends_with("dbtmp")), "{names:?}");
     assert!(ldb(path, &["checkconsistency"], b"").unwrap().contains("OK"));
     assert_eq!(ldb(path, &["scan"], b"").unwrap(), "a : 1\nc : 3\n");
     let db = Db::open(path, &Options::new()).unwrap();
@@ -115,15 +112,18 @@ fn memtables_are_kept_when_asked_and_their_logs_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     ldb(path, &["--create_if_missing", "put", "a", "1"], b"").unwrap();
+    let log = names(path).into_iter().rfind(|name| name.ends_with(".log")).unwrap();
+    let log: u64 = log.trim_end_matches(".log").parse().unwrap();
     let options = Options::new().db(|db| db.avoid_flush_during_recovery = true);
     for _ in 0..3 {
         let db = Db::open(path, &options).unwrap();
         assert!(db.live_files().is_empty());
         assert_eq!(all_of(&db, "default"), [("a".to_owned(), "1".to_owned())]);
-        assert_eq!(db.log_numbers().len(), 1);
+        assert_eq!(db.log_numbers()[0], log, "the log that has the entry stays");
     }
     let db = Db::open(path, &Options::new().db(|db| db.avoid_flush_during_recovery = false)).unwrap();
-    assert_eq!((db.live_files().len(), db.log_numbers().len()), (1, 0));
+    assert_eq!((db.live_files().len(), db.log_numbers().len()), (1, 1));
+    assert!(db.log_numbers()[0] > log);
 }
 
 #[test]
@@ -139,7 +139,8 @@ fn a_hole_is_never_followed_by_a_new_log() {
     std::fs::write(path.join(&log), bytes).unwrap();
     let db = Db::open(path, &Options::new().db(|db| db.avoid_flush_during_recovery = true)).unwrap();
     assert!(db.log_damage().is_some());
-    assert!(db.log_numbers().is_empty(), "{:?}", db.log_numbers());
+    let damaged: u64 = log.trim_end_matches(".log").parse().unwrap();
+    assert!(db.log_numbers().iter().all(|number| *number > damaged), "{:?}", db.log_numbers());
     let found = all_of(&db, "default");
     drop(db);
     let db = Db::open(path, &Options::new()).unwrap();
@@ -242,6 +243,46 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     refused(&Options::new());
     std::fs::write(&manifest, &bytes).unwrap();
     drop(Db::open(&path, &Options::new()).unwrap());
+}
+
+/// Another process would do the same to the files: the reader shares nothing with the writer but the directory.
+#[test]
+fn reading_while_another_writes_is_of_one_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let options = create().set("max_manifest_file_size", "1").unwrap();
+    let db = Db::open(path, &options).unwrap();
+    let other = db.create_column_family("other", &Options::new()).unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = stop.clone();
+    let writer = std::thread::spawn(move || {
+        let mut written = 0;
+        while !seen.load(Ordering::Relaxed) {
+            let key = format!("{written:08}");
+            db.put(&key, b"").unwrap();
+            db.put_cf(&karst_engine::WriteOptions::default(), &other, &key, b"").unwrap();
+            if written % 5 == 4 {
+                let family =
+                    if written % 2 == 0 { db.default_column_family().clone() } else { other.clone() };
+                db.flush_cfs(&karst_engine::FlushOptions::default(), &[&family]).unwrap();
+            }
+            written += 1;
+        }
+        written
+    });
+    let mut last = 0;
+    for round in 0..40 {
+        let reader =
+            Db::open_read_only(path, &Options::new()).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let (first, second) = (all_of(&reader, "default").len(), all_of(&reader, "other").len());
+        assert!(first == second || first == second + 1, "round {round}: {first} and {second}");
+        let newest = all_of(&reader, "default").pop();
+        assert_eq!(newest.map(|(key, _)| key), first.checked_sub(1).map(|n| format!("{n:08}")), "no hole");
+        assert!(first >= last, "what was seen stays: {last}, then {first}");
+        last = first;
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(writer.join().unwrap() >= last && last > 0);
 }
 
 #[test]

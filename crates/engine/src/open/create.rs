@@ -79,7 +79,9 @@ pub(super) fn create(env: &Env, path: &Path, options: &DbOptions) -> Result<()> 
         Err(e) if e.is_not_found() => identity::new_db_id(env),
         Err(e) => return Err(e.into()),
     };
-    write_identity(env, path, &db_id)?;
+    if options.write_identity_file {
+        write_identity(env, path, &db_id)?;
+    }
     let edit = VersionEdit {
         db_id: options.write_dbid_to_manifest.then(|| db_id.into_bytes()),
         log_number: Some(FileNumber(0)),

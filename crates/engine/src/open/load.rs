@@ -302,9 +302,11 @@ fn recover(
     });
     let mode = RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default();
     let mut recovery = Recovery::new(mode, targets.collect(), set.last_sequence, needed);
-    for number in &logs {
-        let path = wal_directory.file(FileName::Wal(*number));
-        recovery.log(*number, &path, &read_file(env.fs().as_ref(), &path)?)?;
+    for (number, size_bytes) in sizes_now(env, wal_directory, &logs)? {
+        let path = wal_directory.file(FileName::Wal(number));
+        let mut bytes = read_file(env.fs().as_ref(), &path)?;
+        bytes.truncate(size_bytes);
+        recovery.log(number, &path, &bytes)?;
     }
     let with_tables = set.column_families.values().filter(|state| state.version.file_count() > 0);
     let recovered = recovery.finish(with_tables.map(|state| (state.name.as_str(), state.log_number)))?;
@@ -313,6 +315,21 @@ fn recover(
         tracing::info!("{} prepared transactions are not committed and have no effect", recovered.undecided);
     }
     Ok((recovered, logs))
+}
+
+/// How much of each log is read: its size as of one moment.
+///
+/// Why the newest is asked first: where another process writes, a log has all its records before the next one has any. So whatever is in the part of a log that is
+/// read, all that was written before it is read too.
+fn sizes_now(env: &Env, directory: &Directory, logs: &[FileNumber]) -> Result<Vec<(FileNumber, usize)>> {
+    let size_of = |number: &FileNumber| {
+        let metadata = env.fs().metadata(&directory.file(FileName::Wal(*number)));
+        let len = metadata.map_err(|e| io_error("opening the database", e))?.len;
+        Ok((*number, usize::try_from(len).unwrap_or(usize::MAX)))
+    };
+    let mut sizes = logs.iter().rev().map(size_of).collect::<Result<Vec<_>>>()?;
+    sizes.reverse();
+    Ok(sizes)
 }
 
 /// Checks the logs that the MANIFEST tracks against those that are there.

@@ -46,12 +46,22 @@ pub(crate) struct Writable {
 }
 
 impl Writable {
-    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks.
-    pub(crate) fn close(&self, env: &Env) -> Result<()> {
+    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks. A second time does nothing.
+    pub(crate) fn close(&self) -> Result<()> {
+        let env = self.versions.env();
         let last = self.versions.close();
         let outcome = last.map_or(Ok(()), |last| block_on(env, last));
         block_on(env, self.versions.obsolete().close());
         outcome
+    }
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        // Why: what fails between opening and the first write shall leave no lock behind either.
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "closing the database");
+        }
     }
 }
 
@@ -163,7 +173,7 @@ fn begin(
         manifest,
     });
     let db_id = versions.identity().db_id.clone();
-    if !has_identity {
+    if !has_identity && opened.db_options.write_identity_file {
         create::write_identity(&env, path, &db_id)?;
     }
     opened.db_id = Some(db_id);

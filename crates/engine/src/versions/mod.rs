@@ -161,6 +161,11 @@ impl Versions {
         })
     }
 
+    /// The environment.
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
     /// Has `hook` told of failed MANIFEST writes, on the thread that installs.
     pub(crate) fn on_failure(&self, hook: OnFailure) {
         *self.on_failure.lock() = Some(hook);

@@ -5,9 +5,9 @@ use super::value::{Object, Unprinted, Verbatim};
 option_table! {
     /// What concerns a database as a whole.
     DbOptions in Db {
-        create_if_missing: bool = false, fixed, kept, "Create the database if there is none";
-        create_missing_column_families: bool = false, fixed, kept, "Create column families that are opened and missing";
-        error_if_exists: bool = false, fixed, kept, "Refuse to open a database that exists";
+        create_if_missing: bool = false, fixed, honoured, "Create the database if there is none";
+        create_missing_column_families: bool = false, fixed, honoured, "Create column families that are opened and missing";
+        error_if_exists: bool = false, fixed, honoured, "Refuse to open a database that exists";
         paranoid_checks: bool = true, fixed, kept, "Stop at signs of damage rather than go on";
         flush_verify_memtable_count: bool = true, fixed, kept, "Check that a flush wrote as many entries as the memtable has";
         compaction_verify_record_count: bool = true, fixed, kept, "Check that a compaction read as many entries as its inputs have";
@@ -36,7 +36,7 @@ option_table! {
         keep_log_file_num: usize = 1000, fixed, kept, "Info log files to keep";
         recycle_log_file_num: usize = 0, fixed, kept, "Logs to keep for overwriting";
         async_wal_precreate: bool = false, fixed, kept, "Create the next log in the background";
-        max_manifest_file_size: u64 = 1 << 30, mutable, kept, "Bytes of a MANIFEST above which a new one is started";
+        max_manifest_file_size: u64 = 1 << 30, mutable, honoured, "Bytes of a MANIFEST above which a new one is started";
         max_manifest_space_amp_pct: i32 = 500, mutable, kept, "Percent by which a MANIFEST may outgrow its compacted size";
         verify_manifest_content_on_close: bool = false, mutable, kept, "Read the MANIFEST back when the database is closed";
         optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
@@ -79,7 +79,7 @@ option_table! {
         allow_2pc: bool = false, fixed, kept, "Keep prepared transactions across opening";
         wal_filter: Object = Object::NONE, fixed, kept, "What filters log records on opening";
         dump_malloc_stats: bool = false, fixed, kept, "Put the allocator's statistics into the info log";
-        avoid_flush_during_recovery: bool = false, fixed, kept, "Keep what was recovered from logs in memory";
+        avoid_flush_during_recovery: bool = false, fixed, honoured, "Keep what was recovered from logs in memory";
         enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
         avoid_flush_during_shutdown: bool = false, mutable, kept, "Do not flush unlogged data on closing";
         allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
@@ -90,8 +90,8 @@ option_table! {
         atomic_flush: bool = false, fixed, kept, "Column families are flushed together";
         avoid_unnecessary_blocking_io: bool = false, fixed, kept, "Leave slow clean-up to background threads";
         prefix_seek_opt_in_only: bool = false, fixed, kept, "Iterators seek in total order unless told otherwise";
-        write_dbid_to_manifest: bool = true, fixed, kept, "Write the database's identity into the MANIFEST";
-        write_identity_file: bool = true, fixed, kept, "Write the database's identity into the IDENTITY file";
+        write_dbid_to_manifest: bool = true, fixed, honoured, "Write the database's identity into the MANIFEST";
+        write_identity_file: bool = true, fixed, honoured, "Write the database's identity into the IDENTITY file";
         log_readahead_size: usize = 0, fixed, kept, "Bytes that recovery reads ahead in logs and MANIFEST";
         file_checksum_gen_factory: Object = Object::NONE, fixed, kept, "What makes checksums of whole files";
         best_efforts_recovery: bool = false, fixed, kept, "Open the latest state whose files are all there";
