@@ -1,280 +1,163 @@
-//! Writes: single operations and batches. Each call has a blocking form and an asynchronous one.
+//! The calls that write.
 //!
-//! The blocking form may lead the log on the calling thread; the asynchronous one never blocks. Dropping its future before the first poll writes nothing; later, the write
-//! happens whole or not at all.
+//! In: operations and batches. Out: writes for the commit pipeline. Every call comes in three forms: plain, with options, in a column family; and each of them blocking or asynchronous. The
+//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. What a call is refused for is said before anything is written.
 
 use super::Db;
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, ErrorKind, Result};
-use crate::write::{Source, WriteBatch, WriteOptions};
+use crate::error::{Error, Result};
+use crate::live::Live;
+use crate::write::{Source, WriteBatch, WriteFuture, WriteOptions};
+use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
-use std::sync::Arc;
+use karst_io::block_on;
+use std::future::Future;
 
 impl Db {
-    /// Writes a batch: all of it or nothing.
+    /// What one operation is written as.
+    fn one<'a>(
+        &self,
+        family: &ColumnFamily,
+        op: impl FnOnce(ColumnFamilyId) -> Op<'a>,
+    ) -> Result<(&Live, Source<'a>)> {
+        if family.0.database != self.0.database {
+            return Err(super::foreign(family));
+        }
+        if family.0.is_dropped() {
+            let text = format!("column family {:?} was dropped", family.name());
+            return Err(Error::invalid_argument(text));
+        }
+        let op = op(family.0.id());
+        if matches!(op, Op::Merge { .. }) {
+            check_operator(&family.0)?;
+        }
+        if let Op::DeleteRange { begin, end, .. } = op {
+            check_range(&family.0, begin, end)?;
+        }
+        Ok((self.live()?, Source::one(op)?))
+    }
+
+    fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&Live, Source<'a>)> {
+        if batch.database().is_some_and(|database| database != self.0.database) {
+            return Err(Error::invalid_argument(
+                "the write batch has operations on column families of another database",
+            ));
+        }
+        for family in batch.merged() {
+            // Why not an error here if it is not open: whether it may be missing, the options of the write say.
+            if let Some(family) = self.0.opened.families.get(*family) {
+                check_operator(&family)?;
+            }
+        }
+        Ok((self.live()?, Source::Batch(batch)))
+    }
+}
+
+fn check_operator(family: &Family) -> Result<()> {
+    family.config.merge_operator().map(|_| ())
+}
+
+/// Compat: as RocksDB, refuses a range that ends before it begins, and allows an empty one.
+fn check_range(family: &Family, begin: &[u8], end: &[u8]) -> Result<()> {
+    match family.config.comparator.compare_user(begin, end).is_gt() {
+        false => Ok(()),
+        true => Err(Error::invalid_argument("the end of the range to delete comes before its start")),
+    }
+}
+
+/// The forms of a call that writes one operation.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $plain:ident $opt:ident $cf:ident $plain_async:ident $opt_async:ident $cf_async:ident ($($arg:ident),*) = $op:expr;)*) => {
+        impl Db {
+            $(
+                $(#[$doc])*
+                ///
+                /// In the default column family. Blocks the calling thread until the write is visible, and in the log unless the options say otherwise.
+                ///
+                /// # Errors
+                /// Nothing was written if a key or value is over its limit, the database is open for reading only or closed, writes are refused because of a background error,
+                /// or what is asked does not fit. After an `Io` error of the log itself it is not known whether the write is found when the database is opened anew.
+                pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
+                    self.$cf(&WriteOptions::default(), &self.0.default_family, $($arg),*)
+                }
+
+                /// The same with options.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`Db::", stringify!($plain), "`], and as the options have it.")]
+                pub fn $opt(&self, options: &WriteOptions, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
+                    self.$cf(options, &self.0.default_family, $($arg),*)
+                }
+
+                /// The same in a column family.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`Db::", stringify!($opt), "`], and if the column family was dropped or is of another database.")]
+                pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
+                    $(let $arg = $arg.as_ref();)*
+                    let (live, source) = self.one(family, |cf| ($op)(cf, $($arg),*))?;
+                    live.pipeline.write(options, source)
+                }
+
+                #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]
+                pub fn $plain_async<'a>(&'a self, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+                    self.$cf_async(&WriteOptions::default(), &self.0.default_family, $($arg),*)
+                }
+
+                #[doc = concat!("The asynchronous form of [`Db::", stringify!($opt), "`].")]
+                pub fn $opt_async<'a>(&'a self, options: &WriteOptions, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+                    self.$cf_async(options, &self.0.default_family, $($arg),*)
+                }
+
+                #[doc = concat!("The asynchronous form of [`Db::", stringify!($cf), "`].")]
+                pub fn $cf_async<'a>(&'a self, options: &WriteOptions, family: &ColumnFamily, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+                    let source = self.one(family, |cf| ($op)(cf, $($arg),*));
+                    WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
+                }
+            )*
+        }
+    };
+}
+
+calls! {
+    /// Sets `key` to `value`.
+    put put_opt put_cf put_async put_opt_async put_cf_async (key, value) = |cf, key, value| Op::Put { cf, key, value };
+    /// Removes `key`. No error if it is not there.
+    delete delete_opt delete_cf delete_async delete_opt_async delete_cf_async (key) = |cf, key| Op::Delete { cf, key };
+    /// Removes `key`, which must have been put at most once since it was last removed, and not merged. Cheaper than a delete: it vanishes together with that put.
+    single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key) = |cf, key| Op::SingleDelete { cf, key };
+    /// Adds a merge operand to `key`. The column family needs a merge operator.
+    merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key, operand) = |cf, key, operand| Op::Merge { cf, key, operand };
+    /// Removes all keys from `begin` up to, not including, `end`.
+    delete_range delete_range_opt delete_range_cf delete_range_async delete_range_opt_async delete_range_cf_async (begin, end) = |cf, begin, end| Op::DeleteRange { cf, begin, end };
+}
+
+impl Db {
+    /// Writes a batch: all of it or nothing, seen by readers all at once. The batch stays as it is and may be written again.
     ///
     /// # Errors
-    /// The database is open for reading only or closed; the batch names a column family that is of another database or not open, or merges into one without an operator; writes
-    /// are refused because of a background error; with `no_slowdown` the write would have had to wait; the log failed, and then it is not known whether the batch is found
-    /// again after the database is opened anew.
+    /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in a column family without an operator.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        self.check_batch(batch)?;
-        self.live()?.pipeline.write(options, Source::Batch(batch))
+        let (live, source) = self.batch_source(batch)?;
+        live.pipeline.write(options, source)
     }
 
-    /// The asynchronous form of [`Db::write`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn write_async(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        self.check_batch(batch)?;
-        self.live()?.pipeline.write_async(options, Source::Batch(batch)).await
-    }
-
-    /// Sets `key` to `value` in the default column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_cf(&WriteOptions::default(), &self.0.default_family, key, value)
-    }
-
-    /// The same with options, in a column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn put_cf(
-        &self,
+    /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing; after that the batch is written whole or not at all.
+    pub fn write_async<'a>(
+        &'a self,
         options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::Put { cf, key: key.as_ref(), value: value.as_ref() })?;
-        self.live()?.pipeline.write(options, source)
+        batch: &'a WriteBatch,
+    ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+        let source = self.batch_source(batch);
+        WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
     }
 
-    /// The asynchronous form of [`Db::put`].
+    /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync` everything in the logs reach the device.
     ///
     /// # Errors
-    /// As [`Db::write`].
-    pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_cf_async(&WriteOptions::default(), &self.0.default_family, key, value).await
-    }
-
-    /// The asynchronous form of [`Db::put_cf`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn put_cf_async(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::Put { cf, key, value })?;
-        self.live()?.pipeline.write_async(options, source).await
-    }
-
-    /// Removes `key` in the default column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_cf(&WriteOptions::default(), &self.0.default_family, key)
-    }
-
-    /// The same with options, in a column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn delete_cf(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::Delete { cf, key: key.as_ref() })?;
-        self.live()?.pipeline.write(options, source)
-    }
-
-    /// The asynchronous form of [`Db::delete`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete_async(&self, key: &[u8]) -> Result<()> {
-        self.delete_cf_async(&WriteOptions::default(), &self.0.default_family, key).await
-    }
-
-    /// The asynchronous form of [`Db::delete_cf`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete_cf_async(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: &[u8],
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::Delete { cf, key })?;
-        self.live()?.pipeline.write_async(options, source).await
-    }
-
-    /// Removes `key`, which was set at most once since it was last removed, and never merged into, in the default column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.single_delete_cf(&WriteOptions::default(), &self.0.default_family, key)
-    }
-
-    /// The same with options, in a column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn single_delete_cf(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::SingleDelete { cf, key: key.as_ref() })?;
-        self.live()?.pipeline.write(options, source)
-    }
-
-    /// The asynchronous form of [`Db::single_delete`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn single_delete_async(&self, key: &[u8]) -> Result<()> {
-        self.single_delete_cf_async(&WriteOptions::default(), &self.0.default_family, key).await
-    }
-
-    /// The asynchronous form of [`Db::single_delete_cf`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn single_delete_cf_async(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: &[u8],
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::SingleDelete { cf, key })?;
-        self.live()?.pipeline.write_async(options, source).await
-    }
-
-    /// Removes the keys from `begin` up to, not including, `end` in the default column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_range_cf(&WriteOptions::default(), &self.0.default_family, begin, end)
-    }
-
-    /// The same with options, in a column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn delete_range_cf(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        begin: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::DeleteRange { cf, begin: begin.as_ref(), end: end.as_ref() })?;
-        self.live()?.pipeline.write(options, source)
-    }
-
-    /// The asynchronous form of [`Db::delete_range`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete_range_async(&self, begin: &[u8], end: &[u8]) -> Result<()> {
-        self.delete_range_cf_async(&WriteOptions::default(), &self.0.default_family, begin, end).await
-    }
-
-    /// The asynchronous form of [`Db::delete_range_cf`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete_range_cf_async(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        begin: &[u8],
-        end: &[u8],
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        let source = Source::one(Op::DeleteRange { cf, begin, end })?;
-        self.live()?.pipeline.write_async(options, source).await
-    }
-
-    /// Merges `operand` into `key` in the default column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        self.merge_cf(&WriteOptions::default(), &self.0.default_family, key, operand)
-    }
-
-    /// The same with options, in a column family.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub fn merge_cf(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        self.check_merge(family)?;
-        let source = Source::one(Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })?;
-        self.live()?.pipeline.write(options, source)
-    }
-
-    /// The asynchronous form of [`Db::merge`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn merge_async(&self, key: &[u8], operand: &[u8]) -> Result<()> {
-        self.merge_cf_async(&WriteOptions::default(), &self.0.default_family, key, operand).await
-    }
-
-    /// The asynchronous form of [`Db::merge_cf`].
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn merge_cf_async(
-        &self,
-        options: &WriteOptions,
-        family: &ColumnFamily,
-        key: &[u8],
-        operand: &[u8],
-    ) -> Result<()> {
-        let cf = self.writable_family(family)?.id();
-        self.check_merge(family)?;
-        let source = Source::one(Op::Merge { cf, key, operand })?;
-        self.live()?.pipeline.write_async(options, source).await
-    }
-
-    /// Has what was written so far leave the process, where `manual_wal_flush` keeps it, and with `sync` reach the device. Blocks.
-    ///
-    /// # Errors
-    /// The database is open for reading only, or the log failed, now or before.
+    /// The log failed, now or before, or the database is open for reading only.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {
-        karst_io::block_on(self.env(), self.flush_wal_async(sync))
+        block_on(self.env(), self.flush_wal_async(sync))
     }
 
     /// The asynchronous form of [`Db::flush_wal`].
@@ -285,32 +168,19 @@ impl Db {
         self.live()?.pipeline.flush_wal(sync).await
     }
 
-    /// A column family of this database that takes writes.
-    #[inline]
-    fn writable_family<'a>(&self, family: &'a ColumnFamily) -> Result<&'a Arc<Family>> {
-        let family = self.family(family)?;
-        if family.is_dropped() { Err(dropped(family)) } else { Ok(family) }
+    /// Makes all that is in the logs durable: [`Db::flush_wal`] with `sync`.
+    ///
+    /// # Errors
+    /// As [`Db::flush_wal`].
+    pub fn sync_wal(&self) -> Result<()> {
+        self.flush_wal(true)
     }
 
-    fn check_merge(&self, family: &ColumnFamily) -> Result<()> {
-        family.0.config.merge_operator().map(|_| ())
+    /// The asynchronous form of [`Db::sync_wal`].
+    ///
+    /// # Errors
+    /// As [`Db::flush_wal`].
+    pub async fn sync_wal_async(&self) -> Result<()> {
+        self.flush_wal_async(true).await
     }
-
-    fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
-        if batch.database().is_some_and(|database| database != self.0.database) {
-            return Err(Error::invalid_argument("the batch names column families of another database"));
-        }
-        for id in batch.merged() {
-            if let Some(family) = self.0.opened.families.get(*id) {
-                family.config.merge_operator()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cold]
-fn dropped(family: &Family) -> Error {
-    let text = format!("column family {:?} was dropped", family.config.name);
-    Error::new(ErrorKind::InvalidArgument, text)
 }

@@ -271,6 +271,30 @@ impl<H: Host> Future for Commit<'_, H> {
     }
 }
 
+/// A write, or why it was refused before it began.
+#[must_use = "nothing is written before it is polled"]
+pub(crate) struct WriteFuture<'a, H: Host>(Option<Result<Commit<'a, H>>>);
+
+impl<'a, H: Host> WriteFuture<'a, H> {
+    pub(crate) fn new(commit: Result<Commit<'a, H>>) -> Self {
+        Self(Some(commit))
+    }
+}
+
+impl<H: Host> Future for WriteFuture<'_, H> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.0 {
+            Some(Ok(commit)) => Pin::new(commit).poll(cx),
+            refused => match refused.take() {
+                Some(Err(error)) => Poll::Ready(Err(error)),
+                _ => panic!("a write was polled after it had completed"),
+            },
+        }
+    }
+}
+
 impl<H: Host> Drop for Commit<'_, H> {
     fn drop(&mut self) {
         let Stage::Ordered(ordered) = std::mem::replace(&mut self.stage, Stage::Done) else { return };

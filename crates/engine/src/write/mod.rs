@@ -26,6 +26,7 @@ mod source;
 mod tests;
 
 pub use batch::WriteBatch;
+pub(crate) use commit::WriteFuture;
 pub(crate) use database::{DatabaseHost, Sealer};
 pub(crate) use host::Host;
 pub use options::WriteOptions;

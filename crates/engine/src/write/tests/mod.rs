@@ -1,6 +1,5 @@
 //! The pipeline without a database: memtables in a map, logs on a file system in memory, read back by the recovery that ships.
 
-mod cost;
 mod failing;
 mod logs;
 mod ordering;

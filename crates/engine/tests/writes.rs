@@ -1,0 +1,158 @@
+//! The calls that write, through the public API: what they do, what they refuse, what is there after closing and opening again.
+
+use karst_engine::io::{Env, MemoryFileSystem, block_on};
+use karst_engine::{Db, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
+use std::sync::Arc;
+
+const PATH: &str = "/db";
+
+fn options() -> Options {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    Options::new().env(env).db(|db| {
+        db.create_if_missing = true;
+        db.create_missing_column_families = true;
+    })
+}
+
+fn get(db: &Db, key: &str) -> Option<String> {
+    db.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
+}
+
+#[test]
+fn what_is_written_is_read_now_and_after_opening_again() {
+    let options = options().set("merge_operator", "StringAppendOperator").unwrap();
+    let db = Db::open(PATH, &options).unwrap();
+    db.put("a", "1").unwrap();
+    db.put("b", "2").unwrap();
+    db.put("c", "3").unwrap();
+    let before = db.snapshot();
+    db.delete("a").unwrap();
+    db.single_delete("b").unwrap();
+    db.merge("m", "x").unwrap();
+    db.merge_opt(&WriteOptions::synced(), "m", "y").unwrap();
+    db.delete_range("c", "d").unwrap();
+    block_on(db.env(), async {
+        db.put_async(b"e", b"5").await.unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put("f", "6").unwrap();
+        batch.put_entity(None, "w", &[(b"", b"default"), (b"x", b"1")]).unwrap();
+        batch.delete("e").unwrap();
+        db.write_async(&WriteOptions::new(), &batch).await.unwrap();
+        db.flush_wal_async(true).await.unwrap();
+    });
+    let seen = |db: &Db| ["a", "b", "c", "m", "e", "f", "w"].map(|key| get(db, key));
+    let expected =
+        [None, None, None, Some("x,y"), None, Some("6"), Some("default")].map(|v| v.map(str::to_owned));
+    assert_eq!(seen(&db), expected);
+    let then = ReadOptions { snapshot: Some(before), ..ReadOptions::new() };
+    assert_eq!(db.get_opt(&then, "c").unwrap().as_deref(), Some(&b"3"[..]));
+    assert_eq!(db.latest_sequence_number(), 12);
+    drop(then);
+    db.close().unwrap();
+    assert_eq!(db.put("late", "").unwrap_err().kind(), ErrorKind::Closed);
+    drop(db);
+    let db = Db::open(PATH, &options).unwrap();
+    assert_eq!(seen(&db), expected);
+    assert!(db.latest_sequence_number() >= 12);
+    db.put("a", "again").unwrap();
+    assert_eq!(get(&db, "a").as_deref(), Some("again"));
+}
+
+#[test]
+fn column_families_are_written_together() {
+    let options = options();
+    let db = Db::open_cf(PATH, &options, &["default", "users"]).unwrap();
+    let users = db.column_family("users").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put("k", "default").unwrap();
+    batch.put_cf(&users, "k", "users").unwrap();
+    db.write(&WriteOptions::new(), &batch).unwrap();
+    let read = ReadOptions::new();
+    assert_eq!(db.get_cf(&read, &users, "k").unwrap().as_deref(), Some(&b"users"[..]));
+    assert_eq!(get(&db, "k").as_deref(), Some("default"));
+    db.drop_column_family(&users).unwrap();
+    let error = db.put_cf(&WriteOptions::new(), &users, "k", "v").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    db.write(&WriteOptions::new(), &batch).unwrap_err();
+    assert_eq!(db.latest_sequence_number(), 2);
+    let lenient = WriteOptions { ignore_missing_column_families: true, ..WriteOptions::new() };
+    db.write(&lenient, &batch).unwrap();
+    assert_eq!(db.latest_sequence_number(), 4);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_written() {
+    let db = Db::open(PATH, &options()).unwrap();
+    let refused = |outcome: karst_engine::Result<()>, what: &str| {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    refused(db.merge("k", "v"), "merge operator");
+    let mut batch = WriteBatch::new();
+    batch.put("a", "1").unwrap();
+    batch.merge("k", "v").unwrap();
+    refused(db.write(&WriteOptions::new(), &batch), "merge operator");
+    refused(db.delete_range("b", "a"), "before its start");
+    let other = Db::open(PATH, &options()).unwrap();
+    refused(other.put_cf(&WriteOptions::new(), db.default_column_family(), "a", "1"), "another database");
+    refused(
+        block_on(db.env(), other.delete_cf_async(&WriteOptions::new(), db.default_column_family(), b"a")),
+        "another database",
+    );
+    let mut foreign = WriteBatch::new();
+    foreign.put_cf(db.default_column_family(), "a", "1").unwrap();
+    refused(other.write(&WriteOptions::new(), &foreign), "another database");
+    refused(
+        db.put_opt(&WriteOptions { sync: true, disable_wal: true, ..WriteOptions::new() }, "a", "1"),
+        "without a log",
+    );
+    assert_eq!((db.latest_sequence_number(), get(&db, "a")), (0, None));
+    assert_eq!(other.latest_sequence_number(), 0);
+}
+
+#[test]
+fn a_database_open_for_reading_only_refuses_writes() {
+    let options = options();
+    Db::open(PATH, &options).unwrap().put("a", "1").unwrap();
+    let db = Db::open_read_only(PATH, &options).unwrap();
+    assert_eq!(get(&db, "a").as_deref(), Some("1"));
+    for outcome in [db.put("a", "2"), db.flush_wal(true), block_on(db.env(), db.delete_async(b"a"))] {
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+/// More than a few memtables full from several threads, so that memtables switch and are flushed under the writers.
+#[test]
+fn stress_writers_across_flushes() {
+    let options = options().set("write_buffer_size", "65536").unwrap();
+    let db = Db::open(PATH, &options).unwrap();
+    let (threads, each) = (4, 1500);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let db = &db;
+            scope.spawn(move || {
+                for n in 0..each {
+                    let key = format!("{thread}-{n:05}");
+                    db.put(&key, vec![b'v'; 100]).unwrap();
+                    if n % 100 == 0 {
+                        assert!(db.get(&key).unwrap().is_some());
+                    }
+                }
+            });
+        }
+    });
+    let check = |db: &Db| {
+        for thread in 0..threads {
+            for n in 0..each {
+                assert!(db.get(format!("{thread}-{n:05}")).unwrap().is_some(), "{thread}-{n:05}");
+            }
+        }
+        assert_eq!(db.latest_sequence_number(), threads * each);
+    };
+    check(&db);
+    assert!(!db.live_files().is_empty());
+    db.close().unwrap();
+    drop(db);
+    check(&Db::open(PATH, &options).unwrap());
+}
