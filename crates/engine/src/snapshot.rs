@@ -8,11 +8,14 @@ use karst_format::key::SeqNo;
 use karst_lsm::SnapshotList;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The snapshots of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     held: Mutex<SnapshotList>,
+    /// Below it nobody reads any more, though somebody did; see [`Snapshots::released_below`].
+    released_below: AtomicU64,
 }
 
 impl Snapshots {
@@ -37,6 +40,13 @@ impl Snapshots {
         self.held.lock().sequences().collect()
     }
 
+    /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep
+    /// entries for it in vain.
+    pub(crate) fn released_below(&self) -> SeqNo {
+        // Ordering: advice for pickers only.
+        SeqNo(self.released_below.load(Ordering::Relaxed))
+    }
+
     /// The smallest sequence number read at.
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().oldest()
@@ -55,7 +65,10 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.list.held.lock().release(self.seq);
+        let mut held = self.list.held.lock();
+        held.release(self.seq);
+        let below = held.oldest().unwrap_or(self.seq);
+        self.list.released_below.fetch_max(below.0, Ordering::Relaxed);
     }
 }
 
@@ -89,10 +102,12 @@ mod tests {
         let c = list.take(|| SeqNo(9), 200);
         assert_eq!(list.count_and_oldest_s(), (2, Some(100)));
         drop(a);
+        assert_eq!(list.released_below(), SeqNo::ZERO);
         assert_eq!((list.oldest(), b.sequence_number()), (Some(SeqNo(7)), 7));
         drop(b);
         assert_eq!((list.oldest(), list.count_and_oldest_s()), (Some(SeqNo(9)), (1, Some(200))));
         assert!(c.belongs_to(&list) && !c.belongs_to(&Arc::default()));
+        assert_eq!(list.released_below(), SeqNo(9));
         drop(c);
         assert_eq!(list.oldest(), None);
     }

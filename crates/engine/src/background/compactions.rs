@@ -83,12 +83,12 @@ impl Background {
     ) -> T {
         let view = family.superversion();
         let flush = &self.parts.flush;
-        let oldest = flush.snapshots.oldest().unwrap_or_else(|| flush.versions.last_sequence());
         decide(PickContext {
             version: view.version(),
             options: &jobs.options,
             running: &jobs.running,
-            oldest_snapshot: oldest,
+            // Compat: as in RocksDB, files are looked at anew for what snapshots needed only once one was released; before, they hold nothing in vain.
+            oldest_snapshot: flush.snapshots.released_below(),
             now_s: flush.env.unix_time().as_secs(),
         })
     }

@@ -75,6 +75,11 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
         create::Found::Database => take_lock(&env, path)?,
         create::Found::Nothing => {
             env.fs().create_dir(path)?;
+            // Why: what is durable in a directory is lost with its name.
+            if let Some(parent) = path.parent() {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                env.fs().sync_dir(parent)?;
+            }
             let lock = take_lock(&env, path)?;
             create::create(&env, path, &choices)?;
             lock

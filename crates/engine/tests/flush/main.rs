@@ -1,5 +1,9 @@
 //! Flush, and what happens around it, through the public API: nothing is lost, writers are held up and let go, errors are overcome.
 
+mod crashes;
+mod failures;
+mod stalls;
+
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Statistics, Ticker, WaitForCompactOptions};
 use std::collections::BTreeMap;
@@ -21,8 +25,12 @@ fn key(i: u64) -> Vec<u8> {
 }
 
 fn all(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    all_of(db, "default")
+}
+
+fn all_of(db: &Db, family: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
-    let mut iter = db.iter(&ReadOptions::default()).unwrap();
+    let mut iter = db.iter_cf(&ReadOptions::default(), &db.column_family(family).unwrap()).unwrap();
     iter.seek_to_first().unwrap();
     while iter.valid() {
         found.insert(iter.key().to_vec(), iter.value().to_vec());

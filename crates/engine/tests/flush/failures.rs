@@ -1,0 +1,92 @@
+//! Failures at random while memtables are flushed and logs written: what was acknowledged stays, what was refused never shows, and the database goes on when the trouble ends.
+
+use super::{all, key};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions};
+use karst_io::{Env, Simulation, Trouble, sleep};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(env: &Env) -> Options {
+    Options::new()
+        .env(env.clone())
+        .db(|db| {
+            db.create_if_missing = true;
+            db.bgerror_resume_retry_interval = 20_000;
+        })
+        .column_families(|cf| cf.write_buffer_size = 16 << 10)
+}
+
+/// Writes `count` entries; those that are acknowledged go to `model`. Returns how many were refused.
+async fn write(db: &Db, model: &mut Entries, from: u64, count: u64) -> u64 {
+    let mut refused = 0;
+    for i in from..from + count {
+        let (key, value) = (key(i), format!("{i}.{}", "x".repeat(80)).into_bytes());
+        match db.put_async(&key, &value).await {
+            Ok(()) => drop(model.insert(key, value)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                refused += 1;
+                sleep(db.env(), Duration::from_millis(2)).await;
+            }
+        }
+    }
+    refused
+}
+
+fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
+    let simulation = Simulation::new(seed);
+    let env = simulation.env().clone();
+    let attempts = if manual { 0 } else { i32::MAX };
+    let options = options(&env).db(move |db| db.max_bgerror_resume_count = attempts);
+    let db = Db::open("/db", &options).unwrap();
+    let mut model = Entries::new();
+    let refused = simulation
+        .run(async {
+            write(&db, &mut model, 0, 300).await;
+            simulation.fs().set_trouble(trouble);
+            let refused = write(&db, &mut model, 300, 400).await;
+            simulation.fs().set_trouble(Trouble::default());
+            // Whatever stands in the way is overcome, by itself or when asked.
+            while let Some(error) = db.background_error() {
+                if manual {
+                    db.resume_async().await.unwrap_or_else(|e| panic!("{e}, after {error:?}"));
+                } else {
+                    sleep(&env, Duration::from_millis(5)).await;
+                }
+            }
+            assert_eq!(write(&db, &mut model, 5_000, 200).await, 0);
+            refused
+        })
+        .expect("the power is on");
+    assert_eq!(all(&db), model, "live");
+    db.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(all(&db), model, "flushed");
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open("/db", &options).unwrap();
+    assert_eq!(all(&db), model, "opened again");
+    simulation.fs().failures() + refused
+}
+
+#[test]
+fn failing_writes_lose_nothing_and_the_database_resumes_by_itself() {
+    let mut failures = 0;
+    for seed in 0..30 {
+        let trouble = Trouble { write_error: 0.02, name_error: 0.02, no_space: 0.3, ..Trouble::default() };
+        failures += run(seed, trouble, false);
+    }
+    assert!(failures > 30, "{failures} failures: the test shows nothing");
+}
+
+#[test]
+fn failing_writes_lose_nothing_and_the_database_resumes_when_asked() {
+    let mut failures = 0;
+    for seed in 0..30 {
+        let trouble = Trouble { write_error: 0.02, sync_error: 0.1, name_error: 0.02, ..Trouble::default() };
+        failures += run(seed, trouble, true);
+    }
+    assert!(failures > 30, "{failures} failures: the test shows nothing");
+}

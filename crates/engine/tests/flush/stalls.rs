@@ -1,0 +1,146 @@
+//! Writers are slowed down, stopped, and let go; nobody waits for ever, and who would not wait is told.
+
+use super::{all, key, memory};
+use karst_engine::{
+    Db, ErrorKind, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions, WriteBufferManager,
+    WriteOptions,
+};
+use karst_io::{Env, Priority, Simulation};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn options(env: &Env) -> Options {
+    Options::new().env(env.clone()).db(|db| db.create_if_missing = true).column_families(|cf| {
+        cf.write_buffer_size = 16 << 10;
+        cf.max_write_buffer_number = 2;
+    })
+}
+
+fn hasty() -> WriteOptions {
+    WriteOptions { no_slowdown: true, ..WriteOptions::default() }
+}
+
+#[test]
+fn writers_stop_when_memtables_wait_and_go_on_when_they_are_flushed() {
+    let simulation = Simulation::new(1);
+    let env = simulation.env().clone();
+    let stats = Arc::new(Statistics::default());
+    let db = Db::open("/db", &options(&env).statistics(stats.clone())).unwrap();
+    db.pause_background_work().unwrap();
+    let mut model = BTreeMap::new();
+    let mut stopped = None;
+    for i in 0..5_000 {
+        let (key, value) = (key(i), vec![b'v'; 100]);
+        match db.put_cf(&hasty(), db.default_column_family(), &key, &value) {
+            Ok(()) => drop(model.insert(key, value)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Incomplete, "{error}");
+                stopped = Some(i);
+                break;
+            }
+        }
+        // Why: memtables are sealed by a job.
+        simulation.run(karst_io::sleep(&env, std::time::Duration::from_micros(500)));
+    }
+    assert!(stopped.is_some(), "nobody was stopped");
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(1));
+    assert_eq!(db.int_property("rocksdb.num-immutable-mem-table"), Some(2));
+    assert_eq!(db.int_property("rocksdb.mem-table-flush-pending"), Some(1));
+    let waiter = env.spawn(Priority::Low, {
+        let db = db.clone();
+        async move { db.put_async(b"waited", b"1").await }
+    });
+    simulation.run(karst_io::sleep(&env, std::time::Duration::from_secs(1)));
+    assert!(!waiter.is_finished());
+    db.continue_background_work().unwrap();
+    simulation.run(waiter).unwrap().unwrap().unwrap();
+    model.insert(b"waited".to_vec(), b"1".to_vec());
+    db.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
+    assert!(stats.ticker(Ticker::StallMicros) >= 1_000_000);
+    assert_eq!(all(&db), model);
+}
+
+#[test]
+fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
+    let simulation = Simulation::new(2);
+    let env = simulation.env().clone();
+    let options = options(&env).column_families(|cf| {
+        cf.disable_auto_compactions = false;
+        cf.level0_file_num_compaction_trigger = 3;
+        cf.level0_slowdown_writes_trigger = 3;
+        cf.level0_stop_writes_trigger = 5;
+    });
+    let db = Db::open("/db", &options).unwrap();
+    db.disable_auto_compaction(&[db.default_column_family()]).unwrap();
+    let at_once = FlushOptions { wait: true, allow_write_stall: true };
+    for round in 0..6 {
+        db.put(b"key", format!("{round}")).unwrap();
+        db.flush(&at_once).unwrap();
+    }
+    // Without compactions to wait for nobody is held up.
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
+    let files = db.live_files();
+    let mut l0: Vec<_> = files.iter().filter(|file| file.level == Some(0)).collect();
+    l0.sort_by_key(|file| std::cmp::Reverse(file.epoch_number));
+    assert_eq!(l0.len(), 6);
+    assert!(l0.windows(2).all(|pair| pair[0].smallest_seq > pair[1].largest_seq), "{l0:?}");
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(b"5".as_slice()));
+    db.pause_background_work().unwrap();
+    db.enable_auto_compaction(&[db.default_column_family()]).unwrap();
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(1));
+    assert_eq!(db.int_property("rocksdb.compaction-pending"), Some(1));
+    assert_eq!(
+        db.put_cf(&hasty(), db.default_column_family(), b"key", b"6").unwrap_err().kind(),
+        ErrorKind::Incomplete
+    );
+    db.continue_background_work().unwrap();
+    // Waits for the compaction.
+    db.put(b"key", b"6").unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
+    assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(b"6".as_slice()));
+}
+
+#[test]
+fn several_threads_write_through_stalls_and_lose_nothing() {
+    let env = memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let db = &db;
+            scope.spawn(move || {
+                for i in 0..2_000u64 {
+                    db.put(format!("{thread}.{i:05}"), vec![thread as u8; 60]).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(all(&db).len(), 8_000);
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open("/db", &options(&env)).unwrap();
+    assert_eq!(all(&db).len(), 8_000);
+}
+
+#[test]
+fn a_budget_over_two_databases_flushes_and_holds() {
+    let budget = WriteBufferManager::new(256 << 10, true);
+    let env = memory();
+    let large = |path: &str| {
+        let options = options(&env).column_families(|cf| cf.write_buffer_size = 64 << 20);
+        Db::open(path, &options.write_buffer_manager(budget.clone())).unwrap()
+    };
+    let (a, b) = (large("/a"), large("/b"));
+    for i in 0..8_000 {
+        a.put(key(i), vec![b'a'; 100]).unwrap();
+        b.put(key(i), vec![b'b'; 100]).unwrap();
+    }
+    let tables = |db: &Db| db.live_files().len();
+    assert!(tables(&a) + tables(&b) > 0, "nothing was flushed");
+    assert!(budget.used_bytes() <= 512 << 10, "{}", budget.used_bytes());
+    assert_eq!(all(&a).len(), all(&b).len());
+    drop((a, b));
+    assert_eq!(budget.used_bytes(), 0);
+}
