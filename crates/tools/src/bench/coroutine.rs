@@ -3,7 +3,7 @@
 
 use super::key::{Keys, Random};
 use super::reads::Target;
-use super::report::{Ops, Until};
+use super::report::{Kind, Ops, Until};
 use karst_engine::{ColumnFamily, Db, Error, ReadOptions, Result};
 use karst_io::Reactor;
 
@@ -68,7 +68,7 @@ async fn get_job(job: &mut Job, ops: &mut Ops) -> Result<()> {
             ops.found += 1;
             ops.bytes += (key.len() + value.len()) as u64;
         }
-        ops.finished(1);
+        ops.finished(Kind::Read, 1);
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ async fn multi_get_job(job: &mut Job, ops: &mut Ops) -> Result<()> {
                 ops.bytes += (key.len() + value.len()) as u64;
             }
         }
-        ops.finished(size);
+        ops.finished(Kind::Read, size);
     }
     Ok(())
 }

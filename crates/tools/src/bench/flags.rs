@@ -1,9 +1,10 @@
 //! The command line of `karst bench`: db_bench's flags.
 //!
-//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults, and the names of flags that db_bench
-//! knows and this program does not honour. A flag is `-name` or `--name`, its value follows after `=` or a
+//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults; the options of the database that flags stand for
+//! ([`database_options`]); the names of flags that db_bench knows and this program does not honour. A flag is `-name` or `--name`, its value follows after `=` or a
 //! space; a boolean stands alone, as `--noname`, or with `=true` / `=false`.
 
+use super::database_options;
 use super::known_flags::KNOWN;
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -51,11 +52,13 @@ macro_rules! flags {
             $($(#[doc = $doc])* pub(crate) $name: $t,)*
             /// The flags that the command line named.
             pub(crate) given: BTreeSet<&'static str>,
+            /// Options of the database that flags stood for: name and value, in the order of the flags.
+            pub(crate) options: Vec<(String, String)>,
         }
 
         impl Default for Flags {
             fn default() -> Flags {
-                Flags { $($name: $default,)* given: BTreeSet::new() }
+                Flags { $($name: $default,)* given: BTreeSet::new(), options: Vec::new() }
             }
         }
 
@@ -93,20 +96,49 @@ macro_rules! flags {
 }
 
 flags! {
-    /// The workloads to run, in order, separated by commas: readrandom, multireadrandom, seekrandom, readseq,
-    /// readreverse, readmissing, readtocache, readrandomcoroutine, multireadrandomcoroutine, stats, levelstats,
-    /// sstables. The suffix `[X3]` repeats one three times, `[W1]` runs it once more first as a warm-up.
-    benchmarks: String = "readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
-    /// The database to read. Without one, a small database is made first and removed afterwards.
+    /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three times, `[W1]` runs it
+    /// once more first as a warm-up.
+    benchmarks: String = "filluniquerandom,readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
+    /// The database. Without one, a database is made in a temporary directory and removed afterwards.
     db: String = String::new();
-    /// Must be true with --db: KarstDB reads databases and does not write them yet.
+    /// Use the database that --db names as it is. Otherwise it is destroyed and made anew.
     use_existing_db: bool = false;
-    /// Open read-only (the only way yet).
+    /// Open read-only, which writes nothing to the directory; also done whenever no workload writes.
     readonly: bool = false;
     /// Number of keys in the database; random keys are drawn from them.
     num: i64 = 1_000_000;
     /// Number of reads a thread; --num if negative.
     reads: i64 = -1;
+    /// Number of writes a thread; --num if negative.
+    writes: i64 = -1;
+    /// Number of deletes a thread; --num if negative.
+    deletes: i64 = -1;
+    /// Sync the log with each write.
+    sync: bool = false;
+    /// Write no log.
+    disable_wal: bool = false;
+    /// Bytes a second that the writers of a workload write together at most; 0: no limit.
+    benchmark_write_rate_limit: u64 = 0;
+    /// Of 100 operations of readrandomwriterandom, how many are reads.
+    readwritepercent: i32 = 90;
+    /// Of 100 operations of readrandommergerandom, how many are merges.
+    mergereadpercent: i32 = 70;
+    /// Keys that merges are spread over; --num if negative.
+    merge_keys: i64 = -1;
+    /// Keys that the writer of a ...while... workload draws from; 0: --num.
+    bgwriter_num: i64 = 0;
+    /// The writer of a ...while... workload goes on until it has done --writes.
+    finish_after_writes: bool = false;
+    /// Delete a range after every so many writes; 0: never.
+    writes_per_range_tombstone: i64 = 0;
+    /// Writes before the first range is deleted.
+    writes_before_delete_range: i64 = 0;
+    /// Keys in a range that is deleted.
+    range_tombstone_width: i64 = 100;
+    /// Most ranges that a thread deletes.
+    max_num_range_tombstones: i64 = 0;
+    /// Delete the keys of a range one by one instead.
+    expand_range_tombstones: bool = false;
     /// Seconds that a workload runs; 0 means that --reads ends it.
     duration: i32 = 0;
     /// Look at the clock for --duration after so many operations.
@@ -119,13 +151,21 @@ flags! {
     key_size: i32 = 16;
     /// Bytes of a value.
     value_size: i32 = 100;
-    /// How far values of the small database compress.
+    /// How far values compress.
     compression_ratio: f64 = 0.5;
+    /// Lengths of values: fixed (--value_size), uniform or normal (--value_size_min to --value_size_max).
+    value_size_distribution_type: String = "fixed".to_string();
+    /// Bytes of the smallest value.
+    value_size_min: i32 = 100;
+    /// Bytes of the largest value.
+    value_size_max: i32 = 102_400;
+    /// Of 100 values, how many are the same.
+    same_value_percentage: i32 = 0;
     /// Keys that share one prefix.
     keys_per_prefix: i64 = 0;
     /// Bytes of a key's prefix; also the length of the prefix extractor. 0: none.
     prefix_size: i32 = 0;
-    /// Keys in one multi_get.
+    /// Keys in one multi_get, or entries in one write.
     batch_size: i64 = 1;
     /// Distance between the keys of one multi_get; 0 means random keys.
     multiread_stride: i64 = 0;
@@ -149,18 +189,8 @@ flags! {
     auto_prefix_mode: bool = false;
     /// Bytes of the block cache; -1 means 8 MiB.
     cache_size: i64 = 32 << 20;
-    /// Keep index and filter blocks in the block cache.
-    cache_index_and_filter_blocks: bool = false;
-    /// Keep level 0's index and filter blocks pinned in the cache.
-    pin_l0_filter_and_index_blocks_in_cache: bool = false;
-    /// Keep the top level of partitioned indexes and filters pinned in the cache.
-    pin_top_level_index_and_filter: bool = false;
     /// Share of the cache kept for metadata.
     cache_high_pri_pool_ratio: f64 = 0.0;
-    /// Table files open at the same time; -1 means all.
-    open_files: i32 = -1;
-    /// Read with O_DIRECT.
-    use_direct_reads: bool = false;
     /// Verify block checksums.
     verify_checksum: bool = true;
     /// Bytes of readahead of scans; 0 means adaptive.
@@ -171,14 +201,12 @@ flags! {
     async_io: bool = true;
     /// multi_get reads all levels at a time; false means one level after the other.
     optimize_multiget_for_io: bool = true;
-    /// Bits a key of the filters of the small database; negative means none.
+    /// Bits a key of the filters of new tables; negative means as the options have it, 0 none.
     bloom_bits: f64 = -1.0;
-    /// Block size of the small database.
-    block_size: i32 = 4096;
-    /// Column families to read from.
+    /// Filters of new tables are Ribbon filters.
+    use_ribbon_filter: bool = false;
+    /// Column families; a key's number says which one it is in.
     num_column_families: i32 = 1;
-    /// Merge operator, if the database needs one that its OPTIONS file does not name.
-    merge_operator: String = String::new();
     /// Count and print statistics.
     statistics: bool = false;
     /// Print a histogram of latencies.
@@ -203,7 +231,8 @@ flags! {
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) flags: Flags,
-    /// Flags that db_bench knows and that have no effect here, each once, in order of appearance.
+    /// Flags that db_bench knows and that have no effect here, each once, in order of appearance. Those that are options
+    /// of the database are kept in it all the same.
     pub(crate) not_honoured: Vec<String>,
     pub(crate) help: bool,
 }
@@ -241,7 +270,14 @@ pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
         };
         if Flags::is_boolean(name).is_some() {
             parsed.flags.set(name, &value)?;
-        } else if !parsed.not_honoured.iter().any(|n| n == name) {
+            continue;
+        }
+        let options = database_options::translate(name, &boolean_text(boolean, &value)?).transpose()?;
+        let honoured = options.as_ref().is_some_and(|options| {
+            options.iter().all(|(option, _)| database_options::info(option).is_some_and(|info| info.honoured))
+        });
+        parsed.flags.options.extend(options.unwrap_or_default());
+        if !honoured && !parsed.not_honoured.iter().any(|n| n == name) {
             parsed.not_honoured.push(name.to_string());
         }
     }
@@ -253,6 +289,11 @@ pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
 fn boolean_kind(name: &str) -> Option<bool> {
     Flags::is_boolean(name)
         .or_else(|| KNOWN.binary_search_by_key(&name, |(n, _)| n).ok().map(|i| !KNOWN[i].1))
+}
+
+/// A boolean in the one spelling that options have; other values as they are.
+fn boolean_text(boolean: bool, value: &str) -> Result<String, String> {
+    if boolean { bool::parse_flag(value).map(|b| b.to_string()) } else { Ok(value.to_string()) }
 }
 
 fn unknown(name: &str) -> String {
@@ -278,9 +319,26 @@ fn check_ranges(f: &Flags) -> Result<(), String> {
     at_least("ops_between_duration_checks", f.ops_between_duration_checks.into(), 1)?;
     at_least("multiread_stride", f.multiread_stride, 0)?;
     at_least("readahead_size", f.readahead_size.into(), 0)?;
-    at_least("block_size", f.block_size.into(), 64)?;
+    at_least("readwritepercent", f.readwritepercent.into(), 0)?;
+    at_least("value_size_min", f.value_size_min.into(), 0)?;
+    at_least("writes_per_range_tombstone", f.writes_per_range_tombstone, 0)?;
+    at_least("range_tombstone_width", f.range_tombstone_width, 1)?;
+    at_least("max_num_range_tombstones", f.max_num_range_tombstones, 0)?;
     at_least("seek_nexts", f.seek_nexts.into(), 0)?;
     at_least("num_column_families", f.num_column_families.into(), 1)?;
+    if f.readwritepercent > 100 || f.mergereadpercent > 100 || f.same_value_percentage > 100 {
+        return Err("a flag that is a percentage is above 100".into());
+    }
+    if f.value_size_max < f.value_size_min {
+        let (min, max) = (f.value_size_min, f.value_size_max);
+        return Err(format!("flag --value_size_max: {max} is less than --value_size_min {min}"));
+    }
+    if !["fixed", "uniform", "normal"].contains(&f.value_size_distribution_type.as_str()) {
+        let given = &f.value_size_distribution_type;
+        return Err(format!(
+            "flag --value_size_distribution_type: {given} is none of fixed, uniform, normal"
+        ));
+    }
     if f.prefix_size > f.key_size {
         return Err(format!(
             "flag --prefix_size: {} is longer than --key_size {}",
@@ -308,14 +366,17 @@ mod tests {
     fn every_form_of_a_flag() {
         let p = parse(&args("-db=/x --num 5000000 -statistics --noasync_io -use_direct_reads=true")).unwrap();
         assert_eq!((p.flags.db.as_str(), p.flags.num), ("/x", 5_000_000));
-        assert!(p.flags.statistics && !p.flags.async_io && p.flags.use_direct_reads);
+        assert!(p.flags.statistics && !p.flags.async_io);
+        assert_eq!(p.flags.options, [("use_direct_reads".to_string(), "true".to_string())]);
         assert!(p.not_honoured.is_empty());
     }
 
     #[test]
     fn a_known_flag_is_named_once_and_an_unknown_one_refused() {
-        let p = parse(&args("-sync -sync=false -write_buffer_size 1")).unwrap();
-        assert_eq!(p.not_honoured, ["sync", "write_buffer_size"]);
+        let p = parse(&args("-enable_numa -enable_numa=false -mmap_read -sync")).unwrap();
+        assert_eq!(p.not_honoured, ["enable_numa", "mmap_read"]);
+        assert_eq!(p.flags.options, [("allow_mmap_reads".to_string(), "true".to_string())]);
+        assert!(p.flags.sync);
         assert!(parse(&args("-nosuchflag=1")).unwrap_err().contains("unknown flag --nosuchflag"));
         assert!(parse(&args("-num=ten")).unwrap_err().contains("not a whole number"));
         assert!(parse(&args("-threads=0")).unwrap_err().contains("less than 1"));

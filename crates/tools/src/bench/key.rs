@@ -44,6 +44,11 @@ impl Keys {
         position.wrapping_mul(0x5bd1_e995) % self.num
     }
 
+    /// A number of any size.
+    pub(crate) fn raw(&mut self) -> u64 {
+        self.random.next()
+    }
+
     /// The first key of a strided batch, so chosen that the whole batch lies below --num.
     pub(crate) fn batch_start(&mut self) -> u64 {
         let first = self.draw();
@@ -81,6 +86,60 @@ impl Keys {
         let room = self.key_size.saturating_sub(key.len()).min(8);
         push_big_endian(key, number, room);
         key.resize(self.key_size, b'0');
+    }
+}
+
+/// In which order a workload writes its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// From 0 up.
+    Sequential,
+    /// Drawn anew each time.
+    Random,
+    /// All of them, each once, shuffled.
+    UniqueRandom,
+}
+
+/// Key numbers in one [`Order`].
+pub(crate) struct Sequence {
+    order: Order,
+    random: Random,
+    num: u64,
+    next: u64,
+    /// For `UniqueRandom`: the permutation.
+    shuffled: Vec<u32>,
+}
+
+impl Sequence {
+    /// Numbers below `num`.
+    ///
+    /// # Errors
+    /// A permutation of so many numbers is not supported.
+    pub(crate) fn new(order: Order, num: u64, seed: u64) -> Result<Sequence, String> {
+        let mut random = Random::new(seed);
+        let mut shuffled = Vec::new();
+        if order == Order::UniqueRandom {
+            let count = u32::try_from(num).map_err(|_| format!("--num {num} is too large to shuffle"))?;
+            shuffled.extend(0..count);
+            for i in (1..shuffled.len()).rev() {
+                shuffled.swap(i, (random.next() % (i as u64 + 1)) as usize);
+            }
+        }
+        Ok(Sequence { order, random, num, next: 0, shuffled })
+    }
+
+    /// The next number. A permutation that is used up starts over.
+    pub(crate) fn next(&mut self) -> u64 {
+        let at = self.next;
+        match self.order {
+            Order::Random => return self.random.next() % self.num,
+            Order::Sequential => self.next += 1,
+            Order::UniqueRandom => {
+                self.next = (at + 1) % self.num;
+                return u64::from(self.shuffled[at as usize]);
+            }
+        }
+        at
     }
 }
 
@@ -125,6 +184,20 @@ mod tests {
             Flags { key_size: 20, prefix_size: 10, keys_per_prefix: 10, num: 1000, ..Flags::default() };
         Keys::new(&prefixed, 1).encode(205, &mut key);
         assert_eq!(key, b"\0\0\0\0\0\0\0\x0500\0\0\0\0\0\0\0\xcd00");
+    }
+
+    #[test]
+    fn sequences_are_in_their_orders() {
+        let take = |order, n| {
+            let mut sequence = Sequence::new(order, 1000, 7).unwrap();
+            (0..n).map(|_| sequence.next()).collect::<Vec<u64>>()
+        };
+        assert_eq!(take(Order::Sequential, 1000), (0..1000).collect::<Vec<_>>());
+        let mut unique = take(Order::UniqueRandom, 1000);
+        assert!(!unique.is_sorted());
+        unique.sort_unstable();
+        assert_eq!(unique, (0..1000).collect::<Vec<_>>());
+        assert!(take(Order::Random, 5000).iter().all(|n| *n < 1000));
     }
 
     #[test]

@@ -1,188 +1,212 @@
-//! `karst bench`: db_bench's read workloads over one database, with db_bench's flags and output.
+//! `karst bench`: db_bench's workloads over one database, with db_bench's flags and output.
 //!
-//! [`flags`] reads the command line, [`open`] opens the database (or makes a small one), [`reads`] and
-//! [`coroutine`] are the workloads, [`key`] draws keys, [`report`] prints.
+//! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens the database, [`database_options`] turns
+//! flags into its options; [`reads`], [`writes`] and [`coroutine`] are the loops, [`levels`] what is done by hand; [`key`] and [`values`]
+//! draw what is written, [`rate`] holds writers back, [`report`] prints.
 
 mod coroutine;
+mod database_options;
 mod flags;
 mod key;
 mod known_flags;
+mod levels;
 mod open;
+mod rate;
 mod reads;
 mod report;
+mod values;
+mod workload;
+mod writes;
 
+pub(crate) use database_options::translate;
 use flags::Flags;
-use karst_engine::perf_context;
+use karst_engine::{Result, WriteOptions, perf_context};
 use key::{Keys, Random};
+use open::Bench;
 use reads::Target;
 use report::{Ops, Report, cpu_seconds, found_message};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use workload::{Beside, Reading, Work, Workload};
+use writes::{Fill, Writing};
 
 const HELP: &str = "karst bench [--FLAG[=VALUE] ...]
 
-Reads a RocksDB or KarstDB database with db_bench's workloads and prints db_bench's result lines.
-Without --db it makes a small database first, reads it, and removes it.
-
-Flags, by db_bench's names, with their defaults:
+Writes and reads a database with db_bench's workloads and prints db_bench's result lines.
+Without --db the database is made in a temporary directory and removed afterwards.
 ";
 
 /// Run the program with the arguments after `bench`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> std::result::Result<(), String> {
     let parsed = flags::parse(args)?;
     if parsed.help {
-        print!("{HELP}{}", Flags::help());
+        let names = workload::names();
+        print!(
+            "{HELP}\nWorkloads: {names}\n\nFlags, by db_bench's names, with their defaults:\n{}",
+            Flags::help()
+        );
+        println!(
+            "  and every option of the database by its own or by db_bench's name, such as --write_buffer_size"
+        );
         return Ok(());
     }
     for name in &parsed.not_honoured {
         eprintln!("karst bench: flag --{name} has no effect here yet");
     }
-    let workloads = parse_workloads(&parsed.flags.benchmarks)?;
     let flags = parsed.flags;
-    let bench = open::open(&flags)?;
+    let mut workloads = workload::parse(&flags.benchmarks)?;
+    if flags.db.is_empty() && !workloads[0].work.fresh() {
+        eprintln!("no --db given: filluniquerandom goes first");
+        workloads.insert(0, workload::named("filluniquerandom")?);
+    }
+    let mut bench = Bench::open(&flags, workloads.iter().any(|w| w.work.writes()))?;
     open::print_header(&flags, &bench);
     let seed = if flags.seed != 0 { flags.seed as u64 } else { open::clock_seed() };
     let mut seeds = Random::new(seed);
     for workload in &workloads {
-        let mut rates = Vec::new();
-        for round in 0..workload.warm_ups + workload.repeats {
-            let report = run_once(workload, &flags, &bench, &mut seeds)
-                .map_err(|e| format!("{}: {e}", workload.name))?;
-            if let Some(report) = report {
-                report.print(&workload.name, &flags);
-                if round >= workload.warm_ups {
-                    rates.push(report.ops_per_second());
-                }
-            }
-        }
-        print_repeats(&workload.name, &rates);
+        run_workload(workload, &flags, &mut bench, &mut seeds)
+            .map_err(|e| format!("{}: {e}", workload.name))?;
     }
     if flags.statistics {
         println!("STATISTICS:\n{}", bench.db.statistics());
     }
-    Ok(())
+    bench.close()
 }
 
-/// One entry of --benchmarks.
-#[derive(Debug)]
-struct Workload {
-    name: String,
-    repeats: usize,
-    warm_ups: usize,
-}
-
-const READS: [&str; 9] = [
-    "readrandom",
-    "multireadrandom",
-    "seekrandom",
-    "readseq",
-    "readreverse",
-    "readmissing",
-    "readtocache",
-    "readrandomcoroutine",
-    "multireadrandomcoroutine",
-];
-const PROPERTIES: [&str; 3] = ["stats", "levelstats", "sstables"];
-
-fn parse_workloads(list: &str) -> Result<Vec<Workload>, String> {
-    let mut workloads = Vec::new();
-    for entry in list.split(',').filter(|e| !e.is_empty()) {
-        let (name, mut suffix) = entry.split_at(entry.find('[').unwrap_or(entry.len()));
-        let mut workload = Workload { name: name.to_string(), repeats: 1, warm_ups: 0 };
-        while let Some(rest) = suffix.strip_prefix('[') {
-            let (argument, after) =
-                rest.split_once(']').ok_or(format!("benchmark `{entry}`: `[` without `]`"))?;
-            for part in argument.split('-') {
-                let count = part.get(1..).and_then(|n| n.parse().ok());
-                match (part.chars().next(), count) {
-                    (Some('X'), Some(n)) if n > 0 => workload.repeats = n,
-                    (Some('W'), Some(n)) => workload.warm_ups = n,
-                    _ => return Err(format!("benchmark `{entry}`: `{part}` is neither X3 nor W1")),
-                }
-            }
-            suffix = after;
+/// One entry of --benchmarks, as often as it says.
+fn run_workload(
+    workload: &Workload,
+    flags: &Flags,
+    bench: &mut Bench,
+    seeds: &mut Random,
+) -> std::result::Result<(), String> {
+    if workload.work.fresh() {
+        if flags.use_existing_db && !flags.db.is_empty() {
+            println!("{:<12} : skipped (--use_existing_db is true)", workload.name);
+            return Ok(());
         }
-        if !suffix.is_empty() {
-            return Err(format!("benchmark `{entry}`: text after `]`"));
-        }
-        if !READS.contains(&name) && !PROPERTIES.contains(&name) {
-            return Err(format!(
-                "unknown benchmark `{name}`; there are {} and {}",
-                READS.join(", "),
-                PROPERTIES.join(", ")
-            ));
-        }
-        workloads.push(workload);
+        bench.renew(flags)?;
     }
-    if workloads.is_empty() { Err("--benchmarks names no workload".into()) } else { Ok(workloads) }
+    let mut rates = Vec::new();
+    for round in 0..workload.warm_ups + workload.repeats {
+        if let Some(report) = run_once(workload, flags, bench, seeds)? {
+            report.print(&workload.name, flags);
+            if round >= workload.warm_ups {
+                rates.push(report.ops_per_second());
+            }
+        }
+    }
+    print_repeats(&workload.name, &rates);
+    Ok(())
 }
 
 fn run_once(
     workload: &Workload,
     flags: &Flags,
-    bench: &open::Bench,
+    bench: &mut Bench,
     seeds: &mut Random,
-) -> karst_engine::Result<Option<Report>> {
-    let name = workload.name.as_str();
-    if PROPERTIES.contains(&name) {
-        let text = bench.db.property(&format!("rocksdb.{name}"));
-        println!("\n{}", text.unwrap_or_default());
-        return Ok(None);
-    }
-    let options = open::read_options(flags);
-    let target = Target { db: &bench.db, families: &bench.families, flags, options: &options };
+) -> std::result::Result<Option<Report>, String> {
+    let error = |e: karst_engine::Error| e.to_string();
     let cpu = cpu_seconds();
-    if let "readrandomcoroutine" | "multireadrandomcoroutine" = name {
-        let ops = coroutine::run(&target, seeds.next(), name.starts_with("multi"))?;
-        let message = found_message(&ops);
-        return Ok(Some(Report::merge(ops, cpu, message)));
+    match workload.work {
+        Work::Property(name) => {
+            println!("\n{}\n", bench.db.property(name).unwrap_or_else(|| "(failed)".into()));
+            Ok(None)
+        }
+        Work::Flush => levels::flush(bench).map(|()| None).map_err(error),
+        Work::WaitForCompaction => levels::wait_for_compaction(bench).map(|()| None).map_err(error),
+        work => {
+            let options = open::read_options(flags);
+            let target = Target { db: &bench.db, families: &bench.families, flags, options: &options };
+            let ops = match work {
+                Work::Coroutines(batched) => coroutine::run(&target, seeds.next(), batched),
+                _ => on_threads(work, target, seeds),
+            };
+            let ops = ops.map_err(error)?;
+            let mut message = String::new();
+            if let Work::Fill(filling) = work
+                && filling.short
+            {
+                message = format!("({} ops)", flags.num / 1000);
+            }
+            if work.counts_found() {
+                message = found_message(&ops);
+            }
+            Ok(Some(Report::merge(ops, cpu, message)))
+        }
     }
-    let threads = if name == "readtocache" { 1 } else { flags.threads };
-    let ready = Barrier::new(threads as usize);
-    let results: Vec<karst_engine::Result<(Ops, Option<String>)>> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads)
+}
+
+/// Run a loop on its threads; their counts, with the first thread's perf context as its message if that is asked for.
+fn on_threads(work: Work, target: Target<'_>, seeds: &mut Random) -> Result<Vec<Ops>> {
+    let flags = target.flags;
+    let threads = if work.alone() { 1 } else { flags.threads as usize };
+    let beside = usize::from(matches!(work, Work::Beside(..)));
+    let w = Writing {
+        options: write_options(work, flags),
+        pace: rate::Pace::new(flags.benchmark_write_rate_limit),
+        readers: AtomicUsize::new(threads),
+        target,
+    };
+    let ready = Barrier::new(threads + beside);
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads + beside)
             .map(|thread| {
-                let (mut keys, target, ready) = (Keys::new(flags, seeds.next()), &target, &ready);
+                let (mut keys, w, ready) = (Keys::new(flags, seeds.next()), &w, &ready);
                 scope.spawn(move || {
                     open::set_perf_level(flags);
                     ready.wait();
-                    let mut ops = Ops::new(flags, thread);
-                    let result = run_thread(name, target, &mut keys, &mut ops);
+                    let mut ops = Ops::new(flags, thread as i32);
+                    let result = match work {
+                        Work::Beside(_, what) if thread == threads => {
+                            writes::write_beside(w, &mut keys, &mut ops, what == Beside::Merges)
+                        }
+                        _ => {
+                            let result = run_thread(work, w, &mut keys, &mut ops);
+                            w.readers.fetch_sub(1, Ordering::Relaxed);
+                            result
+                        }
+                    };
                     ops.stop();
-                    let perf = (flags.perf_level > 1 && thread == 0).then(|| perf_context::to_text(true));
-                    result.map(|()| (ops, perf))
+                    if flags.perf_level > 1 && thread == 0 {
+                        ops.message.push_str(&format!(" PERF_CONTEXT:\n{}", perf_context::to_text(true)));
+                    }
+                    result.map(|()| ops)
                 })
             })
             .collect();
         handles.into_iter().map(|h| h.join().expect("a workload thread panicked")).collect()
-    });
-    let mut ops = Vec::new();
-    let mut perf = None;
-    for result in results {
-        let (one, text) = result?;
-        ops.push(one);
-        perf = perf.or(text);
-    }
-    let mut message = if name.starts_with("readseq") || name == "readreverse" || name == "readtocache" {
-        String::new()
-    } else {
-        found_message(&ops)
-    };
-    if let Some(perf) = perf {
-        message.push_str(&format!(" PERF_CONTEXT:\n{perf}"));
-    }
-    Ok(Some(Report::merge(ops, cpu, message)))
+    })
 }
 
-fn run_thread(name: &str, target: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> karst_engine::Result<()> {
-    match name {
-        "readrandom" => reads::read_random(target, keys, ops),
-        "readmissing" => reads::read_missing(target, keys, ops),
-        "multireadrandom" => reads::multi_read_random(target, keys, ops),
-        "seekrandom" => reads::seek_random(target, keys, ops),
-        "readseq" => reads::read_sequential(target, ops, true),
-        "readreverse" => reads::read_sequential(target, ops, false),
-        "readtocache" => reads::read_to_cache(target, ops),
-        _ => unreachable!("parse_workloads knows the same names"),
+fn write_options(work: Work, flags: &Flags) -> WriteOptions {
+    let sync = flags.sync || matches!(work, Work::Fill(filling) if filling.sync);
+    WriteOptions { sync, disable_wal: flags.disable_wal, ..WriteOptions::default() }
+}
+
+fn run_thread(work: Work, w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
+    let t = &w.target;
+    match work {
+        Work::Read(reading) | Work::Beside(reading, _) => read(reading, t, keys, ops),
+        Work::ReadToCache => reads::read_to_cache(t, ops),
+        Work::Fill(filling) => writes::fill(w, &Fill::new(&filling, t.flags), keys, ops),
+        Work::Delete(sequential) => writes::delete(w, keys, ops, sequential),
+        Work::Update => writes::update_random(w, keys, ops),
+        Work::MergeRandom => writes::merge_random(w, keys, ops),
+        Work::ReadRandomWriteRandom => writes::read_random_write_random(w, keys, ops),
+        Work::ReadRandomMergeRandom => writes::read_random_merge_random(w, keys, ops),
+        _ => unreachable!("run_once does these itself"),
+    }
+}
+
+fn read(reading: Reading, t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
+    match reading {
+        Reading::Random => reads::read_random(t, keys, ops),
+        Reading::Missing => reads::read_missing(t, keys, ops),
+        Reading::MultiRandom => reads::multi_read_random(t, keys, ops),
+        Reading::Seek => reads::seek_random(t, keys, ops),
+        Reading::Forward => reads::read_sequential(t, ops, true),
+        Reading::Backward => reads::read_sequential(t, ops, false),
     }
 }
 
@@ -200,19 +224,4 @@ fn print_repeats(name: &str, rates: &[f64]) {
     let median = if n % 2 == 1 { sorted[n / 2] } else { (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0 };
     println!("{name} [AVG    {n} runs] : {mean:.0} (\u{b1} {interval:.0}) ops/sec");
     println!("{name} [MEDIAN {n} runs] : {median:.0} ops/sec");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suffixes_of_a_workload() {
-        let w = parse_workloads("readrandom[X3-W1],seekrandom").unwrap();
-        assert_eq!((w[0].name.as_str(), w[0].repeats, w[0].warm_ups), ("readrandom", 3, 1));
-        assert_eq!((w[1].repeats, w[1].warm_ups), (1, 0));
-        assert!(parse_workloads("fillseq").unwrap_err().contains("unknown benchmark `fillseq`"));
-        assert!(parse_workloads("readseq[X0]").is_err());
-        assert!(parse_workloads("").is_err());
-    }
 }

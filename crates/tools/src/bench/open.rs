@@ -1,12 +1,12 @@
-//! Opening the database that a benchmark reads, or making a small one.
+//! The database under test: made, destroyed and made anew, or opened as it is.
 //!
-//! In: flags. Out: a [`Bench`]; a database that was made here goes with it.
+//! In: flags. Out: a [`Bench`]; a database in a temporary directory goes with it.
 
+use super::database_options::NEW_DATABASE;
 use super::flags::Flags;
-use super::key::{Keys, Random};
 use karst_engine::perf_context::{self, PerfLevel};
-use karst_engine::{BulkLoader, ColumnFamily, Db, Options, ReadOptions, Statistics, StatsLevel};
-use std::path::{Path, PathBuf};
+use karst_engine::{ColumnFamily, Db, Options, ReadOptions, Statistics, StatsLevel};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,69 +15,123 @@ pub(crate) struct Bench {
     pub(crate) db: Db,
     pub(crate) families: Vec<ColumnFamily>,
     path: PathBuf,
+    options: Options,
+    /// It lies in a directory of ours.
     made: bool,
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
         if self.made {
+            self.families.clear();
             // Why no complaint: a directory that stays behind in the temporary folder harms nobody.
+            let _ = self.db.close();
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Open what `--db` names, or a small database made for this run.
-pub(crate) fn open(flags: &Flags) -> Result<Bench, String> {
-    let made = flags.db.is_empty();
-    let path = if made {
-        make(flags)?
-    } else {
-        if !flags.use_existing_db {
+impl Bench {
+    /// Open what `--db` names, or an empty database in a temporary directory. `writes`: some workload writes; otherwise the database
+    /// is opened read-only and its directory stays as it is.
+    pub(crate) fn open(flags: &Flags, writes: bool) -> Result<Bench, String> {
+        let made = flags.db.is_empty();
+        let path = if made { temporary() } else { PathBuf::from(&flags.db) };
+        if made {
+            eprintln!("no --db given: the database is made in {} and removed at the end", path.display());
+        }
+        let existing = flags.use_existing_db && !made;
+        if !writes && !existing {
             return Err(
-                "--db without --use_existing_db=true would make a new database there; KarstDB's bench only reads ones that exist"
+                "--db without --use_existing_db=true begins with an empty database, and no workload fills it"
                     .into(),
             );
         }
-        PathBuf::from(&flags.db)
-    };
-    let db = Db::open_read_only(&path, &options(flags)?).map_err(|e| e.to_string())?;
-    let mut families = vec![db.default_column_family().clone()];
-    for number in 1..flags.num_column_families {
-        let name = format!("column_family_name_{number:06}");
-        let family = db.column_family(&name);
-        families.push(family.ok_or_else(|| format!("{}: there is no column family {name}", path.display()))?);
+        if writes && flags.readonly {
+            return Err("--readonly, but a workload writes".into());
+        }
+        let statistics =
+            flags.statistics.then(|| Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
+        let options = options(flags, existing, statistics)?;
+        let error = |e: karst_engine::Error| e.to_string();
+        if !existing {
+            Db::destroy(&path, &options).map_err(error)?;
+        }
+        let db = if writes { Db::open(&path, &options) } else { Db::open_read_only(&path, &options) };
+        let mut bench = Bench { db: db.map_err(error)?, families: Vec::new(), path, options, made };
+        bench.find_families(flags, writes)?;
+        Ok(bench)
     }
-    Ok(Bench { db, families, path, made })
+
+    /// Close the database; what went wrong in the background is said now.
+    pub(crate) fn close(&mut self) -> Result<(), String> {
+        self.families.clear();
+        self.db.close().map_err(|e| e.to_string())
+    }
+
+    /// Begin again with an empty database.
+    pub(crate) fn renew(&mut self, flags: &Flags) -> Result<(), String> {
+        let error = |e: karst_engine::Error| e.to_string();
+        self.families.clear();
+        self.db.close().map_err(error)?;
+        Db::destroy(&self.path, &self.options).map_err(error)?;
+        self.db = Db::open(&self.path, &self.options).map_err(error)?;
+        self.find_families(flags, true)
+    }
+
+    /// The column families that the flags want, made if they are missing and may be.
+    fn find_families(&mut self, flags: &Flags, create: bool) -> Result<(), String> {
+        self.families = vec![self.db.default_column_family().clone()];
+        for number in 1..flags.num_column_families {
+            let name = format!("column_family_name_{number:06}");
+            let family = match self.db.column_family(&name) {
+                None if create => {
+                    self.db.create_column_family(&name, &self.options).map_err(|e| e.to_string())?
+                }
+                family => family
+                    .ok_or_else(|| format!("{}: there is no column family {name}", self.path.display()))?,
+            };
+            self.families.push(family);
+        }
+        Ok(())
+    }
 }
 
-/// The options of the database: its own OPTIONS file, changed by the flags that were given.
-fn options(flags: &Flags) -> Result<Options, String> {
+/// The options of the database: its own OPTIONS file, or what db_bench gives a new one, changed by the flags that were given.
+fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -> Result<Options, String> {
     let cache_bytes = if flags.cache_size < 0 { 8 << 20 } else { flags.cache_size };
     let mut options = Options::new().block_cache_bytes(cache_bytes as usize);
-    if flags.statistics {
-        options = options.statistics(Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
+    if let Some(statistics) = statistics {
+        options = options.statistics(statistics);
     }
-    let (open_files, direct) = (flags.open_files, flags.use_direct_reads);
-    options = options.db(move |db| {
-        db.max_open_files = open_files;
-        db.use_direct_reads = direct;
-    });
-    let f = flags.clone();
-    options = options.column_families(move |family| {
-        let table = &mut family.table_factory.block_based;
-        table.cache_index_and_filter_blocks = f.cache_index_and_filter_blocks;
-        table.pin_l0_filter_and_index_blocks_in_cache = f.pin_l0_filter_and_index_blocks_in_cache;
-        table.pin_top_level_index_and_filter = f.pin_top_level_index_and_filter;
-    });
+    let mut named: Vec<(&str, String)> = Vec::new();
+    if !existing {
+        named.push(("create_if_missing", "true".into()));
+        named.extend(NEW_DATABASE.map(|(name, value)| (name, value.to_string())));
+    }
+    if flags.bloom_bits == 0.0 {
+        named.push(("filter_policy", "nullptr".into()));
+    } else if flags.bloom_bits > 0.0 {
+        let bits = flags.bloom_bits;
+        let policy = if flags.use_ribbon_filter {
+            format!("ribbonfilter:{bits}")
+        } else {
+            format!("bloomfilter:{bits}:false")
+        };
+        named.push(("filter_policy", policy));
+    }
     if flags.prefix_size > 0 {
-        let extractor = format!("fixed:{}", flags.prefix_size);
-        options = options.set("prefix_extractor", &extractor).map_err(|e| e.to_string())?;
+        named.push(("prefix_extractor", format!("fixed:{}", flags.prefix_size)));
     }
-    if !flags.merge_operator.is_empty() {
-        options = options.set("merge_operator", &flags.merge_operator).map_err(|e| e.to_string())?;
+    named.extend(flags.options.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    for (name, value) in named {
+        options = options.set(name, &value).map_err(|e| e.to_string())?;
     }
     Ok(options)
+}
+
+fn temporary() -> PathBuf {
+    std::env::temp_dir().join(format!("karst-bench-{}-{:x}", std::process::id(), clock_seed()))
 }
 
 /// The options of each read.
@@ -107,95 +161,6 @@ pub(crate) fn set_perf_level(flags: &Flags) {
 
 pub(crate) fn clock_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
-}
-
-/// How many keys lie on each level of a database made here, in 64ths: a tree that has been compacted, as most are.
-const LEVEL_SHARES: [(usize, u64); 3] = [(3, 58), (2, 5), (0, 1)];
-
-/// Make a database of `--num` keys in a fresh temporary directory, on several levels.
-fn make(flags: &Flags) -> Result<PathBuf, String> {
-    let path = std::env::temp_dir().join(format!("karst-bench-{}-{:x}", std::process::id(), clock_seed()));
-    eprintln!(
-        "no --db given: making {} keys of {} bytes with values of {} bytes in {}",
-        flags.num,
-        flags.key_size,
-        flags.value_size,
-        path.display()
-    );
-    let fill = fill(flags, &path);
-    if fill.is_err() {
-        let _ = std::fs::remove_dir_all(&path);
-    }
-    fill.map(|()| path).map_err(|e| e.to_string())
-}
-
-fn fill(flags: &Flags, path: &Path) -> karst_engine::Result<()> {
-    let (block_size, bits) = (flags.block_size, flags.bloom_bits);
-    let mut options = Options::new().column_families(move |family| {
-        family.table_factory.block_based.block_size = block_size as u64;
-    });
-    if bits >= 0.0 {
-        options = options.set("filter_policy", &format!("bloomfilter:{bits}:false"))?;
-    }
-    let mut loader = BulkLoader::create(path, &options)?;
-    let keys = Keys::new(flags, 0);
-    let (mut key, mut values) = (Vec::new(), Values::new(flags));
-    let mut written = 0u64;
-    let (total, step) = (flags.num as u64, (flags.num as u64 / 10).max(1));
-    for (level, share) in LEVEL_SHARES {
-        let family = karst_format::ids::ColumnFamilyId::DEFAULT;
-        let mut run = loader.sorted_run(family, level)?;
-        for number in (0..total).filter(|number| level_of(*number) == share) {
-            keys.encode(number, &mut key);
-            run.put(&key, values.next())?;
-            written += 1;
-            if written.is_multiple_of(step) && flags.progress_reports {
-                eprint!("... written {written} of {total} keys{:20}\r", "");
-            }
-        }
-        run.finish()?;
-    }
-    loader.finish()?;
-    eprintln!("... written {total} keys{:30}", "");
-    Ok(())
-}
-
-/// The share, and by it the level, that a key belongs to: scattered, so that every level covers the whole range of keys.
-fn level_of(number: u64) -> u64 {
-    match (Random::new(number).next()) % 64 {
-        0 => 1,
-        1..=5 => 5,
-        _ => 58,
-    }
-}
-
-/// Values that compress by --compression_ratio.
-struct Values {
-    pool: Vec<u8>,
-    at: usize,
-    size: usize,
-}
-
-impl Values {
-    fn new(flags: &Flags) -> Values {
-        let size = flags.value_size as usize;
-        let mut random = Random::new(301);
-        let mut pool = Vec::new();
-        while pool.len() < (1 << 20) + size {
-            let fresh = ((100.0 * flags.compression_ratio) as usize).clamp(1, 100);
-            let piece: Vec<u8> = (0..fresh).map(|_| b' ' + (random.next() % 95) as u8).collect();
-            pool.extend(piece.iter().cycle().take(100));
-        }
-        Values { pool, at: 0, size }
-    }
-
-    fn next(&mut self) -> &[u8] {
-        if self.at + self.size > self.pool.len() {
-            self.at = 0;
-        }
-        self.at += self.size;
-        &self.pool[self.at - self.size..self.at]
-    }
 }
 
 /// What db_bench prints before its results.

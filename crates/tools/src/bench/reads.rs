@@ -2,7 +2,7 @@
 
 use super::flags::Flags;
 use super::key::Keys;
-use super::report::{Ops, Until};
+use super::report::{Kind, Ops, Until};
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 
 /// What the threads of a workload share.
@@ -17,6 +17,26 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     fn family(&self, number: u64) -> &ColumnFamily {
         &self.families[(number % self.families.len() as u64) as usize]
+    }
+
+    pub(crate) fn default_family(&self) -> &ColumnFamily {
+        &self.families[0]
+    }
+
+    /// Writes that each thread does when no --duration is given.
+    pub(crate) fn writes(&self) -> u64 {
+        if self.flags.writes < 0 { self.flags.num as u64 } else { self.flags.writes as u64 }
+    }
+
+    /// Operations of a thread that reads and writes: the larger of --reads and --writes, --num without either.
+    pub(crate) fn readwrites(&self) -> u64 {
+        let given = self.flags.reads.max(self.flags.writes);
+        if given < 0 { self.flags.num as u64 } else { given as u64 }
+    }
+
+    /// How many keys merges are spread over.
+    pub(crate) fn merge_keys(&self) -> u64 {
+        if self.flags.merge_keys <= 0 { self.flags.num as u64 } else { self.flags.merge_keys as u64 }
     }
 
     /// Reads that each thread does when no --duration is given.
@@ -48,7 +68,7 @@ pub(crate) fn read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
             ops.found += 1;
             ops.bytes += (key.len() + value.len()) as u64;
         }
-        ops.finished(1);
+        ops.finished(Kind::Read, 1);
     }
     Ok(())
 }
@@ -65,7 +85,7 @@ pub(crate) fn read_missing(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
         if t.db.get_cf(t.options, t.family(number), &key)?.is_some() {
             ops.found += 1;
         }
-        ops.finished(1);
+        ops.finished(Kind::Read, 1);
     }
     Ok(())
 }
@@ -84,7 +104,7 @@ pub(crate) fn multi_read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) 
                 ops.bytes += (key.len() + value.len()) as u64;
             }
         }
-        ops.finished(size);
+        ops.finished(Kind::Read, size);
     }
     Ok(())
 }
@@ -127,7 +147,7 @@ pub(crate) fn seek_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
                 iter.next()?;
             }
         }
-        ops.finished(1);
+        ops.finished(Kind::Seek, 1);
     }
     std::hint::black_box(sample);
     Ok(())
@@ -144,7 +164,7 @@ pub(crate) fn read_sequential(t: &Target<'_>, ops: &mut Ops, forward: bool) -> R
     }
     while iter.valid() && !until.done(1) {
         ops.bytes += (iter.key().len() + iter.value().len()) as u64;
-        ops.finished(1);
+        ops.finished(Kind::Read, 1);
         if forward {
             iter.next()?;
         } else {
@@ -161,7 +181,7 @@ pub(crate) fn read_to_cache(t: &Target<'_>, ops: &mut Ops) -> Result<()> {
         iter.seek_to_first()?;
         while iter.valid() {
             ops.bytes += (iter.key().len() + iter.value().len()) as u64;
-            ops.finished(1);
+            ops.finished(Kind::Read, 1);
             iter.next()?;
         }
     }

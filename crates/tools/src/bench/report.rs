@@ -8,6 +8,20 @@ use karst_engine::stats::Histogram;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+/// What an operation does, for the histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Delete,
+    Seek,
+    Merge,
+    Update,
+}
+
+/// db_bench's words for the kinds, in the order of the kinds.
+const KIND_NAMES: [&str; 6] = ["read", "write", "delete", "seek", "merge", "update"];
+
 /// One thread's counts.
 pub(crate) struct Ops {
     thread: i32,
@@ -20,13 +34,20 @@ pub(crate) struct Ops {
     pub(crate) bytes: u64,
     pub(crate) found: u64,
     pub(crate) read: u64,
-    latency_us: Option<Box<Histogram>>,
+    /// What the thread has to say beside its counts.
+    pub(crate) message: String,
+    /// It works beside the threads that are measured; its counts are not theirs.
+    pub(crate) aside: bool,
+    /// By kind; empty unless histograms are asked for.
+    latencies_us: Vec<Histogram>,
     progress: Progress,
 }
 
 #[derive(Clone, Copy)]
 struct Progress {
     shown: bool,
+    /// Operations that the thread does in all, if that is known.
+    total: Option<u64>,
     every_ops: u64,
     every: Duration,
 }
@@ -46,18 +67,37 @@ impl Ops {
             bytes: 0,
             found: 0,
             read: 0,
-            latency_us: flags.histogram.then(|| Box::new(Histogram::new())),
+            message: String::new(),
+            aside: false,
+            latencies_us: if flags.histogram {
+                KIND_NAMES.iter().map(|_| Histogram::new()).collect()
+            } else {
+                Vec::new()
+            },
             progress: Progress {
                 shown: flags.progress_reports,
+                total: None,
                 every_ops,
                 every: Duration::from_secs(flags.stats_interval_seconds.max(0) as u64),
             },
         }
     }
 
-    /// `count` operations ended just now.
-    pub(crate) fn finished(&mut self, count: u64) {
-        if let Some(histogram) = &mut self.latency_us {
+    /// The thread is to do so many operations.
+    pub(crate) fn expect(&mut self, total: u64) {
+        self.progress.total = Some(total);
+    }
+
+    /// What came since the last operation is not to count as the time of the next.
+    pub(crate) fn restart_operation(&mut self) {
+        if !self.latencies_us.is_empty() {
+            self.last_op = Instant::now();
+        }
+    }
+
+    /// `count` operations of a kind ended just now.
+    pub(crate) fn finished(&mut self, kind: Kind, count: u64) {
+        if let Some(histogram) = self.latencies_us.get_mut(kind as usize) {
             let now = Instant::now();
             histogram.add((now - self.last_op).as_micros() as u64);
             self.last_op = now;
@@ -75,7 +115,7 @@ impl Ops {
             let magnitude = 10u64.pow(self.next_report.ilog10());
             self.next_report +=
                 if self.next_report / magnitude < 5 { magnitude / 2 } else { magnitude }.clamp(100, 100_000);
-            eprint!("... finished {} ops{:30}\r", self.done, "");
+            eprint!("... finished {} ops{:50}\r", self.done, self.outlook());
             return;
         }
         self.next_report += self.progress.every_ops;
@@ -94,6 +134,19 @@ impl Ops {
             self.done as f64 / all,
         );
         self.last_report = (now, self.done);
+    }
+
+    /// ", 5 % of 20000000 at 312345 a second, 61 s left": for long loads.
+    fn outlook(&self) -> String {
+        let elapsed = self.start.elapsed().as_secs_f64();
+        match self.progress.total.filter(|total| *total >= 100_000 && *total > self.done) {
+            Some(total) if elapsed > 0.0 => {
+                let rate = self.done as f64 / elapsed;
+                let left = (total - self.done) as f64 / rate;
+                format!(", {} % of {total} at {rate:.0} a second, {left:.0} s left", self.done * 100 / total)
+            }
+            _ => String::new(),
+        }
     }
 
     pub(crate) fn stop(&mut self) {
@@ -116,6 +169,11 @@ impl Until {
         Until { deadline, check_every: flags.ops_between_duration_checks as u64, max_ops, ops: 0 }
     }
 
+    /// So many operations, whatever --duration says.
+    pub(crate) fn operations(count: u64) -> Until {
+        Until { deadline: None, check_every: 1, max_ops: count, ops: 0 }
+    }
+
     /// Whether the next `count` operations are not to be done any more.
     pub(crate) fn done(&mut self, count: u64) -> bool {
         let before = self.ops;
@@ -126,6 +184,11 @@ impl Until {
             }
             None => self.ops > self.max_ops,
         }
+    }
+
+    /// The operations it will come to, if no deadline ends it.
+    pub(crate) fn total(&self) -> Option<u64> {
+        self.deadline.is_none().then_some(self.max_ops)
     }
 }
 
@@ -152,10 +215,13 @@ impl Report {
     /// `cpu_before` is [`cpu_seconds`] from before the first thread started.
     pub(crate) fn merge(threads: Vec<Ops>, cpu_before: (f64, f64), message: String) -> Report {
         let cpu_now = cpu_seconds();
-        let mut threads = threads.into_iter();
+        let mut message = message;
+        let mut threads = threads.into_iter().filter(|ops| !ops.aside);
         let mut all = threads.next().expect("at least one thread");
         let mut thread_seconds = (all.finish - all.start).as_secs_f64();
+        append(&mut message, &all.message);
         for t in threads {
+            append(&mut message, &t.message);
             thread_seconds += (t.finish - t.start).as_secs_f64();
             all.start = all.start.min(t.start);
             all.finish = all.finish.max(t.finish);
@@ -163,7 +229,7 @@ impl Report {
             all.bytes += t.bytes;
             all.found += t.found;
             all.read += t.read;
-            if let (Some(all), Some(one)) = (&mut all.latency_us, &t.latency_us) {
+            for (all, one) in all.latencies_us.iter_mut().zip(&t.latencies_us) {
                 all.merge(one);
             }
         }
@@ -204,16 +270,26 @@ impl Report {
                 (user + system) * 1e6 / done as f64,
             );
         }
-        if let Some(histogram) = &self.ops.latency_us {
-            println!("Microseconds per read:\n{histogram}");
+        for (kind, histogram) in KIND_NAMES.iter().zip(&self.ops.latencies_us) {
+            if histogram.count() > 0 {
+                println!("Microseconds per {kind}:\n{histogram}");
+            }
         }
         // Why: a broken pipe shows at the next line; there is nobody to tell.
         let _ = std::io::stdout().flush();
     }
 }
 
+fn append(message: &mut String, more: &str) {
+    if !message.is_empty() && !more.is_empty() {
+        message.push(' ');
+    }
+    message.push_str(more);
+}
+
 /// "(found of read found)", as db_bench says it.
 pub(crate) fn found_message(threads: &[Ops]) -> String {
-    let (found, read) = threads.iter().fold((0, 0), |(f, r), t| (f + t.found, r + t.read));
+    let (found, read) =
+        threads.iter().filter(|t| !t.aside).fold((0, 0), |(f, r), t| (f + t.found, r + t.read));
     format!("({found} of {read} found)")
 }

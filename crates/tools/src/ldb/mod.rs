@@ -6,6 +6,7 @@ mod data;
 mod live_files;
 pub(crate) mod manifest;
 pub(crate) mod wal;
+mod write;
 
 use crate::text::Form;
 use arguments::Arguments;
@@ -19,15 +20,29 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   get KEY
   multi_get KEY [KEY ...]
   idump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--input_key_hex]
+  put KEY VALUE [--create_if_missing]
+  batchput KEY VALUE [KEY VALUE ...] [--create_if_missing]
+  delete KEY
+  singledelete KEY
+  deleterange BEGIN END
+  load [--create_if_missing] [--disable_wal] [--bulk_load]
+                           lines `KEY ==> VALUE`, as dump prints them, from standard input
+  create_column_family NAME
+  drop_column_family NAME
   list_column_families
   checkconsistency
   manifest_dump [--path=MANIFEST] [--verbose]
   dump_wal --walfile=FILE [--header] [--print_value]
   dump_live_files
 
-  --column_family=NAME     the column family of scan, get, multi_get and idump; default: default
+  --column_family=NAME     the column family that the command is about; default: default
   --hex, --key_hex, --value_hex
                            keys and values are given and printed as 0x6B31
+
+Commands that write also take options of the database: --bloom_bits, --fix_prefix_len, --compression_type,
+--compression_max_dict_bytes, --block_size, --auto_compaction, --db_write_buffer_size, --write_buffer_size, --file_size,
+--enable_blob_files, --min_blob_size, --blob_file_size, --blob_compression_type, --enable_blob_garbage_collection,
+--blob_garbage_collection_age_cutoff, --blob_garbage_collection_force_threshold, --disable_consistency_checks
 ";
 
 /// Run the program with the arguments after `ldb`; the error is for stderr.
@@ -38,7 +53,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let Some(command) = args.take_word() else { return Err(format!("which command?\n\n{HELP}")) };
-    // Options of ldb that say what a reading command here does anyway.
+    // Options of ldb that say what is done here anyway.
     args.take_flag("try_load_options")?;
     args.take_flag("ignore_unknown_options")?;
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -48,6 +63,14 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         "get" => data::get(args, &mut out),
         "multi_get" => data::multi_get(args, &mut out),
         "idump" => data::idump(args, &mut out),
+        "put" => write::put(args, &mut out),
+        "batchput" => write::batchput(args, &mut out),
+        "delete" => write::delete(args, false, &mut out),
+        "singledelete" => write::delete(args, true, &mut out),
+        "deleterange" => write::deleterange(args, &mut out),
+        "load" => write::load(args, &mut out),
+        "create_column_family" => write::create_column_family(args, &mut out),
+        "drop_column_family" => write::drop_column_family(args, &mut out),
         "list_column_families" => data::list_column_families(args, &mut out),
         "checkconsistency" => data::check_consistency(args, &mut out),
         "manifest_dump" => manifest_dump(args, &mut out),

@@ -1,0 +1,222 @@
+//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, create_column_family, drop_column_family.
+//!
+//! Each opens the database for writing, does one thing, and closes it. Options on the command line change the database's own, as
+//! they do in ldb.
+
+use super::arguments::Arguments;
+use super::data::{failed, take_db};
+use crate::bench::translate;
+use crate::text::{Form, parse_bytes};
+use karst_engine::{ColumnFamily, Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use std::io::{BufRead, Write};
+
+/// A database open for one command.
+struct Session {
+    db: Db,
+    family: ColumnFamily,
+    options: Options,
+    key_form: Form,
+    value_form: Form,
+}
+
+/// Options of ldb that are options of the database: ldb's name, the option's.
+const RENAMED: [(&str, &str); 9] = [
+    ("write_buffer_size", "write_buffer_size"),
+    ("file_size", "target_file_size_base"),
+    ("db_write_buffer_size", "db_write_buffer_size"),
+    ("block_size", "block_size"),
+    ("min_blob_size", "min_blob_size"),
+    ("blob_file_size", "blob_file_size"),
+    ("blob_garbage_collection_age_cutoff", "blob_garbage_collection_age_cutoff"),
+    ("blob_garbage_collection_force_threshold", "blob_garbage_collection_force_threshold"),
+    ("compression_max_dict_bytes", "compression_opts.max_dict_bytes"),
+];
+
+/// What a bulk load changes: nothing is compacted, and nothing waits for it.
+const BULK_LOAD: [(&str, &str); 6] = [
+    ("disable_auto_compactions", "true"),
+    ("level0_file_num_compaction_trigger", "1073741824"),
+    ("level0_slowdown_writes_trigger", "1073741824"),
+    ("level0_stop_writes_trigger", "1073741824"),
+    ("soft_pending_compaction_bytes_limit", "0"),
+    ("hard_pending_compaction_bytes_limit", "0"),
+];
+
+fn told(e: karst_engine::Error) -> String {
+    e.to_string()
+}
+
+/// The options of the database that the command line changes.
+fn take_options(args: &mut Arguments) -> Result<Options, String> {
+    let mut named: Vec<(String, String)> = Vec::new();
+    for (own, option) in RENAMED {
+        named.extend(args.take_value(own).map(|value| (option.to_string(), value)));
+    }
+    for own in ["compression_type", "blob_compression_type"] {
+        if let Some(value) = args.take_value(own) {
+            named.extend(translate(own, &value).transpose()?.into_iter().flatten());
+        }
+    }
+    if let Some(bits) = args.take_number::<u32>("bloom_bits")? {
+        named.push(("filter_policy".into(), format!("bloomfilter:{bits}:false")));
+    }
+    if let Some(length) = args.take_number::<u32>("fix_prefix_len")? {
+        named.push(("prefix_extractor".into(), format!("fixed:{length}")));
+    }
+    if let Some(on) = args.take_value("auto_compaction") {
+        let off = match on.as_str() {
+            "true" => "false",
+            "false" => "true",
+            _ => return Err(format!("--auto_compaction has a value that is neither true nor false: {on}")),
+        };
+        named.push(("disable_auto_compactions".into(), off.into()));
+    }
+    for flag in ["enable_blob_files", "enable_blob_garbage_collection"] {
+        if args.take_flag(flag)? {
+            named.push((flag.into(), "true".into()));
+        }
+    }
+    if args.take_flag("disable_consistency_checks")? {
+        named.push(("force_consistency_checks".into(), "false".into()));
+    }
+    named
+        .into_iter()
+        .try_fold(Options::new(), |options, (name, value)| options.set(&name, &value).map_err(told))
+}
+
+impl Session {
+    /// Takes what is left of the arguments; nothing is opened if there is something that no command knows.
+    fn open(mut args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, String> {
+        let path = take_db(&mut args)?;
+        let (key_form, value_form) = args.take_forms()?;
+        let create = args.take_flag("create_if_missing")?;
+        let mut options = take_options(&mut args)?;
+        let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
+        args.finish(command)?;
+        let create = [("create_if_missing", if create { "true" } else { "false" })];
+        for (name, value) in create.iter().chain(change) {
+            options = options.set(name, value).map_err(told)?;
+        }
+        let db = Db::open(&path, &options).map_err(told)?;
+        let family =
+            db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
+        Ok(Session { db, family, options, key_form, value_form })
+    }
+
+    fn key(&self, text: &str) -> Result<Vec<u8>, String> {
+        parse_bytes(text, self.key_form)
+    }
+
+    fn value(&self, text: &str) -> Result<Vec<u8>, String> {
+        parse_bytes(text, self.value_form)
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), String> {
+        self.db.write(&WriteOptions::default(), batch).map_err(told)
+    }
+
+    fn close(self, out: &mut impl Write, say: &str) -> Result<(), String> {
+        let Session { db, family, .. } = self;
+        drop(family);
+        db.close().map_err(told)?;
+        out.write_all(say.as_bytes()).map_err(failed)
+    }
+}
+
+const OK: &str = "OK\n";
+
+pub(crate) fn put(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let words = args.take_words();
+    let [key, value] = words.as_slice() else { return Err("put needs a key and a value".into()) };
+    batch_put(args, &[(key.clone(), value.clone())], out)
+}
+
+pub(crate) fn batchput(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let words = args.take_words();
+    if words.is_empty() || !words.len().is_multiple_of(2) {
+        return Err("batchput needs pairs of a key and a value, at least one".into());
+    }
+    let pairs: Vec<_> = words.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    batch_put(args, &pairs, out)
+}
+
+fn batch_put(args: Arguments, pairs: &[(String, String)], out: &mut impl Write) -> Result<(), String> {
+    let s = Session::open(args, "put", &[])?;
+    let mut batch = WriteBatch::new();
+    for (key, value) in pairs {
+        batch.put_cf(&s.family, s.key(key)?, s.value(value)?).map_err(told)?;
+    }
+    s.write(&batch)?;
+    s.close(out, OK)
+}
+
+pub(crate) fn delete(mut args: Arguments, single: bool, out: &mut impl Write) -> Result<(), String> {
+    let word = args.take_word().ok_or("delete needs a key")?;
+    let s = Session::open(args, "delete", &[])?;
+    let mut batch = WriteBatch::new();
+    if single {
+        batch.single_delete_cf(&s.family, s.key(&word)?).map_err(told)?;
+    } else {
+        batch.delete_cf(&s.family, s.key(&word)?).map_err(told)?;
+    }
+    s.write(&batch)?;
+    s.close(out, OK)
+}
+
+pub(crate) fn deleterange(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let words = args.take_words();
+    let [begin, end] = words.as_slice() else { return Err("deleterange needs two keys".into()) };
+    let s = Session::open(args, "deleterange", &[])?;
+    let mut batch = WriteBatch::new();
+    batch.delete_range_cf(&s.family, s.key(begin)?, s.key(end)?).map_err(told)?;
+    s.write(&batch)?;
+    s.close(out, OK)
+}
+
+/// Reads lines `key ==> value` from standard input; lines of another form are counted and left out.
+pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let disable_wal = args.take_flag("disable_wal")?;
+    let bulk = args.take_flag("bulk_load")?;
+    let s = Session::open(args, "load", if bulk { &BULK_LOAD } else { &[] })?;
+    let options = WriteOptions { disable_wal, ..WriteOptions::default() };
+    let (mut bad, mut batch) = (0_u64, WriteBatch::new());
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line.map_err(|e| format!("cannot read standard input: {e}"))?;
+        let parsed = std::str::from_utf8(&line)
+            .ok()
+            .and_then(|line| line.split_once(" ==> "))
+            .and_then(|(key, value)| Some((s.key(key).ok()?, s.value(value).ok()?)));
+        match parsed {
+            Some((key, value)) => {
+                batch.put_cf(&s.family, key, value).map_err(told)?;
+                s.db.write(&options, &batch).map_err(told)?;
+                batch.clear();
+            }
+            None if line.is_empty() => {}
+            None => bad += 1,
+        }
+    }
+    if disable_wal {
+        s.db.flush_cfs(&FlushOptions::default(), &[&s.family]).map_err(told)?;
+    }
+    let warning = if bad > 0 { format!("Warning: {bad} bad lines ignored.\n") } else { String::new() };
+    s.close(out, &warning)
+}
+
+pub(crate) fn create_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let name = args.take_word().ok_or("create_column_family needs a name")?;
+    let s = Session::open(args, "create_column_family", &[])?;
+    s.db.create_column_family(&name, &s.options)
+        .map_err(|e| format!("Fail to create new column family: {e}"))?;
+    s.close(out, OK)
+}
+
+pub(crate) fn drop_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let name = args.take_word().ok_or("drop_column_family needs a name")?;
+    let s = Session::open(args, "drop_column_family", &[])?;
+    let family =
+        s.db.column_family(&name).ok_or_else(|| format!("Column family: {name} doesn't exist in db."))?;
+    s.db.drop_column_family(&family).map_err(|e| format!("Fail to drop column family: {e}"))?;
+    drop(family);
+    s.close(out, OK)
+}

@@ -1,0 +1,228 @@
+//! `karst bench` and `karst ldb` as writers: what they write is what RocksDB's tools find, and what they print is what RocksDB's tools print.
+
+use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn karst(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karst"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program under test runs");
+    child.stdin.take().expect("it has one").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+fn bench(db: &Path, args: &[&str]) -> (String, String) {
+    let flag = format!("-db={}", db.display());
+    // The newest format that RocksDB 7.8 reads.
+    let output = karst(&[&["bench", &flag, "-format_version=5", "-seed=7"], args].concat(), "");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "bench {args:?}: {err}\n{out}");
+    (out.into_owned(), err.into_owned())
+}
+
+/// The operations that a workload's result line says it did.
+fn operations(out: &str, workload: &str) -> u64 {
+    let line = out.lines().find(|line| line.split(" :").next().is_some_and(|name| name.trim() == workload));
+    let line = line.unwrap_or_else(|| panic!("no line of {workload} in\n{out}"));
+    let before = line.split(" operations;").next().expect("it splits");
+    before.rsplit(' ').next().expect("a word").parse().expect("a number")
+}
+
+fn keys(db: &Path) -> usize {
+    ldb_scan(db, "default").expect("ldb scans").len()
+}
+
+#[test]
+fn fills_are_what_db_bench_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("fill");
+    for (workload, batch, exact) in
+        [("fillseq", "1", Some(3000)), ("fillrandom", "8", None), ("filluniquerandom", "10", Some(3000))]
+    {
+        let name = format!("-benchmarks={workload},waitforcompaction");
+        let size = format!("-batch_size={batch}");
+        let (out, _) = bench(&db, &["-num=3000", &name, &size, "-write_buffer_size=65536", "-bloom_bits=10"]);
+        assert_eq!(operations(&out, workload), 3000, "{out}");
+        let found = keys(&db);
+        // Of 3,000 draws from 3,000 keys about 63 % are different.
+        assert!(exact.map_or((1700..2100).contains(&found), |exact| found == exact), "{workload}: {found}");
+        verify_tables(&db).unwrap();
+        assert_eq!(ldb(&db, &["checkconsistency"], b"").unwrap().trim(), "OK");
+        let flags = ["-use_existing_db", "-num=3000", "-benchmarks=readrandom", "-bloom_bits=10"];
+        let theirs = db_bench(&db, &flags).unwrap();
+        let all = theirs.contains("(3000 of 3000 found)");
+        assert_eq!(all, exact.is_some(), "{workload}: {theirs}");
+    }
+}
+
+#[test]
+fn every_workload_that_writes_does_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("all");
+    let (out, _) = bench(&db, &["-num=2000", "-benchmarks=fillseq,deleteseq,levelstats", "-deletes=500"]);
+    assert_eq!((operations(&out, "deleteseq"), keys(&db)), (500, 1500));
+    assert!(out.contains("Level Files Size(MB)"), "{out}");
+
+    let use_it = ["-use_existing_db", "-num=2000"];
+    let (out, _) =
+        bench(&db, &[&use_it[..], &["-benchmarks=overwrite,flush,fillseq", "-threads=2"]].concat());
+    assert_eq!(operations(&out, "overwrite"), 4000);
+    assert!(out.contains("flush memtable") && out.contains("skipped (--use_existing_db is true)"), "{out}");
+
+    let (out, _) = bench(
+        &db,
+        &[&use_it[..], &["-benchmarks=updaterandom,readrandomwriterandom,deleterandom", "-writes=700"]]
+            .concat(),
+    );
+    assert!(out.contains("( updates:700 found:"), "{out}");
+    assert!(out.contains("( reads:630 writes:70 total:700 found:"), "{out}");
+    assert_eq!(operations(&out, "deleterandom"), 2000);
+
+    for workload in ["readwhilewriting", "seekrandomwhilewriting"] {
+        let name = format!("-benchmarks={workload}");
+        let (out, _) =
+            bench(&db, &[&use_it[..], &[&name, "-reads=3000", "-threads=2", "-histogram"]].concat());
+        // The writer's operations are not among those of the readers.
+        assert_eq!(operations(&out, workload), 6000);
+        assert!(out.contains(" of 6000 found)"), "{out}");
+    }
+    let before = keys(&db);
+    let (out, _) = bench(&db, &[&use_it[..], &["-benchmarks=waitforcompaction,stats,sstables"]].concat());
+    assert!(out.contains("finished with status (OK)"), "{out}");
+    assert_eq!(keys(&db), before);
+    verify_tables(&db).unwrap();
+}
+
+#[test]
+fn merges_syncs_families_and_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("merge");
+    let merge = ["-merge_operator=stringappend", "-num=1000", "-merge_keys=50", "-value_size=10"];
+    let (out, _) = bench(&db, &[&merge[..], &["-benchmarks=mergerandom,readrandommergerandom"]].concat());
+    assert!(out.contains("( updates:1000)") && out.contains(" maxlength:"), "{out}");
+    assert_eq!(keys(&db), 50);
+    let (out, _) = bench(
+        &db,
+        &[&merge[..], &["-use_existing_db", "-benchmarks=readwhilemerging", "-reads=500"]].concat(),
+    );
+    assert!(out.contains(" of 500 found)"), "{out}");
+
+    let db = dir.path().join("sync");
+    let (out, _) =
+        bench(&db, &["-num=2000", "-writes=30", "-benchmarks=fillsync,fill100K", "-disable_wal=false"]);
+    assert_eq!((operations(&out, "fillsync"), operations(&out, "fill100K")), (30, 30));
+    assert!(out.contains("(2 ops)"), "{out}");
+    let entries = ldb_scan(&db, "default").unwrap();
+    assert!(entries.len() <= 2 && entries.iter().all(|(_, value)| value.len() == 100_000));
+
+    let db = dir.path().join("families");
+    bench(&db, &["-num=900", "-num_column_families=3", "-benchmarks=fillseq", "-disable_wal"]);
+    for family in ["default", "column_family_name_000001", "column_family_name_000002"] {
+        assert_eq!(ldb_scan(&db, family).unwrap().len(), 300, "{family}");
+    }
+}
+
+#[test]
+fn ranges_are_deleted_and_the_pace_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("ranges");
+    let flags = [
+        "-num=1000",
+        "-benchmarks=fillseq",
+        "-writes_per_range_tombstone=300",
+        "-max_num_range_tombstones=2",
+        "-range_tombstone_width=50",
+    ];
+    let (out, _) = bench(&db, &flags);
+    assert!(out.contains("(range deletions:2)"), "{out}");
+    // A sequential fill takes the begin of a range from its own sequence, and goes on within the range.
+    let found = keys(&db);
+    assert!((900..=1000).contains(&found), "{found}");
+
+    let start = std::time::Instant::now();
+    let flags =
+        ["-num=1000", "-benchmarks=fillrandom", "-value_size=984", "-benchmark_write_rate_limit=1000000"];
+    bench(&db, &flags);
+    assert!(
+        start.elapsed().as_secs_f64() > 0.8,
+        "a megabyte at a megabyte a second took {:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = format!("-db={}", dir.path().join("none").display());
+    for (args, message) in [
+        (&["-benchmarks=fillsideways"][..], "unknown benchmark `fillsideways`"),
+        (&["-benchmarks=readrandom"], "no workload fills it"),
+        (&["-benchmarks=fillseq", "-readonly"], "a workload writes"),
+        (&["-benchmarks=fillseq", "-compression_type=rar"], "there is no compression rar"),
+        (&["-benchmarks=fillseq", "-write_buffer_size=much"], "write_buffer_size"),
+    ] {
+        let output = karst(&[&["bench", &db], args].concat(), "");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(message), "{args:?}: {said}");
+    }
+    assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn ldb_writes_and_says_what_rocksdbs_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+    let flag = format!("--db={}", ours.display());
+    let lines = "l1 ==> one\nno line\nl2 ==> two\nl3 ==> three ==> four\n";
+    let hex = "0x6131 ==> 0x00FF\n0x6132 ==> 0x\n";
+    for (args, input) in [
+        (&["put", "--create_if_missing", "a", "1"][..], ""),
+        (&["batchput", "b", "2", "c", "3", "d", "4"], ""),
+        (&["put", "--hex", "0x6500", "0xFF"], ""),
+        (&["delete", "c"], ""),
+        (&["delete", "never"], ""),
+        (&["load"], lines),
+        (&["load", "--disable_wal", "--hex"], hex),
+        (&["deleterange", "b", "d"], ""),
+        (&["create_column_family", "second"], ""),
+        (&["put", "--column_family=second", "s", "t"], ""),
+        (&["create_column_family", "third"], ""),
+        (&["drop_column_family", "third"], ""),
+        (&["put", "z", "after"], ""),
+    ] {
+        // format_version is not an option of ldb; what it makes by itself RocksDB 7.8 must read.
+        let output = karst(&[&["ldb", &flag], args].concat(), input);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {err}");
+        let other = ldb(&theirs, args, input.as_bytes()).unwrap();
+        assert_eq!(out, other, "{args:?}");
+    }
+    for family in ["default", "second"] {
+        let family = format!("--column_family={family}");
+        let scan = |db: &Path| {
+            karst(&["ldb", &format!("--db={}", db.display()), "dump", "--hex", &family], "").stdout
+        };
+        assert!(!scan(&ours).is_empty());
+        assert_eq!(scan(&ours), scan(&theirs));
+    }
+    for (args, message) in [
+        (&["put", "only"][..], "a key and a value"),
+        (&["batchput", "x"], "pairs"),
+        (&["create_column_family", "second"], "Fail to create new column family"),
+        (&["drop_column_family", "fourth"], "Column family: fourth doesn't exist in db."),
+        (&["put", "--column_family=fourth", "a", "b"], "there is no column family `fourth`"),
+        (&["put", "a", "b", "--no_such_option"], "no_such_option"),
+    ] {
+        let output = karst(&[&["ldb", &flag], args].concat(), "");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(message), "{args:?}: {said}");
+    }
+    let missing = format!("--db={}", dir.path().join("missing").display());
+    assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
+}
