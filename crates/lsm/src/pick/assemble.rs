@@ -45,9 +45,8 @@ pub(crate) struct Draft {
     pub(crate) blob_garbage_collection: BlobGarbageCollection,
     /// The files of L0 among the inputs are known not to overlap.
     pub(crate) l0_inputs_disjoint: bool,
-    /// The inputs may move as they are if nothing speaks against it.
-    pub(crate) may_move: bool,
-    pub(crate) deletes: bool,
+    /// What is done; `None` moves the inputs as they are if nothing speaks against it, and merges them otherwise.
+    pub(crate) work: Option<CompactionWork>,
 }
 
 impl Draft {
@@ -71,8 +70,7 @@ impl Draft {
             compression: None,
             blob_garbage_collection: BlobGarbageCollection::UseOptions,
             l0_inputs_disjoint: false,
-            may_move: true,
-            deletes: false,
+            work: None,
         }
     }
 
@@ -89,11 +87,9 @@ impl Draft {
         let compression =
             self.compression.unwrap_or_else(|| options.compression(self.output_level, base, tree.deepest));
         let bottommost = self.is_bottommost(tree, &smallest_user_key, &largest_user_key);
-        let work = match (self.deletes, self.moves(tree, compression)) {
-            (true, _) => CompactionWork::Delete,
-            (false, true) => CompactionWork::Move,
-            (false, false) => CompactionWork::Merge,
-        };
+        let moves =
+            || if self.moves(tree, compression) { CompactionWork::Move } else { CompactionWork::Merge };
+        let work = self.work.unwrap_or_else(moves);
         let loose = !bottommost && !self.grandparents.is_empty();
         let input_files: usize = self.inputs.iter().map(|input| input.files.len()).sum();
         Compaction {
@@ -145,7 +141,7 @@ impl Draft {
     fn moves(&self, tree: &Tree<'_>, compression: Compression) -> bool {
         let family = &tree.options().family;
         let start = self.start_level();
-        if !self.may_move || start == self.output_level {
+        if start == self.output_level {
             return false;
         }
         if start == 0 && !self.l0_inputs_disjoint && !tree.l0_disjoint() {
@@ -159,7 +155,12 @@ impl Draft {
             && family.compaction_options_universal.allow_trivial_move
             && self.output_level != 0
         {
-            return self.reason != CompactionReason::PeriodicCompaction && self.inputs_disjoint(tree);
+            // Why not these two: their purpose is to rewrite.
+            let rewrites = matches!(
+                self.reason,
+                CompactionReason::PeriodicCompaction | CompactionReason::ManualCompaction
+            );
+            return !rewrites && self.inputs_disjoint(tree);
         }
         let [input] = self.inputs.as_slice() else { return false };
         let base = compression_base(tree);

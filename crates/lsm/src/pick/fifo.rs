@@ -9,7 +9,7 @@
 use karst_format::options::nested::FifoOptions;
 
 use super::assemble::Draft;
-use super::compaction::{Compaction, CompactionReason};
+use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::intra_l0;
 use super::score::scores;
 use super::tree::{Selection, Tree};
@@ -86,7 +86,7 @@ pub(crate) fn pick(tree: &Tree<'_>) -> Option<Compaction> {
 
 fn delete(tree: &Tree<'_>, files: &Selection, reason: CompactionReason) -> Compaction {
     let mut draft = Draft::new(tree, vec![tree.input(files)], files.level, reason);
-    draft.deletes = true;
+    draft.work = Some(CompactionWork::Delete);
     draft.score = scores(tree).of(0);
     draft.assemble(tree)
 }

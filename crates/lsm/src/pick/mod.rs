@@ -15,13 +15,16 @@
 //! | `score` | which level is most urgent, and how much is due in all |
 //! | `marked`, `priority` | files due for their own sake; which file of a level goes first |
 //! | `leveled`, `intra_l0`, `universal`, `fifo` | the strategies |
+//! | [`manual`], `compact_files` | compactions that somebody asks for |
 //! | `tree`, `expand`, `assemble` | what they share: ranges and clean cuts, the output level's files, the complete compaction |
 mod assemble;
+mod compact_files;
 pub mod compaction;
 mod expand;
 mod fifo;
 mod intra_l0;
 mod leveled;
+pub mod manual;
 mod marked;
 pub mod options;
 mod priority;
@@ -41,7 +44,9 @@ use tree::Tree;
 pub(crate) use tree::boundary_order;
 
 pub use assemble::BlobGarbageCollection;
+pub use compact_files::{CompactFilesOptions, Refused, compact_files};
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
+pub use manual::{BottommostLevelCompaction, CompactRangeOptions, ManualCompaction, ManualStep};
 pub use options::CompactionOptions;
 pub use running::{Running, RunningId};
 pub use score::{Scores, estimated_pending_compaction_bytes, needs_compaction};

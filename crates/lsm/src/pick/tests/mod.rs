@@ -1,6 +1,7 @@
 //! The pickers on trees written down by hand, and in a simulator that carries out what they pick.
 mod fifo;
 mod leveled;
+mod manual;
 mod scores;
 mod simulated;
 mod simulator;

@@ -335,6 +335,20 @@ impl Simulator {
         }
     }
 
+    pub(crate) fn next_file(&self) -> FileNumber {
+        FileNumber(self.next_file)
+    }
+
+    /// Every entry's level and key.
+    pub(crate) fn placed_keys(&self) -> Vec<(usize, u32)> {
+        let files = self.version.all_files();
+        files
+            .flat_map(|(level, file)| {
+                self.tables[&file.number].iter().map(move |(key, _)| (level.index(), *key))
+            })
+            .collect()
+    }
+
     /// Every key that is in the tree, with how many entries it has.
     pub(crate) fn keys(&self) -> BTreeMap<u32, usize> {
         let mut keys = BTreeMap::new();

@@ -1,0 +1,431 @@
+//! Compaction of a range of keys by hand: `compact_range`.
+//!
+//! In: a range and [`CompactRangeOptions`]; then, again and again, the tree as it is. Out: the next compaction to run, or
+//! that one has to wait for others, until it is done.
+//!
+//! Leveled: from the first level that has files in the range one level down at a time, each level in pieces that are not too
+//! large; at the end the deepest level is rewritten if that is asked for. Universal: all files at once. FIFO: what it would
+//! do by itself.
+//!
+//! Invariant: it ends. Each piece begins behind the one before it, levels only go down, and the last pass leaves alone what
+//! was written after it began.
+//!
+//! Callers: the engine's `compact_range`, which runs a step, installs it, and asks for the next.
+
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{InternalKey, SeqNo, ValueType};
+use karst_format::options::choice::CompactionStyle;
+
+use super::PickContext;
+use super::assemble::{BlobGarbageCollection, Draft, grandparents_of, output_blocked};
+use super::compact_files::Refused;
+use super::compaction::{Compaction, CompactionReason, CompactionWork};
+use super::expand::{Grow, with_output_level};
+use super::fifo;
+use super::tree::{Selection, Span, Tree};
+
+/// Whether the deepest level of the range is rewritten too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BottommostLevelCompaction {
+    /// No.
+    Skip,
+    /// If there is a compaction filter, which then sees every entry.
+    #[default]
+    IfHaveCompactionFilter,
+    /// Yes, also what has just been written there.
+    Force,
+    /// Yes, but for what has just been written there.
+    ForceOptimized,
+}
+
+/// How a range is compacted. RocksDB's names and defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompactRangeOptions {
+    /// Nothing else is compacted at the same time. Default false.
+    pub exclusive_manual_compaction: bool,
+    /// At the end the files of the level that was reached move to another one. Default false.
+    pub change_level: bool,
+    /// That other level; `None` is the uppermost that is empty and large enough. Default `None`.
+    pub target_level: Option<usize>,
+    /// The path that outputs are written to. Default 0.
+    pub target_path_id: u8,
+    /// Whether the deepest level is rewritten too.
+    pub bottommost_level_compaction: BottommostLevelCompaction,
+    /// Do not wait until the flush that comes first stalls nobody. Default false. The engine's business.
+    pub allow_write_stall: bool,
+    /// Most parts of a compaction at a time; 0 takes the database's. Default 0.
+    pub max_subcompactions: u32,
+    /// What is done about blobs in old files.
+    pub blob_garbage_collection: BlobGarbageCollection,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum ManualStep {
+    /// Run this, install it, and ask again.
+    Run(Box<Compaction>),
+    /// Another compaction is in the way: ask again when one has ended.
+    Wait,
+    /// Done. The level that the range's data came to, if there was any.
+    Done(Option<Level>),
+    /// It cannot be done.
+    Refused(Refused),
+}
+
+/// A compaction of a range on its way.
+#[derive(Clone, Debug)]
+pub struct ManualCompaction {
+    options: CompactRangeOptions,
+    begin: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    /// Files from this number on were written after it began.
+    first_new_file: FileNumber,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Begin,
+    /// Files of `level` go one level down; `from` is the internal key at which the next piece begins.
+    Down {
+        level: usize,
+        from: Option<Box<[u8]>>,
+    },
+    /// Files of the deepest level are rewritten.
+    Bottom {
+        level: usize,
+        from: Option<Box<[u8]>>,
+    },
+    /// Files of the level move to another one.
+    Refit {
+        level: usize,
+    },
+    Done(Option<usize>),
+}
+
+/// A piece of a level.
+enum Piece {
+    /// Run it; the next one begins at the key, if there is a next one.
+    Run(Box<Compaction>, Option<Box<[u8]>>),
+    /// Nothing of the level lies in the range any more.
+    Nothing,
+    Conflict,
+}
+
+impl ManualCompaction {
+    /// Compacts the user keys from `begin` to `end`, both included; `None` is open. `next_file` is the next file number that
+    /// will be given out.
+    ///
+    /// # Errors
+    /// The options do not fit the family's.
+    pub fn new(
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+        options: CompactRangeOptions,
+        family: &super::CompactionOptions,
+        next_file: FileNumber,
+    ) -> Result<ManualCompaction, Refused> {
+        let fifo = family.family.compaction_style == CompactionStyle::Fifo;
+        if usize::from(options.target_path_id) >= family.path_target_sizes.len() {
+            return Err(Refused::invalid(format!("there is no path {}", options.target_path_id)));
+        }
+        if options.change_level && fifo {
+            return Err(Refused::invalid("FIFO compaction has no levels to change to"));
+        }
+        if options.target_level.is_some_and(|level| level >= family.level_count()) {
+            return Err(Refused::invalid("the target level exceeds the number of levels"));
+        }
+        let ranged = family.family.compaction_style == CompactionStyle::Level;
+        Ok(ManualCompaction {
+            options,
+            begin: begin.filter(|_| ranged).map(<[u8]>::to_vec),
+            end: end.filter(|_| ranged).map(<[u8]>::to_vec),
+            first_new_file: next_file,
+            stage: Stage::Begin,
+        })
+    }
+
+    /// The next step on the tree as it is now. To be called again after a step was installed, or after a wait.
+    pub fn next(&mut self, context: PickContext<'_>) -> ManualStep {
+        if self.options.exclusive_manual_compaction && !context.running.is_empty() {
+            return ManualStep::Wait;
+        }
+        let tree = Tree::new(context);
+        loop {
+            let step = match self.stage.clone() {
+                Stage::Begin => self.begin(&tree),
+                Stage::Down { level, from } => self.down(&tree, level, from),
+                Stage::Bottom { level, from } => self.bottom(&tree, level, from),
+                Stage::Refit { level } => self.refit(&tree, level),
+                Stage::Done(level) => Some(ManualStep::Done(level.map(|level| Level(level as u8)))),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn begin(&mut self, tree: &Tree<'_>) -> Option<ManualStep> {
+        match tree.options().family.compaction_style {
+            CompactionStyle::Level => {
+                let bounds = self.bounds(None);
+                let first =
+                    (0..tree.level_count).find(|&level| !overlapping(tree, level, bounds.span()).is_empty());
+                self.stage = first.map_or(Stage::Done(None), |level| Stage::Down { level, from: None });
+                None
+            }
+            CompactionStyle::Universal => self.everything(tree),
+            CompactionStyle::Fifo => {
+                let picked = fifo::pick(tree);
+                let waits = picked.is_none() && tree.context.running.holds_l0();
+                if waits {
+                    return Some(ManualStep::Wait);
+                }
+                self.stage = Stage::Done(Some(0));
+                picked.map(|compaction| ManualStep::Run(Box::new(compaction)))
+            }
+            CompactionStyle::None => {
+                self.stage = Stage::Done(None);
+                None
+            }
+        }
+    }
+
+    /// Universal: all files become one run.
+    fn everything(&mut self, tree: &Tree<'_>) -> Option<ManualStep> {
+        let output_level = tree.last_output_level();
+        let levels = (0..=output_level).filter(|&level| !tree.files(level).is_empty());
+        let all: Vec<Selection> =
+            levels.map(|level| Selection::of(level, 0..tree.files(level).len())).collect();
+        let Some(first) = all.first() else {
+            self.stage = Stage::Done(None);
+            return None;
+        };
+        let taken = all.iter().any(|selection| tree.any_taken(selection));
+        if taken || (first.level == 0 && tree.context.running.holds_l0()) {
+            return Some(ManualStep::Wait);
+        }
+        let inputs: Vec<_> = all.iter().map(|selection| tree.input(selection)).collect();
+        if output_level != 0 && output_blocked(tree, &inputs, output_level) {
+            return Some(ManualStep::Wait);
+        }
+        let mut draft = self.draft(tree, inputs, output_level);
+        draft.max_compaction_bytes = u64::MAX;
+        self.stage = self.after(output_level);
+        Some(ManualStep::Run(Box::new(draft.assemble(tree))))
+    }
+
+    fn down(&mut self, tree: &Tree<'_>, level: usize, from: Option<Box<[u8]>>) -> Option<ManualStep> {
+        if level > 0 && is_deepest(tree, level) {
+            self.stage = Stage::Bottom { level, from: None };
+            return None;
+        }
+        let output_level = if level == 0 { tree.targets.base_level.unwrap_or(1) } else { level + 1 };
+        match self.piece(tree, level, output_level, from.as_deref(), None) {
+            Piece::Conflict => Some(ManualStep::Wait),
+            Piece::Nothing => {
+                self.stage = Stage::Down { level: output_level, from: None };
+                None
+            }
+            Piece::Run(compaction, next) => {
+                self.stage = match next {
+                    Some(next) => Stage::Down { level, from: Some(next) },
+                    None => Stage::Down { level: output_level, from: None },
+                };
+                Some(ManualStep::Run(compaction))
+            }
+        }
+    }
+
+    fn bottom(&mut self, tree: &Tree<'_>, level: usize, from: Option<Box<[u8]>>) -> Option<ManualStep> {
+        let (rewrites, only_old) = match self.options.bottommost_level_compaction {
+            BottommostLevelCompaction::Skip => (false, false),
+            BottommostLevelCompaction::IfHaveCompactionFilter => {
+                (tree.options().has_compaction_filter(), true)
+            }
+            BottommostLevelCompaction::Force => (true, false),
+            BottommostLevelCompaction::ForceOptimized => (true, true),
+        };
+        if !rewrites {
+            self.stage = self.after(level);
+            return None;
+        }
+        let newest = only_old.then_some(self.first_new_file);
+        match self.piece(tree, level, level, from.as_deref(), newest) {
+            Piece::Conflict => Some(ManualStep::Wait),
+            Piece::Nothing => {
+                self.stage = self.after(level);
+                None
+            }
+            Piece::Run(compaction, next) => {
+                self.stage = match next {
+                    Some(next) => Stage::Bottom { level, from: Some(next) },
+                    None => self.after(level),
+                };
+                Some(ManualStep::Run(compaction))
+            }
+        }
+    }
+
+    /// What follows once the data is on `level`.
+    fn after(&self, level: usize) -> Stage {
+        if self.options.change_level { Stage::Refit { level } } else { Stage::Done(Some(level)) }
+    }
+
+    /// A part of the level's files in the range, as large as one compaction may be, from `from` on. With `below_number` only
+    /// files with smaller numbers.
+    fn piece(
+        &self,
+        tree: &Tree<'_>,
+        level: usize,
+        output_level: usize,
+        from: Option<&[u8]>,
+        below_number: Option<FileNumber>,
+    ) -> Piece {
+        let bounds = self.bounds(from);
+        let all = overlapping(tree, level, bounds.span());
+        if all.is_empty() {
+            return Piece::Nothing;
+        }
+        if level == 0 && tree.context.running.holds_l0() {
+            return Piece::Conflict;
+        }
+        let part = if level == 0 { all.clone() } else { not_too_large(tree, &all, output_level) };
+        let part = match below_number {
+            Some(number) => first_stretch_below(tree, &part, number),
+            None => part,
+        };
+        // Files that come behind this piece, whether or not it is empty.
+        let next_of = |part: &Selection| {
+            let last = part.indexes.last().copied()?;
+            all.indexes.contains(&(last + 1)).then(|| tree.files(level)[last + 1].smallest.clone())
+        };
+        if part.is_empty() {
+            return Piece::Nothing;
+        }
+        let Some(part) = tree.free_clean_cut(&part) else { return Piece::Conflict };
+        let next = if level == 0 { None } else { next_of(&part) };
+        let Some(both) = with_output_level(tree, part, output_level, Grow::Both) else {
+            return Piece::Conflict;
+        };
+        let selections = [&both.start, &both.output];
+        if selections.iter().any(|selection| tree.any_taken(selection)) {
+            return Piece::Conflict;
+        }
+        let inputs: Vec<_> =
+            selections.into_iter().filter(|files| !files.is_empty()).map(|files| tree.input(files)).collect();
+        if output_level != 0 && output_blocked(tree, &inputs, output_level) {
+            return Piece::Conflict;
+        }
+        let mut draft = self.draft(tree, inputs, output_level);
+        draft.grandparents = grandparents_of(tree, &draft.inputs, output_level);
+        Piece::Run(Box::new(draft.assemble(tree)), next)
+    }
+
+    fn draft(&self, tree: &Tree<'_>, inputs: Vec<super::CompactionInput>, output_level: usize) -> Draft {
+        let mut draft = Draft::new(tree, inputs, output_level, CompactionReason::ManualCompaction);
+        draft.output_path_id = self.options.target_path_id;
+        draft.max_subcompactions = self.options.max_subcompactions;
+        draft.blob_garbage_collection = self.options.blob_garbage_collection;
+        draft
+    }
+
+    /// Moves all files of `level` to the target level.
+    fn refit(&mut self, tree: &Tree<'_>, level: usize) -> Option<ManualStep> {
+        if !tree.context.running.is_empty() {
+            return Some(ManualStep::Wait);
+        }
+        let target = self.options.target_level.unwrap_or_else(|| uppermost_that_fits(tree, level));
+        self.stage = Stage::Done(Some(target));
+        if target == level || tree.files(level).is_empty() {
+            return None;
+        }
+        let between = if target > level { level + 1..target + 1 } else { target..level };
+        if level == 0 {
+            return Some(ManualStep::Refused(Refused::invalid(
+                "files of L0 overlap and cannot change their level",
+            )));
+        }
+        if target == 0 && tree.files(level).len() > 1 {
+            return Some(ManualStep::Refused(Refused::invalid(
+                "more than one file would move to L0, which helps nobody",
+            )));
+        }
+        if between.into_iter().any(|level| !tree.files(level).is_empty()) {
+            return Some(ManualStep::Refused(Refused::invalid(
+                "the levels between the one that was reached and the target are not empty",
+            )));
+        }
+        let files = Selection::of(level, 0..tree.files(level).len());
+        let mut draft = Draft::new(tree, vec![tree.input(&files)], target, CompactionReason::RefitLevel);
+        draft.work = Some(CompactionWork::Move);
+        Some(ManualStep::Run(Box::new(draft.assemble(tree))))
+    }
+
+    fn bounds(&self, from: Option<&[u8]>) -> Bounds {
+        let key = |user_key: &[u8], seq, kind| InternalKey { user_key, seq, kind }.to_vec();
+        let begin = self.begin.as_ref().map(|begin| key(begin, SeqNo::MAX, ValueType::FOR_SEEK));
+        Bounds {
+            begin: from.map(<[u8]>::to_vec).or(begin),
+            end: self.end.as_ref().map(|end| key(end, SeqNo(0), ValueType::Deletion)),
+        }
+    }
+}
+
+/// A range of internal keys that owns its ends.
+struct Bounds {
+    begin: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    fn span(&self) -> Span<'_> {
+        Span { smallest: self.begin.as_deref(), largest: self.end.as_deref() }
+    }
+}
+
+/// The files of any level in the span; of L0 with all that overlap them.
+fn overlapping(tree: &Tree<'_>, level: usize, span: Span<'_>) -> Selection {
+    if level == 0 { tree.overlapping_l0(span) } else { tree.overlapping(level, span) }
+}
+
+/// Whether data of `level` has no level below it to go to.
+fn is_deepest(tree: &Tree<'_>, level: usize) -> bool {
+    if tree.options().dynamic_level_bytes() {
+        return level + 1 >= tree.level_count;
+    }
+    tree.deepest.is_none_or(|deepest| level >= deepest)
+}
+
+/// The first files of the selection that one compaction can take; at least one.
+fn not_too_large(tree: &Tree<'_>, all: &Selection, output_level: usize) -> Selection {
+    let limit = tree.options().family.max_compaction_bytes;
+    let first = all.indexes[0];
+    let mut count = 1;
+    while count < all.len() {
+        let longer = Selection::of(all.level, first..first + count + 1);
+        let own = tree.selected_bytes(&longer);
+        let below = tree.overlapping_bytes(output_level, tree.span_of(&[&longer]));
+        if own.saturating_add(below) > limit {
+            break;
+        }
+        count += 1;
+    }
+    Selection::of(all.level, first..first + count)
+}
+
+/// The first neighbours with numbers below the given one.
+fn first_stretch_below(tree: &Tree<'_>, part: &Selection, number: FileNumber) -> Selection {
+    let files = tree.files(part.level);
+    let old = |index: &usize| files[*index].number < number;
+    let start = part.indexes.iter().position(|index| old(index)).unwrap_or(part.len());
+    let stretch = part.indexes[start..].iter().copied().take_while(|index| old(index));
+    Selection::of(part.level, stretch)
+}
+
+/// The uppermost level that is empty down to `level` and may hold that level's bytes.
+fn uppermost_that_fits(tree: &Tree<'_>, level: usize) -> usize {
+    let bytes = tree.level_bytes(level);
+    let fits = |upper: &usize| tree.files(*upper).is_empty() && tree.targets.of(*upper) >= bytes;
+    (1..level).rev().take_while(fits).last().unwrap_or(level)
+}
