@@ -418,7 +418,7 @@ fn not_too_large(tree: &Tree<'_>, all: &Selection, output_level: usize) -> Selec
 fn first_stretch_below(tree: &Tree<'_>, part: &Selection, number: FileNumber) -> Selection {
     let files = tree.files(part.level);
     let old = |index: &usize| files[*index].number < number;
-    let start = part.indexes.iter().position(|index| old(index)).unwrap_or(part.len());
+    let start = part.indexes.iter().position(old).unwrap_or(part.len());
     let stretch = part.indexes[start..].iter().copied().take_while(|index| old(index));
     Selection::of(part.level, stretch)
 }
