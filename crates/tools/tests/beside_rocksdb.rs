@@ -164,7 +164,7 @@ fn bench_reads_what_db_bench_wrote() {
         "-cache_size=100000",
         "-use_direct_reads",
         workloads,
-        "-sync",
+        "-enable_numa",
     ]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{err}");
@@ -174,7 +174,7 @@ fn bench_reads_what_db_bench_wrote() {
     assert!(out.contains("(1600 of 1600 found)"), "{out}");
     assert!(out.contains("(0 of 1600 found)"), "{out}");
     assert!(out.contains("rocksdb.number.keys.read COUNT : "), "{out}");
-    assert!(err.contains("flag --sync has no effect here yet"), "{err}");
+    assert!(err.contains("flag --enable_numa has no effect here yet"), "{err}");
     let refused = karst(&["bench", &flag, "-nosuchflag"]);
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("unknown flag --nosuchflag"));
