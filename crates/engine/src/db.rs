@@ -4,6 +4,7 @@
 //! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
 
 mod background;
+mod compaction;
 mod lifecycle;
 mod write;
 

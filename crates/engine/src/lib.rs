@@ -44,6 +44,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};
+pub use karst_lsm::pick::{
+    BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
+};
 pub use merge_operator::MergeOperator;
 pub use open::{BlockCache, Options};
 pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};

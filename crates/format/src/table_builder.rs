@@ -296,6 +296,7 @@ impl TableBuilder {
         let entry = self.index.prepare(&self.options, &self.first_key, &self.last_key, next);
         let Some(waiting) = &mut self.waiting else {
             self.write_data_block(&contents, entry);
+            self.data_block.recycle(contents);
             return;
         };
         self.waiting_bytes += contents.len();

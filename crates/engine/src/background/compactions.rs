@@ -54,7 +54,7 @@ fn sorted_runs(compaction: &Compaction) -> usize {
 }
 
 impl Reserved {
-    fn priority(&self) -> Priority {
+    pub(super) fn priority(&self) -> Priority {
         let into_last = self.compaction.bottommost && self.compaction.start_level().0 > 0;
         if into_last { Priority::Bottom } else { Priority::Low }
     }
@@ -226,7 +226,7 @@ impl Background {
         }
     }
 
-    fn compaction_failed(self: &Arc<Self>, family: &Arc<Family>, error: &Error) {
+    pub(super) fn compaction_failed(self: &Arc<Self>, family: &Arc<Family>, error: &Error) {
         let given_up = matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incomplete);
         if self.is_cancelled() || family.is_dropped() || given_up {
             return;

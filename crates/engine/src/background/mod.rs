@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this one | [`Background`], its parts and what is known of the jobs that run |
 //! | `flushes` | what makes a flush run, and running it |
+//! | `by_hand` | compactions that somebody asks for |
 //! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
 //! | `stalls` | a family's state as a condition for writers |
 //! | `recover` | going on after a background error |
@@ -19,6 +20,7 @@
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
 
+mod by_hand;
 mod compactions;
 mod flushes;
 mod recover;
@@ -149,7 +151,8 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.flushes == 0 && self.compactions == 0 && self.seals == 0 && !self.recovering
+        let by_hand = self.families.values().any(|jobs| !jobs.progress.is_empty());
+        self.flushes == 0 && self.compactions == 0 && self.seals == 0 && !self.recovering && !by_hand
     }
 }
 

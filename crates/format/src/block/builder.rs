@@ -43,6 +43,8 @@ impl BlockShape {
 pub struct BlockBuilder {
     shape: BlockShape,
     keys: Vec<u8>,
+    /// Memory for the keys of the next block.
+    spare: Vec<u8>,
     values: Vec<u8>,
     restarts: Vec<u32>,
     last_key: Vec<u8>,
@@ -60,6 +62,7 @@ impl BlockBuilder {
         BlockBuilder {
             shape,
             keys: Vec::new(),
+            spare: Vec::new(),
             values: Vec::new(),
             restarts: vec![0],
             last_key: Vec::new(),
@@ -152,6 +155,16 @@ impl BlockBuilder {
         self.size_estimate() + key.len() + value.len() + restart + lengths
     }
 
+    /// Gives the memory of a finished block back, for a later one.
+    pub fn recycle(&mut self, mut contents: Vec<u8>) {
+        contents.clear();
+        if self.keys.capacity() == 0 {
+            self.keys = contents;
+        } else {
+            self.spare = contents;
+        }
+    }
+
     fn bucket_count(&self, key_count: usize) -> usize {
         let ratio = self.shape.hash_index_ratio.filter(|&r| r > 0.0).unwrap_or(0.75);
         // Why: the hash spreads badly over a power of two, so the number is made odd.
@@ -162,7 +175,7 @@ impl BlockBuilder {
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let estimate = self.size_estimate();
-        let mut out = std::mem::take(&mut self.keys);
+        let mut out = std::mem::replace(&mut self.keys, std::mem::take(&mut self.spare));
         out.reserve(estimate.saturating_sub(out.len()));
         let values_start = size32(out.len());
         out.extend_from_slice(&self.values);

@@ -1,0 +1,159 @@
+//! Compactions that somebody asks for: of a range of keys, or of named files.
+//!
+//! In: a call of the user. Out: compactions, one after the other, as `lsm` says them step by step; each waits until what is in its way has ended.
+//!
+//! Invariant: a call that is given up cancels what it runs, and its files are free again soon after.
+
+use super::{Background, FlushOptions, Reserved};
+use crate::column_family::Family;
+use crate::compact::job::CompactionSummary;
+use crate::compact::progress::Progress;
+use crate::error::{Error, ErrorKind, Result};
+use crate::events::FlushReason;
+use karst_format::ids::FileNumber;
+use karst_lsm::pick::{
+    CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, Refused,
+    compact_files,
+};
+use std::sync::Arc;
+
+/// What a look at the tree has led to.
+enum Next {
+    Run(Reserved),
+    Done,
+    Failed(Error),
+}
+
+/// Cancels a job that nobody waits for any more.
+struct CancelOnDrop(Option<Arc<Progress>>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(progress) = self.0.take() {
+            progress.cancel();
+        }
+    }
+}
+
+fn refused(refused: &Refused) -> Error {
+    let kind = if refused.busy { ErrorKind::Incomplete } else { ErrorKind::InvalidArgument };
+    Error::new(kind, format!("compaction by hand: {refused}"))
+}
+
+impl Background {
+    /// Compacts the user keys from `begin` to `end`, both included; `None` is open.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the options do not fit. `Incomplete`: it was cancelled. Else what a flush or a compaction failed with.
+    pub(crate) async fn compact_range(
+        self: &Arc<Self>,
+        family: &Arc<Family>,
+        options: CompactRangeOptions,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        // Compat: entries in memory take part, so they go to tables first.
+        let flush = FlushOptions { wait: true, allow_write_stall: options.allow_write_stall };
+        self.flush_families(vec![family.clone()], flush, FlushReason::ManualCompaction).await?;
+        let next_file = self.parts.flush.versions.new_file_number();
+        let mut manual = {
+            let mut state = self.state.lock();
+            let jobs = state.jobs(self.options(), family);
+            ManualCompaction::new(begin, end, options, &jobs.options, next_file)
+                .map_err(|why| refused(&why))?
+        };
+        loop {
+            match self.wait_for(|| self.next_by_hand(family, &mut manual)).await {
+                Next::Run(reserved) => self.run_by_hand(reserved).await.map(drop)?,
+                Next::Done => return Ok(()),
+                Next::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks what comes next; `None` while something is in the way.
+    fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
+        if let Err(error) = self.may_compact_by_hand(family)? {
+            return Some(Next::Failed(error));
+        }
+        let mut other = None;
+        let reserved = self.reserve(family, |context| match manual.next(context) {
+            ManualStep::Run(compaction) => Some(*compaction),
+            step => {
+                other = Some(step);
+                None
+            }
+        });
+        match (reserved, other) {
+            (Some(reserved), _) => Some(Next::Run(reserved)),
+            (None, Some(ManualStep::Wait)) => None,
+            (None, Some(ManualStep::Refused(why))) => Some(Next::Failed(refused(&why))),
+            (None, Some(_)) => Some(Next::Done),
+            (None, None) => Some(Next::Failed(Error::new(ErrorKind::Closed, "the database is closed"))),
+        }
+    }
+
+    /// Whether compactions may begin; `None` while background work is paused.
+    fn may_compact_by_hand(&self, family: &Family) -> Option<Result<()>> {
+        let (closing, paused) = {
+            let state = self.state.lock();
+            (state.closing, state.paused > 0)
+        };
+        if closing {
+            return Some(Err(Error::new(ErrorKind::Closed, "the database is closed")));
+        }
+        if family.is_dropped() {
+            return Some(Err(Error::new(ErrorKind::NotFound, "the column family was dropped")));
+        }
+        if !self.parts.health.allows_compaction() {
+            let error = self.parts.health.current().map(|error| error.error.in_context("compaction by hand"));
+            return Some(error.map_or(Ok(()), Err));
+        }
+        (!paused).then_some(Ok(()))
+    }
+
+    /// Compacts these files, and those that have to go along, to `output_level`. Returns what came of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `Incomplete`: a file is being compacted, or it was cancelled.
+    pub(crate) async fn compact_files(
+        self: &Arc<Self>,
+        family: &Arc<Family>,
+        options: CompactFilesOptions,
+        files: &[FileNumber],
+        output_level: usize,
+    ) -> Result<CompactionSummary> {
+        self.wait_for(|| self.may_compact_by_hand(family)).await?;
+        let mut why = None;
+        let reserved = self.reserve(family, |context| -> Option<Compaction> {
+            compact_files(context, files, output_level, &options).map_err(|refusal| why = Some(refusal)).ok()
+        });
+        match (reserved, why) {
+            (Some(reserved), _) => self.run_by_hand(reserved).await,
+            (None, Some(why)) => Err(refused(&why)),
+            (None, None) => Err(Error::new(ErrorKind::Closed, "the database is closed")),
+        }
+    }
+
+    /// Runs a compaction on the threads of its priority and waits for it.
+    async fn run_by_hand(self: &Arc<Self>, reserved: Reserved) -> Result<CompactionSummary> {
+        let mut guard = CancelOnDrop(Some(reserved.progress.clone()));
+        let this = self.clone();
+        let task = self.env().spawn(reserved.priority(), async move {
+            let outcome = this.run_reserved(&reserved).await;
+            let family = reserved.family.clone();
+            if let Err(error) = &outcome {
+                this.compaction_failed(&family, error);
+            }
+            drop(reserved);
+            this.look_at(&family);
+            this.schedule();
+            outcome
+        });
+        let outcome = task.await;
+        guard.0 = None;
+        outcome.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Closed, format!("a compaction was given up: {error}")))
+        })
+    }
+}

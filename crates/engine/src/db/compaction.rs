@@ -1,0 +1,97 @@
+//! Compactions as the user asks for them. Each call has a blocking form and an asynchronous one; the work is done by background threads either way.
+
+use super::Db;
+use crate::column_family::ColumnFamily;
+use crate::error::Result;
+use karst_format::ids::FileNumber;
+use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions};
+
+impl Db {
+    /// Compacts the keys of the default column family from `begin` to `end`, both included; `None` is open: what is in memory goes to tables, and the tables
+    /// down to the deepest level that has data of the range. Blocks until it is done.
+    ///
+    /// # Errors
+    /// The database is open for reading only or closed, the options do not fit, or a flush or a compaction failed.
+    pub fn compact_range(
+        &self,
+        options: &CompactRangeOptions,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.compact_range_cf(options, self.default_column_family(), begin, end)
+    }
+
+    /// The same for any column family.
+    ///
+    /// # Errors
+    /// As [`Db::compact_range`], and if the column family is of another database.
+    pub fn compact_range_cf(
+        &self,
+        options: &CompactRangeOptions,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        karst_io::block_on(self.env(), self.compact_range_cf_async(options, family, begin, end))
+    }
+
+    /// The asynchronous form of [`Db::compact_range`]. Dropping the future cancels what it runs; what was done stays done.
+    ///
+    /// # Errors
+    /// As [`Db::compact_range`].
+    pub async fn compact_range_async(
+        &self,
+        options: &CompactRangeOptions,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.compact_range_cf_async(options, self.default_column_family(), begin, end).await
+    }
+
+    /// The asynchronous form of [`Db::compact_range_cf`]. Dropping the future cancels what it runs; what was done stays done.
+    ///
+    /// # Errors
+    /// As [`Db::compact_range_cf`].
+    pub async fn compact_range_cf_async(
+        &self,
+        options: &CompactRangeOptions,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        let family = self.family(family)?;
+        self.live()?.background.compact_range(family, options.clone(), begin, end).await
+    }
+
+    /// Compacts the files with these numbers, and those that have to go along, to `output_level`. Returns the numbers of the files that came of it. Blocks.
+    ///
+    /// # Errors
+    /// As [`Db::compact_range`]; a file is not in the tree or is being compacted, or the level cannot be.
+    pub fn compact_files(
+        &self,
+        options: &CompactFilesOptions,
+        family: &ColumnFamily,
+        files: &[u64],
+        output_level: usize,
+    ) -> Result<Vec<u64>> {
+        karst_io::block_on(self.env(), self.compact_files_async(options, family, files, output_level))
+    }
+
+    /// The asynchronous form of [`Db::compact_files`]. Dropping the future cancels the compaction.
+    ///
+    /// # Errors
+    /// As [`Db::compact_files`].
+    pub async fn compact_files_async(
+        &self,
+        options: &CompactFilesOptions,
+        family: &ColumnFamily,
+        files: &[u64],
+        output_level: usize,
+    ) -> Result<Vec<u64>> {
+        let family = self.family(family)?;
+        let files: Vec<FileNumber> = files.iter().map(|number| FileNumber(*number)).collect();
+        let background = &self.live()?.background;
+        let summary = background.compact_files(family, *options, &files, output_level).await?;
+        Ok(summary.output_files.iter().map(|(number, _)| number.0).collect())
+    }
+}
