@@ -8,6 +8,9 @@
 //! holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by doubling up to
 //! [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
 //! A request of more than a quarter of a block gets a block of its own and leaves the current one in use.
+//!
+//! Why the largest blocks are huge pages, where the system has them: a search hops through all of a large list's memory, and with small pages almost every hop
+//! misses the translation caches as well.
 
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -16,7 +19,9 @@ use std::ptr::{self, NonNull};
 /// What every allocation is aligned to.
 pub(crate) const ALIGN: usize = 8;
 const FIRST_BLOCK_BYTES: usize = if cfg!(any(miri, loom)) { 512 } else { 8 << 10 };
-const LARGEST_BLOCK_BYTES: usize = 1 << 20;
+const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
+/// Size and alignment of a huge page where they are most common.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 struct Block {
     /// Bytes handed out from `data`; passes `bytes` when a request did not fit.
@@ -97,7 +102,18 @@ impl Arena {
 
 impl Block {
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, ALIGN).expect("bounded by `allocate`")
+        let align = if bytes == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGN };
+        Layout::from_size_align(bytes, align).expect("bounded by `allocate`")
+    }
+
+    /// Asks for a huge page in place of small ones. That there is none is no error.
+    fn advise(data: NonNull<u8>, bytes: usize) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if bytes == HUGE_PAGE_BYTES {
+            // SAFETY: the range was just allocated, aligned to its size; advice changes none of its bytes.
+            let _ = unsafe { libc::madvise(data.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
+        let _ = (data, bytes);
     }
 
     fn new(bytes: usize, older: *mut Block) -> *mut Block {
@@ -105,6 +121,7 @@ impl Block {
         // SAFETY: the layout is not empty.
         let data = unsafe { alloc(layout) };
         let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
+        Self::advise(data, layout.size());
         Box::into_raw(Box::new(Block { used: AtomicUsize::new(0), data, bytes: layout.size(), older }))
     }
 

@@ -78,6 +78,9 @@ impl std::fmt::Debug for MemTable {
     }
 }
 
+/// An entry to be added: sequence number, kind, user key, value.
+pub(crate) type PointEntry<'a> = (SeqNo, ValueType, &'a [u8], &'a [u8]);
+
 /// An entry as a lookup finds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -205,6 +208,34 @@ impl MemTable {
         if matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
         {
             counts.deletes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Adds several point entries, none of them a range deletion. Faster than one after the other, as their searches take turns in waiting for memory.
+    pub(crate) fn add_many(&self, entries: &[PointEntry<'_>]) -> Result<(), DuplicateEntry> {
+        let mut keys: SmallVec<[u8; 512]> = SmallVec::new();
+        let mut ends: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut deletes = 0;
+        for (seq, kind, user_key, _) in entries {
+            debug_assert!(*kind != ValueType::RangeDeletion, "tombstones are kept apart");
+            keys.extend_from_slice(user_key);
+            keys.extend_from_slice(&key::pack_trailer(*seq, *kind).to_le_bytes());
+            ends.push(keys.len());
+            deletes += u64::from(matches!(kind, ValueType::Deletion | ValueType::SingleDeletion));
+        }
+        let mut start = 0;
+        let pairs: SmallVec<[(&[u8], &[u8]); 16]> = entries
+            .iter()
+            .zip(&ends)
+            .map(|((.., value), end)| (&keys[std::mem::replace(&mut start, *end)..*end], *value))
+            .collect();
+        if self.list.insert_many(&pairs) > 0 {
+            return Err(DuplicateEntry);
+        }
+        self.counts.entries.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        if deletes > 0 {
+            self.counts.deletes.fetch_add(deletes, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -5,15 +5,31 @@
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
 use crate::error::Result;
-use crate::memtable::DuplicateEntry;
+use crate::memtable::{DuplicateEntry, PointEntry};
 use crate::wal::replay;
 use karst_format::ids::ColumnFamilyId;
-use karst_format::key::SeqNo;
+use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{HEADER_BYTES, Op};
 use smallvec::SmallVec;
 
 /// Memtables pinned for one write, by column family.
 pub(super) type Pins<P> = SmallVec<[(ColumnFamilyId, P); 1]>;
+
+/// Entries that go to a memtable together.
+const GROUP: usize = 16;
+type Group<'a> = SmallVec<[PointEntry<'a>; GROUP]>;
+
+/// The entry that an operation adds, if it is a point entry whose value is stored as it is.
+#[inline]
+fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
+    Some(match op {
+        Op::Put { key, value, .. } => (seq, ValueType::Value, key, value),
+        Op::Delete { key, .. } => (seq, ValueType::Deletion, key, b""),
+        Op::SingleDelete { key, .. } => (seq, ValueType::SingleDeletion, key, b""),
+        Op::Merge { key, operand, .. } => (seq, ValueType::Merge, key, operand),
+        _ => return None,
+    })
+}
 
 /// What is written.
 #[derive(Debug)]
@@ -103,13 +119,33 @@ impl<'a> Source<'a> {
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
+        let mut group: Group<'_> = Group::new();
+        let mut of = ColumnFamilyId::DEFAULT;
+        let pin_of = |family| pins.iter().find(|(of, _)| *of == family).map(|(_, pin)| H::memtable(pin));
+        let add = |family, group: &mut Group<'_>| match pin_of(family).filter(|_| !group.is_empty()) {
+            Some(memtable) => memtable.add_many(group).map(|()| group.clear()),
+            None => {
+                group.clear();
+                Ok(())
+            }
+        };
         for op in batch.iter() {
             let Some(family) = op.column_family() else { continue };
-            if let Some((_, pin)) = pins.iter().find(|(of, _)| *of == family) {
-                replay::add(H::memtable(pin), seq, op)?;
+            if family != of || group.len() == GROUP {
+                add(of, &mut group)?;
+                of = family;
+            }
+            match point(seq, op) {
+                Some(entry) => group.push(entry),
+                None => {
+                    // Why first the group: so the memtable gets entries in their order where that is cheap.
+                    add(of, &mut group)?;
+                    pin_of(family).map_or(Ok(()), |memtable| replay::add(memtable, seq, op))?;
+                }
             }
             seq = SeqNo(seq.0 + 1);
         }
+        add(of, &mut group)?;
         Ok(())
     }
 }

@@ -73,14 +73,14 @@ fn a_position_of_another_list_panics() {
 
 #[test]
 #[cfg_attr(miri, ignore = "arithmetic only, and a lot of it")]
-fn one_node_in_four_rises() {
+fn one_node_in_two_rises() {
     let mut at_least = [0usize; MAX_HEIGHT + 1];
     let n = 100_000u64;
     for i in 0..n {
         (1..=height_for(format!("user{i:016}").as_bytes())).for_each(|h| at_least[h] += 1);
     }
-    for (h, found) in at_least.iter().enumerate().take(6).skip(1) {
-        let expected = n as f64 / 4f64.powi(h as i32 - 1);
+    for (h, found) in at_least.iter().enumerate().take(9).skip(1) {
+        let expected = n as f64 / 2f64.powi(h as i32 - 1);
         assert!((*found as f64 / expected - 1.0).abs() < 0.15, "height {h}: {found} nodes");
     }
 }
@@ -153,4 +153,65 @@ fn stress_inserts_and_scans() {
     assert_eq!(won.into_inner(), per_writer);
     assert_eq!(list.len() as u32, 4 * per_writer);
     assert_eq!(forward(&list).len() as u32, 4 * per_writer);
+}
+
+#[test]
+fn many_at_once_are_added_as_one_after_the_other() {
+    let count = if cfg!(miri) { 60 } else { 5000u32 };
+    let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let (one, many): (List, List) = (SkipList::new(|a, b| a.cmp(b)), SkipList::new(|a, b| a.cmp(b)));
+    // Groups of every size up to two rounds of searches, neighbours and equal keys in one group among them.
+    let mut from = 0;
+    let mut refused = 0;
+    for size in (0..20).cycle() {
+        let keys: Vec<[u8; 4]> = (from..from + size).map(|n| key(n % (count - 7) / 2)).collect();
+        let values: Vec<[u8; 4]> = (from..from + size).map(u32::to_be_bytes).collect();
+        let entries: Vec<(&[u8], &[u8])> = keys.iter().zip(&values).map(|(k, v)| (&k[..], &v[..])).collect();
+        let refused_now = entries.iter().filter(|(k, v)| !one.insert(k, v)).count();
+        assert_eq!(many.insert_many(&entries), refused_now);
+        refused += refused_now;
+        from += size;
+        if from > count {
+            break;
+        }
+    }
+    assert!(refused > 0);
+    let all = |list: &List| -> Vec<(Vec<u8>, Vec<u8>)> {
+        std::iter::successors(list.first(), |p| list.next(*p))
+            .map(|p| (list.key(p).to_vec(), list.value(p).to_vec()))
+            .collect()
+    };
+    assert_eq!(all(&one), all(&many));
+    assert_eq!(one.len(), many.len());
+}
+
+#[test]
+fn stress_groups_of_many_threads() {
+    let (threads, groups) = if cfg!(miri) { (2, 6) } else { (4, 4000u32) };
+    let list: List = SkipList::new(|a, b| a.cmp(b));
+    std::thread::scope(|s| {
+        for thread in 0..threads {
+            let list = &list;
+            s.spawn(move || {
+                for group in 0..groups {
+                    let keys: Vec<[u8; 4]> = (0..8u32)
+                        .map(|n| ((group * 8 + n) * threads + thread).wrapping_mul(0x9e37_79b1).to_be_bytes())
+                        .collect();
+                    let entries: Vec<(&[u8], &[u8])> = keys.iter().map(|k| (&k[..], &k[..])).collect();
+                    assert_eq!(list.insert_many(&entries), 0);
+                    assert!(keys.iter().all(|k| list.get(k).is_some()));
+                }
+            });
+        }
+    });
+    let mut found = 0;
+    let mut last: Option<Vec<u8>> = None;
+    let mut at = list.first();
+    while let Some(position) = at {
+        let key = list.key(position).to_vec();
+        assert!(last.is_none_or(|last| last < key));
+        (last, found, at) = (Some(key), found + 1, list.next(position));
+    }
+    assert_eq!(found, threads * groups * 8);
+    assert_eq!(list.len(), found as usize);
 }
