@@ -65,6 +65,8 @@ impl Background {
 
     async fn answer(self: &Arc<Self>, trigger: Trigger) {
         let (families, reason) = match &trigger {
+            // Why asked again: it may have been sealed for another reason since, and a new one has hardly anything yet.
+            Trigger::MemtableFull(family) if !family.pin().mem().is_asked_to_be_sealed() => return,
             Trigger::MemtableFull(family) => (vec![family.clone()], FlushReason::WriteBufferFull),
             Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
             Trigger::LogsTooLong => (self.holders_of_oldest_log(), FlushReason::WalFull),
@@ -219,8 +221,7 @@ impl Background {
     pub(super) async fn flush(self: &Arc<Self>, job: FlushJob) {
         let FlushJob { flushes, reason, _slot } = job;
         let families: Vec<_> = flushes.iter().map(|flush| flush.family.clone()).collect();
-        let outcome = self.parts.flush.run(flushes, Vec::new(), reason).await;
-        if let Err((phase, error)) = outcome {
+        if let Err((phase, error)) = self.parts.flush.run(flushes, Vec::new(), reason).await {
             self.flush_failed(&families, phase, &error);
         }
         for family in &families {

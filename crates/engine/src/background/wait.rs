@@ -94,7 +94,9 @@ impl Background {
             if !left {
                 return Some(Ok(()));
             }
-            let error = self.parts.health.current().map(|error| error.error.in_context("flush"));
+            // Why not every error: a soft one leaves flushes alone.
+            let stopped = if self.parts.health.allows_flush() { None } else { self.parts.health.current() };
+            let error = stopped.map(|error| error.error.in_context("flush"));
             error.map(Err).or_else(|| self.check_open().err().map(Err))
         })
         .await
@@ -204,6 +206,8 @@ impl Background {
     /// What is in no log could not be flushed; everything has ended all the same.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let mut outcome = Ok(());
+        // Why: what has to be flushed would wait for whoever has paused it.
+        self.state.lock().paused = 0;
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
             let families = self.parts.families.all().to_vec();

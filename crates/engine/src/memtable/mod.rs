@@ -168,6 +168,11 @@ impl MemTable {
         !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed)
     }
 
+    /// Whether somebody was told that it should be sealed.
+    pub(crate) fn is_asked_to_be_sealed(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// How many range tombstones it holds.
     #[inline]
     pub(crate) fn range_tombstone_count(&self) -> usize {

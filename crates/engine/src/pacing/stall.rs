@@ -105,6 +105,10 @@ const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
 pub(crate) struct StallController {
     door: AtomicU8,
     rate: AtomicU64,
+    /// How long writers were held up, all together.
+    held_micros: AtomicU64,
+    /// How often they were because of the budget of memtables.
+    budget_stops: AtomicU64,
     state: Mutex<State>,
     changed: Event,
     health: Arc<Health>,
@@ -152,6 +156,8 @@ impl StallController {
         Self {
             door: AtomicU8::new(OPEN),
             rate: AtomicU64::new(rate.max(1)),
+            held_micros: AtomicU64::new(0),
+            budget_stops: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Event::new(),
             health,
@@ -235,6 +241,11 @@ impl StallController {
         self.state.lock().families.get(&family).copied().unwrap_or_default()
     }
 
+    /// How long writers were held up in microseconds, all together, and how often by the budget of memtables.
+    pub(crate) fn held_up(&self) -> (u64, u64) {
+        (self.held_micros.load(Ordering::Relaxed), self.budget_stops.load(Ordering::Relaxed))
+    }
+
     /// Wakes everybody who waits, to look again.
     pub(crate) fn wake(&self) {
         self.changed.notify(usize::MAX);
@@ -259,6 +270,7 @@ impl StallController {
         let start = env.now();
         let outcome = self.wait(env, entry).await;
         let micros = u64::try_from((env.now() - start).as_micros()).unwrap_or(u64::MAX);
+        self.held_micros.fetch_add(micros, Ordering::Relaxed);
         stats.record(Ticker::StallMicros, micros);
         stats.measure(HistogramKind::WriteStall, micros);
         outcome
@@ -279,6 +291,7 @@ impl StallController {
             }
             match way {
                 Way::In if self.write_buffers.should_stall() => {
+                    self.budget_stops.fetch_add(1, Ordering::Relaxed);
                     if entry.no_slowdown {
                         let text = "memtables are over their budget, and this write would not wait";
                         return Err(Error::new(ErrorKind::Incomplete, text));
