@@ -33,8 +33,9 @@ fn main() {
         ReadOptions { fill_cache: has("fill"), readahead_size: readahead as usize, ..ReadOptions::default() };
     let (before, io_before, begin) = (cpu_ms(), env.io_stats(), Instant::now());
     let (mut entries, mut bytes) = (0_u64, 0_u64);
-    let until =
-        |entries: u64| entries % 1024 == 0 && seconds > 0.0 && begin.elapsed().as_secs_f64() > seconds;
+    let until = |entries: u64| {
+        entries.is_multiple_of(1024) && seconds > 0.0 && begin.elapsed().as_secs_f64() > seconds
+    };
     'all: loop {
         let mut iter = db.iter(&options).expect("an iterator");
         if has("backward") { iter.seek_to_last() } else { iter.seek_to_first() }.expect("seek");

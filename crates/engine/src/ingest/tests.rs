@@ -138,7 +138,7 @@ fn values_in_blob_files_are_read_back() {
     let options = Options::new()
         .set_all("enable_blob_files=true;min_blob_size=64;blob_file_size=20K;blob_compression_type=kZSTD;target_file_size_base=4K")
         .unwrap();
-    let value = |i: usize| vec![b'a' + (i % 26) as u8; if i % 3 == 0 { 20 } else { 200 + i }];
+    let value = |i: usize| vec![b'a' + (i % 26) as u8; if i.is_multiple_of(3) { 20 } else { 200 + i }];
     let mut loader = BulkLoader::create(directory.path(), &options).unwrap();
     let mut run = loader.sorted_run(ColumnFamilyId::DEFAULT, 5).unwrap();
     for i in 0..2000 {

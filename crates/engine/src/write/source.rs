@@ -33,6 +33,7 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
 
 /// What is written.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a single operation is encoded in place, without an allocation")]
 pub(crate) enum Source<'a> {
     Batch(&'a WriteBatch),
     /// A batch whose writer has gone.

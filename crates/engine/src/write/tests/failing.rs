@@ -63,9 +63,9 @@ fn a_failed_sync_fails_those_who_asked_for_it() {
 #[test]
 fn stress_failures_under_load() {
     let (bench, faults) = faulty();
-    let mut next_log = 2;
     let mut recovered_before = SeqNo(0);
     for round in 0..20 {
+        let next_log = 2 + round as u64;
         let acknowledged = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for thread in 0..5 {
@@ -100,7 +100,6 @@ fn stress_failures_under_load() {
         faults.set_plan(FaultPlan::default());
         let sealed = bench.seal(Some(next_log))[&CF].clone();
         karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
-        next_log += 1;
         let seal = sealed.sealed().unwrap();
         assert_eq!(bench.pipeline.visible_seq(), seal.largest_seq);
         let mut found: Vec<String> =
