@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this one | [`Background`], its parts and what is known of the jobs that run |
+//! | this one | `Background`, its parts and what is known of the jobs that run |
 //! | `flushes` | what makes a flush run, and running it |
 //! | `by_hand` | compactions that somebody asks for |
 //! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
@@ -11,12 +11,12 @@
 //! | `wait` | pausing, waiting, closing |
 //!
 //! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's threads: flushes at high priority, compactions at low, those into the last
-//! level at bottom priority. There is no thread and no task that only watches: whatever changes something calls [`Background::schedule`].
+//! level at bottom priority. There is no thread and no task that only watches: whatever changes something calls `Background::schedule`.
 //!
 //! Invariants:
 //! - A job that runs is counted, and is counted no more when it ends, however it ends.
 //! - A family has at most one flush at a time; no file is in two compactions.
-//! - After [`close`](Background::close) has returned nothing runs.
+//! - After `Background::close` has returned nothing runs.
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
 

@@ -1,6 +1,6 @@
 //! Which files to compact next, and how.
 //!
-//! In: a [`Version`](crate::Version), the family's [`CompactionOptions`], what is [`Running`], the oldest snapshot, and
+//! In: a [`Version`], the family's [`CompactionOptions`], what is [`Running`], the oldest snapshot, and
 //! the time: together a [`PickContext`]. Out: a [`Compaction`], or nothing to do. Pure: the same input gives the same pick.
 //!
 //! Whoever picks registers the result in the same [`Running`] before anybody picks again, and takes it out when the result
