@@ -280,6 +280,15 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Another process, or this one, holds it (`WouldBlock`), or the file cannot be created.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
+    /// Bytes that may still be written where `path` is; `None` where nobody can tell.
+    ///
+    /// # Errors
+    /// It does not exist, or the file system was not asked successfully.
+    fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Whether opening a file for reading here is opening that path with the operating system and nothing more. Then
     /// [`crate::open`] has the channel do it, without a thread.
     fn is_posix(&self) -> bool {

@@ -159,8 +159,25 @@ impl FileSystem for PosixFileSystem {
         Ok(Box::new(PosixLock { _file: file, path: path.into() }))
     }
 
+    fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        free_bytes(path).map(Some).context("ask for free space of", path)
+    }
+
     fn is_posix(&self) -> bool {
         true
+    }
+}
+
+/// What a user without privileges may still write.
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the structure consists of integers, for which zero is a value.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero byte, and the structure is ours for the time of the call.
+    match unsafe { libc::statvfs(path.as_ptr(), &mut found) } {
+        0 => Ok((found.f_bavail as u64).saturating_mul(found.f_frsize as u64)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -384,5 +401,19 @@ pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_told_for_what_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = PosixFileSystem.free_bytes(folder.path()).unwrap().unwrap();
+        // Why so little: it may be nearly full, but it is some file system.
+        assert!(free > 0);
+        assert!(PosixFileSystem.free_bytes(&folder.path().join("missing")).unwrap_err().is_not_found());
     }
 }

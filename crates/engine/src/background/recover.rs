@@ -50,6 +50,11 @@ impl Background {
             if (attempt > 0 || full) && !self.sleep(pause).await {
                 return;
             }
+            while full && !self.may_have_space().await {
+                if !self.sleep(pause).await {
+                    return;
+                }
+            }
             self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
             match self.resume().await {
                 Ok(()) => return self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount),
@@ -62,6 +67,18 @@ impl Background {
                 return;
             }
         }
+    }
+
+    /// Whether there is room for what is in memory, as far as can be told.
+    async fn may_have_space(&self) -> bool {
+        let memory = |family: &Arc<Family>| {
+            family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
+        };
+        let needed: u64 = self.parts.families.all().iter().map(memory).sum();
+        let Some(path) = self.parts.flush.shared.directories.first().cloned() else { return true };
+        // Why not an error: what cannot be told is found out by trying.
+        let free = self.env().run_blocking(move |env| env.fs().free_bytes(&path)).await;
+        free.ok().flatten().is_none_or(|free| free >= needed)
     }
 
     /// Sleeps; `false` if the database is being closed.

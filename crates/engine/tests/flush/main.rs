@@ -5,7 +5,10 @@ mod failures;
 mod stalls;
 
 use karst_engine::io::{Env, MemoryFileSystem};
-use karst_engine::{Db, FlushOptions, Options, ReadOptions, Statistics, Ticker, WaitForCompactOptions};
+use karst_engine::{
+    Db, EventListener, FlushInfo, FlushOptions, IoPriority, Options, RateLimiter, ReadOptions, Statistics,
+    Ticker, WaitForCompactOptions,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,4 +70,67 @@ fn what_is_written_is_found_across_automatic_flushes_and_openings() {
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(all(&db), model);
     assert_eq!(db.int_property("rocksdb.num-entries-active-mem-table"), Some(0));
+}
+
+#[derive(Debug, Default)]
+struct Told(std::sync::Mutex<Vec<String>>);
+
+impl EventListener for Told {
+    fn flush_begun(&self, flush: &FlushInfo) {
+        self.0.lock().unwrap().push(format!("begun {} {}", flush.column_family, flush.entries));
+    }
+    fn flush_completed(&self, flush: &FlushInfo) {
+        let wrote = flush.table.is_some() && flush.table_bytes > 0;
+        self.0.lock().unwrap().push(format!("completed {} {} {wrote}", flush.column_family, flush.entries));
+    }
+}
+
+#[test]
+fn a_flush_is_told_logged_and_limited() {
+    let env = memory();
+    let (told, limiter) = (Arc::new(Told::default()), RateLimiter::new(1 << 30));
+    let stats = Arc::new(Statistics::default());
+    let options =
+        options(&env).event_listener(told.clone()).rate_limiter(limiter.clone()).statistics(stats.clone());
+    let db = Db::open("/db", &options).unwrap();
+    for i in 0..100 {
+        db.put(key(i), b"value").unwrap();
+    }
+    db.delete_range(b"a", b"b").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(*told.0.lock().unwrap(), ["begun default 101", "completed default 101 true"]);
+    let bytes = db.live_files()[0].size_bytes;
+    assert_eq!(limiter.total_bytes_through(Some(IoPriority::High)), bytes);
+    assert_eq!(stats.ticker(Ticker::FlushWriteBytes), bytes);
+    db.close().unwrap();
+    let log = String::from_utf8(env.fs().read_file(std::path::Path::new("/db/LOG")).unwrap()).unwrap();
+    assert!(log.contains("Options.max_background_jobs: 2"), "{log}");
+    assert!(
+        log.contains(&format!("Flushed 101 entries to table #{}: {bytes} bytes", table_number(&db))),
+        "{log}"
+    );
+}
+
+fn table_number(db: &Db) -> u64 {
+    db.live_files()[0].number
+}
+
+#[test]
+fn what_nobody_sees_any_more_is_not_flushed_and_what_a_snapshot_sees_is() {
+    let env = memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    for i in 0..10 {
+        db.put(b"key", format!("{i}")).unwrap();
+    }
+    db.flush(&FlushOptions::default()).unwrap();
+    let entries = |db: &Db| db.int_property("rocksdb.estimate-num-keys");
+    assert_eq!(entries(&db), Some(1));
+    db.put(b"key", b"old").unwrap();
+    let snapshot = db.snapshot();
+    db.put(b"key", b"new").unwrap();
+    db.delete_range(b"k", b"l").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    let then = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::default() };
+    assert_eq!(db.get_opt(&then, b"key").unwrap().as_deref(), Some(b"old".as_slice()));
+    assert_eq!(db.get(b"key").unwrap(), None);
 }

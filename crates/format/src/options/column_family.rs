@@ -16,8 +16,8 @@ option_table! {
         compaction_filter: Object = Object::NONE, fixed, kept, "What drops or changes entries during compaction";
         compaction_filter_factory: Object = Object::NONE, fixed, kept, "What makes a compaction filter for each compaction";
         write_buffer_size: usize = 64 << 20, mutable, honoured, "Bytes of a memtable before it is flushed";
-        max_write_buffer_number: i32 = 2, mutable, kept, "Most memtables";
-        min_write_buffer_number_to_merge: i32 = 1, fixed, kept, "Fewest memtables flushed together";
+        max_write_buffer_number: i32 = 2, mutable, honoured, "Most memtables";
+        min_write_buffer_number_to_merge: i32 = 1, fixed, honoured, "Fewest memtables flushed together";
         max_write_buffer_size_to_maintain: i64 = 0, fixed, kept, "Bytes of flushed memtables kept for transactions; negative for max_write_buffer_number of them";
         compression: Compression = Compression::Snappy, mutable, honoured, "How blocks are compressed";
         compression_per_level: Vec<Compression> = Vec::new(), mutable, honoured, "How blocks are compressed, by level";
@@ -30,8 +30,8 @@ option_table! {
         table_factory: TableFactory = TableFactory::default(), mutable, honoured, "The format of tables";
         num_levels: i32 = 7, fixed, honoured, "Levels of the tree", in 1..=256;
         level0_file_num_compaction_trigger: i32 = 4, mutable, kept, "Files of L0 that start a compaction";
-        level0_slowdown_writes_trigger: i32 = 20, mutable, kept, "Files of L0 that slow writes down";
-        level0_stop_writes_trigger: i32 = 36, mutable, kept, "Files of L0 that stop writes";
+        level0_slowdown_writes_trigger: i32 = 20, mutable, honoured, "Files of L0 that slow writes down";
+        level0_stop_writes_trigger: i32 = 36, mutable, honoured, "Files of L0 that stop writes";
         target_file_size_base: u64 = 64 << 20, mutable, honoured, "Bytes of a file of L1";
         target_file_size_multiplier: i32 = 1, mutable, honoured, "Factor from level to level of it";
         target_file_size_is_upper_bound: bool = false, mutable, kept, "It counts for the whole file, not for its data";
@@ -40,9 +40,9 @@ option_table! {
         max_bytes_for_level_multiplier_additional: Vec<i32> = vec![1; 7], mutable, kept, "A further factor, by level";
         level_compaction_dynamic_level_bytes: bool = true, fixed, kept, "Level sizes follow from the size of the last level";
         max_compaction_bytes: u64 = 0, mutable, kept, "Bytes that one compaction writes at most; 0 for 25 files";
-        soft_pending_compaction_bytes_limit: u64 = 64 << 30, mutable, kept, "Bytes due for compaction that slow writes down";
-        hard_pending_compaction_bytes_limit: u64 = 256 << 30, mutable, kept, "Bytes due for compaction that stop writes";
-        disable_auto_compactions: bool = false, mutable, kept, "Compact only when asked to";
+        soft_pending_compaction_bytes_limit: u64 = 64 << 30, mutable, honoured, "Bytes due for compaction that slow writes down";
+        hard_pending_compaction_bytes_limit: u64 = 256 << 30, mutable, honoured, "Bytes due for compaction that stop writes";
+        disable_auto_compactions: bool = false, mutable, honoured, "Compact only when asked to";
         compaction_style: CompactionStyle = CompactionStyle::Level, fixed, kept, "How the tree is kept in shape";
         compaction_pri: CompactionPriority = CompactionPriority::MinOverlappingRatio, fixed, kept, "Which file of a level is compacted first";
         compaction_options_universal: UniversalOptions = UniversalOptions::default(), mutable, kept, "Universal compaction";
@@ -68,7 +68,7 @@ option_table! {
         memtable_huge_page_size: usize = 0, mutable, kept, "Size of huge pages for memtables; 0 for none";
         memtable_protection_bytes_per_key: u32 = 0, mutable, kept, "Bytes of checksum with each entry of a memtable";
         memtable_verify_per_key_checksum_on_seek: bool = false, mutable, kept, "Check them on seeks";
-        memtable_max_range_deletions: u32 = 0, mutable, kept, "Range deletions before a memtable is flushed; 0 for no limit";
+        memtable_max_range_deletions: u32 = 0, mutable, honoured, "Range deletions before a memtable is flushed; 0 for no limit";
         memtable_op_scan_flush_trigger: u32 = 0, mutable, kept, "Hidden entries seen by one operation that mark a memtable for flush; 0 for not";
         memtable_avg_op_scan_flush_trigger: u32 = 0, mutable, kept, "The same, on average over operations";
         memtable_batch_lookup_optimization: bool = false, fixed, kept, "Look up the keys of a batch in a memtable together";

@@ -200,6 +200,10 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
         self.between.write(path).context("remove directory", path)?;
         self.inner.remove_dir(path)
     }
+    fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        self.inner.free_bytes(path)
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         self.between.write(path).context("sync directory", path)?;
         self.inner.sync_dir(path)
