@@ -72,7 +72,10 @@ fn fuzz() -> Result {
 /// The tests that have a longer form, in it.
 fn long_tests() -> Result {
     let env = [("KARST_LONG_TESTS", "1")];
-    step("cargo", &["test", "-p", "karst-engine", "--test", "damage", "--test", "cancellation"], &env)
+    let tests = ["damage", "cancellation", "kill", "simulation"];
+    let mut args = vec!["test", "-p", "karst-engine"];
+    args.extend(tests.iter().flat_map(|test| ["--test", test]));
+    step("cargo", &args, &env)
 }
 
 fn path_text(path: &std::path::Path) -> Result<&str> {

@@ -262,6 +262,32 @@ pub trait FileSystem: Send + Sync + Debug {
     /// It cannot be created.
     fn create_dir(&self, path: &Path) -> Result<()>;
 
+    /// Create a directory and its missing parents, and make their names durable, and its own also if it was there. A parent that may not be read
+    /// cannot be synced, and is passed over.
+    ///
+    /// # Errors
+    /// It cannot be created, or a parent not be synced.
+    fn create_dir_durably(&self, path: &Path) -> Result<()> {
+        let mut unsynced = Vec::new();
+        for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
+            let was_there = self.exists(dir)?;
+            if let Some(parent) = dir.parent().filter(|_| !was_there || dir == path) {
+                unsynced.push(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+            }
+            if was_there {
+                break;
+            }
+        }
+        self.create_dir(path)?;
+        for parent in unsynced.into_iter().rev() {
+            match self.sync_dir(parent) {
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+                synced => synced?,
+            }
+        }
+        Ok(())
+    }
+
     /// Remove an empty directory.
     ///
     /// # Errors

@@ -53,6 +53,7 @@ struct Writer {
     /// Keys that were put once, to be deleted singly.
     singles: Vec<(usize, Vec<u8>)>,
     singles_made: u64,
+    unlogged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +106,11 @@ impl Chronicle {
     #[must_use]
     pub fn writers(&self) -> usize {
         self.writers.len()
+    }
+
+    /// The batches of this writer are in no log: they survive only what [`Chronicle::make_durable`] says, though in their order.
+    pub fn set_unlogged(&mut self, writer: usize) {
+        self.writers[writer].unlogged = true;
     }
 
     /// How many batches have begun.
@@ -252,16 +258,20 @@ impl Chronicle {
                 ));
             }
         }
-        self.check_order(cut)
+        self.check_order(cut, true)
     }
 
     /// With a batch come all those that were acknowledged before it began.
-    fn check_order(&self, cut: &Cut) -> Result<(), String> {
-        let last_begun =
-            |(own, seen): (&Writer, &u64)| seen.checked_sub(1).map(|at| own.batches[at as usize].began);
-        let Some(began) = self.writers.iter().zip(&cut.0).filter_map(last_begun).max() else { return Ok(()) };
+    fn check_order(&self, cut: &Cut, with_unlogged: bool) -> Result<(), String> {
+        let counts = |own: &Writer| with_unlogged || !own.unlogged;
+        let last_begun = |(own, seen): (&Writer, &u64)| {
+            seen.checked_sub(1).filter(|_| counts(own)).map(|at| own.batches[at as usize].began)
+        };
+        let Some(began) = self.writers.iter().zip(&cut.0).filter_map(last_begun).max() else {
+            return Ok(());
+        };
         for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
-            let missing = own.batches.iter().skip(*seen as usize);
+            let missing = own.batches.iter().skip(*seen as usize).filter(|_| counts(own));
             let position = missing.clone().position(|b| b.acknowledged.is_some_and(|moment| moment < began));
             if let Some(position) = position {
                 return Err(format!(
@@ -280,7 +290,7 @@ impl Chronicle {
     /// Something is missing that had to survive, or there that cannot be.
     pub fn survive(&mut self, cut: &Cut, power: bool) -> Result<(), String> {
         for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
-            let least = if power { own.durable } else { own.acknowledged };
+            let least = if power || own.unlogged { own.durable } else { own.acknowledged };
             let most = own.batches.len() as u64;
             if *seen < least || *seen > most {
                 return Err(format!(
@@ -288,9 +298,9 @@ impl Chronicle {
                 ));
             }
         }
-        self.check_order(cut)?;
+        self.check_order(cut, false)?;
         for (own, seen) in self.writers.iter_mut().zip(&cut.0) {
-            own.forget_after(*seen);
+            own.forget_after(*seen, power);
         }
         Ok(())
     }
@@ -364,10 +374,11 @@ impl Writer {
     }
 
     /// The batches after `last` never were.
-    fn forget_after(&mut self, last: u64) {
+    fn forget_after(&mut self, last: u64, power: bool) {
         self.batches.truncate(last as usize);
         self.acknowledged = last;
-        self.durable = last;
+        // What is there after a power failure is on the device; after a process's end it may be in memory.
+        self.durable = if power { last } else { self.durable.min(last) };
         for batch in &mut self.batches {
             batch.acknowledged.get_or_insert(batch.began);
         }
@@ -435,6 +446,18 @@ mod tests {
         assert!(!survives([1, 2], true), "a synced batch was lost");
         assert!(!survives([2, 3], true), "a batch was lost, and a later one of another writer was not");
         assert!(!survives([3, 4], true), "a batch that never was");
+    }
+
+    #[test]
+    fn unlogged_batches_survive_as_far_as_they_were_flushed() {
+        let survives = |cut: [u64; 2], flushed: u64| {
+            let mut chronicle = chronicle();
+            chronicle.set_unlogged(1);
+            chronicle.writers[1].durable = 0;
+            chronicle.make_durable(&Cut(vec![0, flushed]));
+            chronicle.survive(&Cut(cut.to_vec()), false).is_ok()
+        };
+        assert!(survives([3, 0], 0) && survives([3, 2], 1) && !survives([3, 0], 1) && !survives([2, 3], 0));
     }
 
     #[test]

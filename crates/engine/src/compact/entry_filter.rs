@@ -432,7 +432,7 @@ impl<'a> EntryFilter<'a> {
                 }
             },
             Held::Deletion { seq, stripe } => match next {
-                Some((_, next_seq, ..)) if next_seq > stripe.below => {
+                Some((_, next_seq, ..)) if self.stripes.of(next_seq) == stripe => {
                     self.counts.dropped_hidden += 1;
                     self.held = Held::Deletion { seq, stripe };
                     Ok(Flow::Consumed)
@@ -447,7 +447,7 @@ impl<'a> EntryFilter<'a> {
                 }
             },
             Held::Operands { stripe } => match next {
-                Some((_, next_seq, next_kind, value)) if next_seq > stripe.below => {
+                Some((_, next_seq, next_kind, value)) if self.stripes.of(next_seq) == stripe => {
                     self.add_below_operands(stripe, next_seq, next_kind, value, sink)
                 }
                 _ => {
@@ -473,7 +473,8 @@ impl<'a> EntryFilter<'a> {
             self.counts.dropped_obsolete += 1;
             return Ok(Flow::Consumed);
         }
-        if next_seq <= stripe.below {
+        // Why not by the stripe's lower end: an entry that everybody sees has number 0, and is above no snapshot.
+        if self.stripes.of(next_seq) != stripe {
             self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
             return Ok(Flow::GoOn);
         }

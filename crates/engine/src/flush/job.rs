@@ -177,6 +177,11 @@ impl FlushContext {
             ..VersionEdit::default()
         }));
         self.advance_idle(jobs);
+        if self.families.all().len() > 1 {
+            // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
+            // batch is torn, and the database does not open.
+            self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
+        }
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
         let took = self.env.now().saturating_sub(start);

@@ -74,12 +74,8 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     let lock = match create::find(&env, path, &choices)? {
         create::Found::Database => take_lock(&env, path)?,
         create::Found::Nothing => {
-            env.fs().create_dir(path)?;
-            // Why: what is durable in a directory is lost with its name.
-            if let Some(parent) = path.parent() {
-                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                env.fs().sync_dir(parent)?;
-            }
+            // Why durably: what is durable in a directory is lost with its name.
+            env.fs().create_dir_durably(path)?;
             let lock = take_lock(&env, path)?;
             create::create(&env, path, &choices)?;
             lock
@@ -152,7 +148,9 @@ fn begin(
         "" => path.to_owned(),
         elsewhere => PathBuf::from(elsewhere),
     };
-    env.fs().create_dir(&wal_path)?;
+    if wal_path != path {
+        env.fs().create_dir_durably(&wal_path)?;
+    }
     let stopped = loaded.recovered.stopped.is_some();
     let (set, last_seq) = (loaded.set.clone(), loaded.last_seq);
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);

@@ -147,6 +147,15 @@ impl SealsMemtables for Sealer {
         })
     }
 
+    fn sync_logs(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.pipeline.is_failed() {
+                true => Ok(()),
+                false => self.pipeline.flush_wal(true).await,
+            }
+        })
+    }
+
     fn has_unlogged(&self) -> bool {
         self.pipeline.has_unlogged()
     }

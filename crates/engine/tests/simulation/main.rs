@@ -4,9 +4,13 @@
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_TRACE=1` prints what happened in a failing run,
 //! `KARST_LONG_TESTS=1` the long form that `cargo xtask ci` runs.
 
+mod machine;
 mod opening;
 mod reads;
+mod store;
+mod writes;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// What to do twice, and must be the same: shows where two traces part.
@@ -33,6 +37,23 @@ fn long() -> bool {
     std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
 }
 
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many panics there were on this thread. A background job's would otherwise go unseen.
+fn panics() -> u64 {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.with(|count| count.set(count.get() + 1));
+            before(info);
+        }));
+    });
+    PANICS.with(Cell::get)
+}
+
 /// Run `test` with each seed: `KARST_SEED` alone, or `KARST_SEEDS` from 0, or so many as the form of the test has. If one fails, say how to
 /// run it again.
 fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
@@ -41,7 +62,12 @@ fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
         None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
     };
     for seed in seeds {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+        let before = panics();
+        let one = AssertUnwindSafe(|| {
+            test(seed);
+            assert_eq!(panics(), before, "a task panicked");
+        });
+        if let Err(panic) = catch_unwind(one) {
             eprintln!(
                 "\nseed {seed} fails; to replay it:\n  KARST_SEED={seed} cargo test -p karst-engine --test simulation {name}\n"
             );

@@ -143,7 +143,8 @@ fn run(seed: u64, with_trace: bool) -> Outcome {
         (answered, failed)
     });
     let (answered, failed) = done.unwrap();
-    assert_eq!(failed == 0, simulation.fs().failures() == 0, "a failure was hidden, or made up");
+    // Not the other way round: what was read ahead and not asked for may fail unseen.
+    assert!(failed == 0 || simulation.fs().failures() > 0, "a failure was made up");
     Outcome { history: simulation.history(), trace: simulation.take_trace(), answered, failed }
 }
 

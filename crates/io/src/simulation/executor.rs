@@ -90,6 +90,7 @@ struct State {
     jobs: BTreeMap<u64, (Duration, thread_pool::Job)>,
     history: u64,
     steps: u64,
+    most_steps: u64,
     closed: bool,
     trace: Option<Vec<String>>,
 }
@@ -142,6 +143,7 @@ impl Executor {
                 jobs: BTreeMap::new(),
                 history: mix(seed),
                 steps: 0,
+                most_steps: u64::MAX,
                 closed: false,
                 trace: None,
             }),
@@ -158,6 +160,10 @@ impl Executor {
     pub(crate) fn history(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.history, state.steps)
+    }
+
+    pub(crate) fn set_most_steps(&self, steps: u64) {
+        self.state.lock().most_steps = steps;
     }
 
     pub(crate) fn keep_trace(&self) {
@@ -301,6 +307,9 @@ impl Executor {
             let mut state = self.state.lock();
             let now = self.clock.now();
             if let Some(step) = state.choose(main, now) {
+                let (steps, most) = (state.steps, state.most_steps);
+                drop(state);
+                assert!(steps <= most, "the simulation does not end: {steps} steps");
                 return step;
             }
             let job = state.jobs.values().map(|(due, _)| *due).min();
@@ -320,22 +329,26 @@ impl Executor {
         self.clock.now_ns.fetch_add(span, Ordering::Relaxed);
     }
 
-    /// Drop all tasks, and refuse new ones. Blocking jobs that have not started never do.
+    /// Drop all tasks, one after the other, and refuse new ones. A task whose end waits for others (the last handle of something that
+    /// closes it) finds them alive. Blocking jobs that have not started then never do.
     pub(crate) fn close(&self, channel: &Rc<Channel>) {
         let _entered = Enter::new(channel.clone());
-        self.state.lock().closed = true;
         loop {
-            let (tasks, jobs) = {
+            let next = {
                 let mut state = self.state.lock();
-                state.ready.clear();
-                (std::mem::take(&mut state.tasks), std::mem::take(&mut state.jobs))
+                let at = state.tasks.len() as u64;
+                let at = state.random.below(at) as usize;
+                let id = state.tasks.keys().nth(at).copied();
+                id.and_then(|id| state.remove(id))
             };
-            if tasks.is_empty() && jobs.is_empty() {
-                return;
-            }
-            drop(jobs);
-            drop(tasks); // their ends may run anything
+            let Some(task) = next else { break };
+            drop(task);
         }
+        let mut state = self.state.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
     }
 }
 

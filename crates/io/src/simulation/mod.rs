@@ -43,6 +43,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Lines of a trace that a panic prints.
+const TRACE_SHOWN: usize = 500;
+
 /// What ended a machine's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
@@ -125,7 +128,12 @@ impl Simulation {
         self.executor.history()
     }
 
-    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`].
+    /// Panic if the machine makes more steps than this: its tasks run and never come to an end.
+    pub fn set_most_steps(&self, steps: u64) {
+        self.executor.set_most_steps(steps);
+    }
+
+    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`]. If the thread panics, the last of them are printed.
     pub fn keep_trace(&self) {
         self.executor.keep_trace();
     }
@@ -142,6 +150,11 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let trace = self.take_trace();
+            let from = trace.len().saturating_sub(TRACE_SHOWN);
+            trace[from..].iter().for_each(|line| eprintln!("{line}"));
+        }
         self.close();
     }
 }

@@ -16,7 +16,8 @@ pub(super) fn files_and_directories(env: &Env, dir: &Path) {
     let fs = env.fs();
     assert_eq!(fs.list_dir(dir).unwrap(), [""; 0]);
     let sub = dir.join("sub/deep");
-    fs.create_dir(&sub).unwrap();
+    fs.create_dir_durably(&sub).unwrap();
+    fs.create_dir_durably(&sub).unwrap();
     fs.create_dir(&sub).unwrap();
     assert!(fs.metadata(&sub).unwrap().is_dir);
     let (a, b) = (sub.join("a"), sub.join("b"));

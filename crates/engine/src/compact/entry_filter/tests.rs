@@ -410,3 +410,17 @@ fn what_is_no_entry_fails_the_job() {
     let error = job.run(&[(b"a".to_vec(), 5, ValueType::RangeDeletion, vec![])]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
+
+/// An entry that an earlier compaction gave number 0 is below whatever is newer, in the same stripe when there is no snapshot.
+#[test]
+fn entries_with_number_zero_belong_to_the_lowest_stripe() {
+    for snapshots in [vec![], vec![20]] {
+        let job = Job { bottommost: true, operator: "stringappend", snapshots, ..Job::default() };
+        let zero = (b"k".to_vec(), 0, ValueType::Value, b"old".to_vec());
+        let above = |kind, value: &[u8]| vec![(b"k".to_vec(), 9, kind, value.to_vec()), zero.clone()];
+        assert_eq!(job.run(&above(ValueType::Deletion, b"")).unwrap().0, []);
+        assert_eq!(job.run(&above(ValueType::SingleDeletion, b"")).unwrap().0, []);
+        let merged = (b"k".to_vec(), 0, ValueType::Value, b"old,new".to_vec());
+        assert_eq!(job.run(&above(ValueType::Merge, b"new")).unwrap().0, [merged]);
+    }
+}

@@ -1,0 +1,237 @@
+//! A process that writes under load is killed (`SIGKILL`) at a random moment, over and over, and the database opened again each time: nothing that was
+//! acknowledged is lost, whether it was synced or not (the system goes on, and what has left the process is there); what survives of each writer is a prefix, and
+//! over all writers nothing is there without what was acknowledged before it began; no file is left that nobody needs.
+//!
+//! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its standard output when a batch begins and when it was
+//! acknowledged. What the batches hold follows from the seed, the writer and their number, so this side knows it too.
+//!
+//! The default run kills 10 times, `KARST_LONG_TESTS=1` 200 times.
+
+use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_testkit::chronicle::{Change, Chronicle, Cut, mark, marked};
+use karst_testkit::random::Random;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DIRECTORY: &str = "KARST_KILLED_DIR";
+const SEED: &str = "KARST_SEED";
+const TEST: &str = "nothing_acknowledged_is_lost_when_the_process_is_killed";
+const WRITERS: usize = 4;
+const FAMILIES: [&str; 2] = ["default", "second"];
+/// After so many kills a new database is begun, so that going over its whole history again stays quick.
+const KILLS_OF_ONE: u64 = 20;
+
+fn options() -> Options {
+    let text = "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
+                target_file_size_base=30000;max_bytes_for_level_base=100000;max_manifest_file_size=4000;\
+                merge_operator={id=StringAppendOperator;delimiter=,;};enable_blob_files=true;min_blob_size=1000;\
+                enable_blob_garbage_collection=true;level0_file_num_compaction_trigger=3";
+    Options::new().set_all(text).unwrap()
+}
+
+fn families(db: &Db) -> Vec<ColumnFamily> {
+    FAMILIES.iter().map(|name| db.column_family(name).unwrap()).collect()
+}
+
+/// Draws the batches of one writer.
+struct Drawing {
+    chronicle: Chronicle,
+    random: Random,
+    writer: usize,
+}
+
+impl Drawing {
+    fn new(seed: u64, writer: usize) -> Self {
+        let random = Random::new(seed * 1000 + writer as u64);
+        Self { chronicle: Chronicle::new(FAMILIES.len(), WRITERS), random, writer }
+    }
+
+    fn next(&mut self) -> (u64, Vec<Change>) {
+        draw(&mut self.chronicle, &mut self.random, self.writer)
+    }
+}
+
+fn draw(chronicle: &mut Chronicle, random: &mut Random, writer: usize) -> (u64, Vec<Change>) {
+    let both = random.one_in(2);
+    chronicle.begin(writer, if both { &[0, 1] } else { &[0] }, random)
+}
+
+/// Which batches of each writer the database holds.
+fn cut_of(db: &Db) -> Cut {
+    let seen = (0..WRITERS).map(|writer| marked(db.get(mark(writer)).unwrap().as_deref()).unwrap());
+    Cut(seen.collect())
+}
+
+/// The process that is killed.
+fn write_until_killed(directory: &Path, seed: u64) -> ! {
+    let db = Db::open_cf(directory, &options(), &FAMILIES).unwrap();
+    let cut = cut_of(&db);
+    let say = |what: char, writer: usize, number: u64| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(format!("{what} {writer} {number}\n").as_bytes()).unwrap();
+        out.flush().unwrap();
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, batches) = (db.clone(), cut.0[writer]);
+            scope.spawn(move || {
+                let families = families(&db);
+                let mut drawing = Drawing::new(seed, writer);
+                (0..batches).for_each(|_| drop(drawing.next()));
+                let mut syncs = Random::new(batches);
+                loop {
+                    let (number, changes) = drawing.next();
+                    let batch = batch(&families, &changes);
+                    say('b', writer, number);
+                    let options = WriteOptions { sync: syncs.one_in(8), ..WriteOptions::default() };
+                    db.write(&options, &batch).unwrap();
+                    say('a', writer, number);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut random = Random::new(cut.0.iter().sum());
+            loop {
+                std::thread::sleep(Duration::from_millis(random.below(80)));
+                let all = families(&db);
+                db.flush_cfs(&FlushOptions::default(), &[&all[random.index(all.len())]]).unwrap();
+            }
+        });
+    });
+    unreachable!("writers write until they are killed")
+}
+
+fn batch(families: &[ColumnFamily], changes: &[Change]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for change in changes {
+        let done = match change {
+            Change::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
+            Change::Delete { family, key } => batch.delete_cf(&families[*family], key),
+            Change::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
+            Change::DeleteRange { family, begin, end } => {
+                batch.delete_range_cf(&families[*family], begin, end)
+            }
+            Change::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
+        };
+        done.unwrap();
+    }
+    batch
+}
+
+/// What this side knows of the database in a directory.
+struct Known {
+    chronicle: Chronicle,
+    randoms: Vec<Random>,
+    seed: u64,
+}
+
+impl Known {
+    /// A database with the batches of `cut`.
+    fn of(seed: u64, cut: &Cut) -> Self {
+        let randoms = (0..WRITERS).map(|writer| Drawing::new(seed, writer).random).collect();
+        let mut known = Self { chronicle: Chronicle::new(FAMILIES.len(), WRITERS), randoms, seed };
+        for (writer, batches) in cut.0.iter().enumerate() {
+            for _ in 0..*batches {
+                let number = known.begin(writer);
+                known.chronicle.acknowledge(writer, number, false);
+            }
+        }
+        known
+    }
+
+    fn begin(&mut self, writer: usize) -> u64 {
+        draw(&mut self.chronicle, &mut self.randoms[writer], writer).0
+    }
+
+    /// Run a writer and kill it after so many acknowledgements. How many there were.
+    fn run_and_kill(&mut self, directory: &Path, after: u64) -> u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([TEST, "--exact", "--nocapture", "--test-threads=1"])
+            .env(DIRECTORY, directory)
+            .env(SEED, self.seed.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if after == 0 {
+            // Somewhere in opening, or shortly after.
+            std::thread::sleep(Duration::from_millis(self.randoms[0].clone().below(60)));
+            child.kill().unwrap();
+        }
+        let (started, mut acknowledged) = (Instant::now(), 0);
+        for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(std::result::Result::ok) {
+            let parts: Vec<&str> = line.split(' ').collect();
+            let [what @ ("a" | "b"), writer, number] = parts[..] else { continue };
+            let (writer, number): (usize, u64) = (writer.parse().unwrap(), number.parse().unwrap());
+            if what == "b" {
+                assert_eq!(self.begin(writer), number, "the two sides draw different batches");
+                continue;
+            }
+            self.chronicle.acknowledge(writer, number, false);
+            acknowledged += 1;
+            if acknowledged == after {
+                child.kill().unwrap();
+            }
+        }
+        let status = child.wait().unwrap();
+        assert!(
+            status.code().is_none(),
+            "the writer ended by itself, {:?} after its start: {status}",
+            started.elapsed()
+        );
+        acknowledged
+    }
+
+    /// Open what is left and hold it against what is known.
+    fn check(&mut self, directory: &Path) -> Cut {
+        let db = Db::open_cf(directory, &options(), &FAMILIES).unwrap();
+        let cut = cut_of(&db);
+        for (number, family) in families(&db).iter().enumerate() {
+            let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
+            cursor.seek_to_first().unwrap();
+            for (key, value) in self.chronicle.entries(number, &cut) {
+                assert!(cursor.valid(), "{} is missing, and all behind it", karst_testkit::show(&key));
+                assert_eq!(karst_testkit::show(cursor.key()), karst_testkit::show(&key));
+                assert!(cursor.value() == value, "the value of {}", karst_testkit::show(&key));
+                cursor.next().unwrap();
+            }
+            assert!(!cursor.valid(), "{} was never written", karst_testkit::show(cursor.key()));
+        }
+        self.chronicle.survive(&cut, false).unwrap();
+        db.close().unwrap();
+        let (live, _) = db.live_file_names();
+        let names = db.env().fs().list_dir(directory).unwrap();
+        let leaked = names.iter().filter(|name| {
+            let is_data = name.ends_with(".sst") || name.ends_with(".blob") || name.ends_with(".dbtmp");
+            is_data && !live.iter().any(|l| l.trim_start_matches('/') == *name)
+        });
+        assert_eq!(leaked.collect::<Vec<_>>(), Vec::<&String>::new(), "files that nobody needs");
+        cut
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let seed = std::env::var(SEED).ok().map_or(1, |text| text.parse().unwrap());
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        write_until_killed(Path::new(&directory), seed);
+    }
+    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
+    let (kills, mut random) = (if long { 200 } else { 10 }, Random::new(seed));
+    let mut place = None;
+    let mut total = 0;
+    for kill in 0..kills {
+        if kill % KILLS_OF_ONE == 0 {
+            let directory = tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            place = Some((directory, Cut(vec![0; WRITERS]), seed + kill));
+        }
+        let (directory, cut, of_place) = place.as_mut().unwrap();
+        let path = directory.path().join("db");
+        let mut known = Known::of(*of_place, cut);
+        let after = if random.one_in(8) { 0 } else { 1 + random.below(400) };
+        total += known.run_and_kill(&path, after);
+        *cut = known.check(&path);
+    }
+    assert!(total > kills * 20, "{total} writes in {kills} lives");
+}

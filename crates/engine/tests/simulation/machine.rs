@@ -1,0 +1,414 @@
+//! A database on a simulated machine, through all its lives, and who uses it: writers, readers, holders of snapshots and iterators, and
+//! those who flush and compact. Everything they see is held against the chronicle.
+
+use crate::store::{self, Families, Plan};
+use karst_engine::{Db, DbIterator, FlushOptions, ReadOptions, Snapshot, WriteOptions};
+use karst_io::{Crash, Env, Priority, Simulation, Task, sleep};
+use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
+use karst_testkit::random::Random;
+use karst_testkit::show;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What all lives of a machine have in common.
+pub(crate) struct World {
+    chronicle: Mutex<Chronicle>,
+    pub(crate) plan: Plan,
+    /// Operations of all kinds so far.
+    operations: AtomicU64,
+    /// Everyone is to come to an end.
+    over: AtomicBool,
+    /// How often everything was held against the chronicle: full scans, and what was lost.
+    pub(crate) crashes: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+        let mut chronicle = Chronicle::new(plan.families, plan.writers);
+        if plan.unlogged_writer {
+            chronicle.set_unlogged(0);
+        }
+        Arc::new(Self {
+            chronicle: Mutex::new(chronicle),
+            plan,
+            operations: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            crashes: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        })
+    }
+
+    fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
+        // Why poison is ignored: a panic is on its way to the test anyway, and shall not be hidden by others.
+        self.chronicle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// One more operation was made; in a life that has had enough of them, everyone ends.
+    fn count(&self, until: u64) {
+        if self.operations.fetch_add(1, Ordering::Relaxed) + 1 >= until {
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What was acknowledged by now.
+    fn acknowledged(&self) -> Cut {
+        self.chronicle().acknowledged()
+    }
+
+    /// The logs were synced, and what was acknowledged before is in `cut`.
+    fn synced(&self, cut: &Cut) {
+        let unlogged = usize::from(self.plan.unlogged_writer);
+        let logged = cut.0.iter().enumerate().map(|(writer, n)| if writer < unlogged { 0 } else { *n });
+        self.chronicle().make_durable(&Cut(logged.collect()));
+    }
+
+    fn begun(&self) -> Cut {
+        self.chronicle().begun()
+    }
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The machine stopped in the middle of it.
+    Crashed,
+    /// The handle was dropped, or the database closed first.
+    Left { closed: bool },
+}
+
+/// One life of the database: open it, check what is there, use it for so many operations, leave it.
+pub(crate) async fn live(
+    world: Arc<World>,
+    env: Env,
+    seed: u64,
+    operations: u64,
+    after: Option<Crash>,
+) -> End {
+    let mut random = Random::new(seed);
+    world.over.store(false, Ordering::Relaxed);
+    let until = world.operations() + operations;
+    let options = world.plan.options(&env);
+    let db = store::open(&options, &world.plan).unwrap_or_else(|e| panic!("after {after:?}: {e}"));
+    let families = Families::of(&db, &world.plan);
+    check_survivors(&world, &db, &families, after).await;
+    let mut tasks: Vec<Task<()>> = Vec::new();
+    for writer in 0..world.plan.writers {
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.write(writer)));
+    }
+    for _ in 0..2 {
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.read()));
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.hold()));
+    }
+    let user = User::new(&world, &db, &families, random.fork(), until);
+    tasks.push(env.spawn(Priority::Low, user.maintain()));
+    for task in tasks {
+        if let Err(e) = task.await {
+            panic!("{e}");
+        }
+    }
+    let cut = world.acknowledged();
+    check_all(&world, &db, &families, &cut).await;
+    let closed = random.one_in(2);
+    if closed {
+        db.close().unwrap();
+        if world.plan.unlogged_writer {
+            world.chronicle().make_durable(&Cut(vec![cut.0[0]]));
+        }
+        check_files(&db);
+    }
+    drop((families, db));
+    End::Left { closed }
+}
+
+/// Which batches a snapshot sees.
+async fn cut_of(world: &World, db: &Db, families: &Families, snapshot: &Snapshot) -> Cut {
+    let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::default() };
+    let mut seen = Vec::new();
+    for writer in 0..world.plan.writers {
+        let got = db.get_cf_async(&options, &families.0[0], &mark(writer)).await.unwrap();
+        seen.push(marked(got.as_deref()).unwrap());
+    }
+    Cut(seen)
+}
+
+/// After opening: what is there is what a crash may have left.
+async fn check_survivors(world: &World, db: &Db, families: &Families, after: Option<Crash>) {
+    let snapshot = db.snapshot();
+    let cut = cut_of(world, db, families, &snapshot).await;
+    drop(snapshot);
+    if let Some(crash) = after {
+        let before = world.acknowledged();
+        world.crashes.fetch_add(1, Ordering::Relaxed);
+        world.lost.fetch_add(
+            before.0.iter().zip(&cut.0).map(|(a, b)| a.saturating_sub(*b)).sum(),
+            Ordering::Relaxed,
+        );
+        let survived = world.chronicle().survive(&cut, crash == Crash::Power);
+        survived.unwrap_or_else(|e| panic!("after {crash:?}: {e}"));
+    }
+    if !world.plan.keeps_logs {
+        // Opening has written what it found to tables.
+        world.chronicle().make_durable(&cut);
+    }
+    let lost = world.acknowledged().0.iter().zip(&cut.0).any(|(acknowledged, seen)| acknowledged != seen);
+    assert!(!lost, "{cut:?} is there, {:?} was acknowledged", world.acknowledged());
+    check_all(world, db, families, &cut).await;
+}
+
+/// Everything that is in the database is what the cut says, forward and backward.
+async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
+    for (number, family) in families.0.iter().enumerate() {
+        let expected = world.chronicle().entries(number, cut);
+        let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
+        cursor.seek_to_first_async().await.unwrap();
+        for entry in &expected {
+            same(number, &cursor, Some(entry));
+            cursor.next_async().await.unwrap();
+        }
+        same(number, &cursor, None);
+        cursor.seek_to_last_async().await.unwrap();
+        for entry in expected.iter().rev() {
+            same(number, &cursor, Some(entry));
+            cursor.prev_async().await.unwrap();
+        }
+        same(number, &cursor, None);
+    }
+}
+
+fn same(family: usize, cursor: &DbIterator, expected: Option<&karst_testkit::Entry>) {
+    let text = |entry: Option<(&[u8], &[u8])>| match entry {
+        Some((key, value)) => format!("{} = {}", show(key), show(value)),
+        None => "the end".into(),
+    };
+    let got = cursor.valid().then(|| (cursor.key(), cursor.value()));
+    let expected = expected.map(|(key, value)| (&**key, &**value));
+    assert!(got == expected, "family {family}: the cursor is at {}, not at {}", text(got), text(expected));
+}
+
+/// After closing: no table or blob file is left that the database does not need.
+fn check_files(db: &Db) {
+    let (live, _) = db.live_file_names();
+    let names = db.env().fs().list_dir(db.path()).unwrap();
+    let left = names.iter().filter(|name| name.ends_with(".sst") || name.ends_with(".blob"));
+    let leaked: Vec<_> =
+        left.filter(|name| !live.iter().any(|l| l.trim_start_matches('/') == *name)).collect();
+    assert!(leaked.is_empty(), "files that nobody needs: {leaked:?}; needed: {live:?}");
+}
+
+/// Someone who uses the database for the length of a life.
+struct User {
+    world: Arc<World>,
+    db: Db,
+    env: Env,
+    families: Families,
+    random: Random,
+    until: u64,
+}
+
+impl User {
+    fn new(world: &Arc<World>, db: &Db, families: &Families, random: Random, until: u64) -> Self {
+        let (world, db, families) = (world.clone(), db.clone(), families.clone());
+        Self { world, env: db.env().clone(), db, families, random, until }
+    }
+
+    async fn pause(&mut self, at_most_us: u64) {
+        let span = Duration::from_micros(self.random.below(at_most_us));
+        sleep(&self.env, span).await;
+    }
+
+    async fn write(mut self, writer: usize) {
+        let unlogged = self.world.plan.unlogged_writer && writer == 0;
+        while !self.world.is_over() {
+            let mut numbers = vec![0];
+            if !unlogged {
+                numbers.extend((1..self.world.plan.families).filter(|_| self.random.one_in(2)));
+            }
+            let (number, changes) = self.world.chronicle().begin(writer, &numbers, &mut self.random);
+            let batch = store::batch(&self.families, &changes);
+            let sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
+            let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
+            match self.db.write_async(&options, &batch).await {
+                Ok(()) => self.world.chronicle().acknowledge(writer, number, sync),
+                Err(e) => panic!("writer {writer}, batch {number}: {e}"),
+            }
+            self.world.count(self.until);
+            if self.random.one_in(3) {
+                self.pause(400).await;
+            }
+        }
+    }
+
+    /// Reads of the newest state.
+    async fn read(mut self) {
+        while !self.world.is_over() {
+            let family = self.random.index(self.world.plan.families);
+            let handle = self.families.0[family].clone();
+            let before = self.world.acknowledged();
+            let options = ReadOptions::default();
+            let count = if self.random.one_in(3) { 1 + self.random.index(12) } else { 1 };
+            let keys: Vec<_> = (0..count).map(|_| self.world.chronicle().any_key(&mut self.random)).collect();
+            let got: Vec<Option<Vec<u8>>> = if let [key] = &keys[..] {
+                let value = self.db.get_cf_async(&options, &handle, key).await.unwrap();
+                vec![value.map(|v| v.to_vec())]
+            } else {
+                let values = self.db.multi_get_cf_async(&options, &handle, &keys).await;
+                values.into_iter().map(|v| v.unwrap().map(|v| v.to_vec())).collect()
+            };
+            let after = self.world.begun();
+            for (key, value) in keys.iter().zip(got) {
+                let checked =
+                    self.world.chronicle().check_read(family, key, value.as_deref(), &before, &after);
+                checked.unwrap_or_else(|e| panic!("{e}"));
+            }
+            self.world.count(self.until);
+            if self.random.one_in(2) {
+                self.pause(300).await;
+            }
+        }
+    }
+
+    /// Snapshots, and iterators over them, that are kept for a while and never change.
+    async fn hold(mut self) {
+        while !self.world.is_over() {
+            let before = self.world.acknowledged();
+            let snapshot = self.db.snapshot();
+            let after = self.world.begun();
+            let cut = cut_of(&self.world, &self.db, &self.families, &snapshot).await;
+            let checked = self.world.chronicle().check_cut(&cut, &before, &after);
+            checked.unwrap_or_else(|e| panic!("a snapshot: {e}"));
+            let family = self.random.index(self.world.plan.families);
+            let expected = self.world.chronicle().entries(family, &cut);
+            let options = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::default() };
+            let mut cursor = self.db.iter_cf(&options, &self.families.0[family]).unwrap();
+            // Some iterators outlive their snapshot's other users.
+            for _ in 0..1 + self.random.below(6) {
+                self.pause(20_000).await;
+                self.look_around(family, &mut cursor, &expected).await;
+                let key = self.world.chronicle().any_key(&mut self.random);
+                let got = self.db.get_cf_async(&options, &self.families.0[family], &key).await.unwrap();
+                let chronicle = self.world.chronicle();
+                let right = chronicle.value(family, &key, &cut);
+                assert!(
+                    got.as_deref() == right,
+                    "family {family}, {} in a snapshot of {cut:?}: {:?}, not {:?}",
+                    show(&key),
+                    got.as_deref().map(show),
+                    right.map(show)
+                );
+                drop(chronicle);
+                self.world.count(self.until);
+                if self.world.is_over() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Seek somewhere and go some steps.
+    async fn look_around(
+        &mut self,
+        family: usize,
+        cursor: &mut DbIterator,
+        expected: &[karst_testkit::Entry],
+    ) {
+        let key = self.world.chronicle().any_key(&mut self.random);
+        let steps = self.random.index(30);
+        if self.random.one_in(2) {
+            cursor.seek_async(&key).await.unwrap();
+            let from = expected.partition_point(|(k, _)| *k < key);
+            for at in from..from + steps {
+                same(family, cursor, expected.get(at));
+                if !cursor.valid() {
+                    break;
+                }
+                cursor.next_async().await.unwrap();
+            }
+        } else {
+            cursor.seek_for_prev_async(&key).await.unwrap();
+            let mut before = expected.partition_point(|(k, _)| *k <= key);
+            for _ in 0..steps {
+                same(family, cursor, before.checked_sub(1).map(|at| &expected[at]));
+                if !cursor.valid() {
+                    break;
+                }
+                cursor.prev_async().await.unwrap();
+                before -= 1;
+            }
+        }
+    }
+
+    async fn maintain(mut self) {
+        while !self.world.is_over() {
+            self.pause(60_000).await;
+            match self.random.below(6) {
+                0 | 1 => {
+                    let cut = self.world.acknowledged();
+                    let families: Vec<_> = self.families.0.iter().collect();
+                    self.db.flush_cfs_async(&FlushOptions::default(), &families).await.unwrap();
+                    self.world.chronicle().make_durable(&cut);
+                }
+                2 => {
+                    let family = &self.families.0[self.random.index(self.world.plan.families)];
+                    self.db.flush_cfs_async(&FlushOptions::default(), &[family]).await.unwrap();
+                }
+                3 => {
+                    let cut = self.world.acknowledged();
+                    self.db.flush_wal_async(true).await.unwrap();
+                    self.world.synced(&cut);
+                }
+                _ => {}
+            }
+            self.world.count(self.until);
+        }
+    }
+}
+
+/// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by leaving; the last is checked and closed.
+pub(crate) fn run(seed: u64, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
+    let mut random = Random::new(seed);
+    let plan = Plan::draw(&mut random);
+    let world = World::new(plan);
+    let mut simulation = Simulation::new(seed);
+    if trace {
+        simulation.keep_trace();
+    }
+    let mut after = None;
+    loop {
+        let is_last = world.operations() >= operations;
+        let in_life = if is_last { 0 } else { 50 + random.below(operations / 2) };
+        simulation.set_most_steps(20_000_000);
+        if !is_last && random.below(4) > 0 {
+            let at_most = if random.one_in(4) { 60 } else { 3000 };
+            simulation.fs().lose_power_after(random.below(at_most));
+        }
+        let env = simulation.env().clone();
+        let life = live(world.clone(), env, random.next_u64(), in_life, after);
+        let end = simulation.run(life).unwrap_or(End::Crashed);
+        if is_last {
+            assert!(matches!(end, End::Left { .. }), "the last life crashed");
+            return (world, simulation);
+        }
+        after = match end {
+            End::Crashed => Some(if random.one_in(3) { Crash::Process } else { Crash::Power }),
+            // What was closed is as durable as after a loss of power; what was only dropped is closed all the same.
+            End::Left { .. } => random.one_in(2).then_some(Crash::Process),
+        };
+        simulation = match after {
+            Some(crash) => simulation.restart(crash, random.next_u64()),
+            None => simulation,
+        };
+    }
+}

@@ -1,0 +1,108 @@
+//! How a simulated database is set up, and the calls that the simulation makes of it.
+
+use karst_engine::{ColumnFamily, Db, Options, WriteBatch};
+use karst_io::Env;
+use karst_testkit::chronicle::Change;
+use karst_testkit::random::Random;
+
+pub(crate) const DIRECTORY: &str = "/db";
+
+const NAMES: [&str; 3] = ["default", "second", "third"];
+
+/// What differs from seed to seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) families: usize,
+    pub(crate) writers: usize,
+    /// Writer 0 does not log what it writes, all in the first column family.
+    pub(crate) unlogged_writer: bool,
+    pub(crate) sync_one_in: u64,
+    /// Whether opening leaves what it found in logs there.
+    pub(crate) keeps_logs: bool,
+    options: String,
+    cache_bytes: usize,
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let mut options = String::from("create_if_missing=true;create_missing_column_families=true;");
+        let mut set = |name: &str, values: &[&str]| {
+            options += &format!("{name}={};", values[random.index(values.len())]);
+        };
+        set("write_buffer_size", &["8000", "30000", "200000"]);
+        set("max_write_buffer_number", &["2", "4"]);
+        set("min_write_buffer_number_to_merge", &["1", "2"]);
+        set("target_file_size_base", &["4000", "20000"]);
+        set("max_bytes_for_level_base", &["20000", "100000"]);
+        set("level0_file_num_compaction_trigger", &["2", "4"]);
+        set(
+            "compaction_style",
+            &["kCompactionStyleLevel", "kCompactionStyleLevel", "kCompactionStyleUniversal"],
+        );
+        set("level_compaction_dynamic_level_bytes", &["true", "false"]);
+        set("block_size", &["300", "2000"]);
+        set("max_background_jobs", &["2", "5"]);
+        set("max_subcompactions", &["1", "3"]);
+        set("max_open_files", &["-1", "5"]);
+        set("compression", &["kNoCompression", "kLZ4Compression"]);
+        set("enable_blob_files", &["false", "false", "true"]);
+        set("min_blob_size", &["300"]);
+        set("enable_blob_garbage_collection", &["true"]);
+        set("max_manifest_file_size", &["1000", "1000000"]);
+        set("recycle_log_file_num", &["0", "0", "2"]);
+        set("max_total_wal_size", &["0", "20000"]);
+        set("atomic_flush", &["false", "true"]);
+        set("memtable_prefix_bloom_size_ratio", &["0", "0.1"]);
+        set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
+        let keeps_logs = random.one_in(4);
+        options += &format!("avoid_flush_during_recovery={keeps_logs};");
+        Self {
+            families: 1 + random.index(NAMES.len()),
+            writers: 1 + random.index(5),
+            unlogged_writer: random.one_in(3),
+            sync_one_in: [2, 10, 1000][random.index(3)],
+            keeps_logs,
+            options,
+            cache_bytes: [0, 20_000, 1 << 20][random.index(3)],
+        }
+    }
+
+    pub(crate) fn options(&self, env: &Env) -> Options {
+        let options =
+            Options::new().set_all(&self.options).unwrap_or_else(|e| panic!("{}: {e}", self.options));
+        options.env(env.clone()).block_cache_bytes(self.cache_bytes)
+    }
+}
+
+/// The column families, by number.
+#[derive(Clone)]
+pub(crate) struct Families(pub(crate) Vec<ColumnFamily>);
+
+impl Families {
+    pub(crate) fn of(db: &Db, plan: &Plan) -> Self {
+        let named = |name: &&str| db.column_family(name).unwrap_or_else(|| panic!("{name} is not open"));
+        Self(NAMES[..plan.families].iter().map(named).collect())
+    }
+}
+
+/// Open the database, made anew if there is none.
+pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
+    Db::open_cf(DIRECTORY, options, &NAMES[..plan.families])
+}
+
+pub(crate) fn batch(families: &Families, changes: &[Change]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for change in changes {
+        let done = match change {
+            Change::Put { family, key, value } => batch.put_cf(&families.0[*family], key, value),
+            Change::Delete { family, key } => batch.delete_cf(&families.0[*family], key),
+            Change::SingleDelete { family, key } => batch.single_delete_cf(&families.0[*family], key),
+            Change::DeleteRange { family, begin, end } => {
+                batch.delete_range_cf(&families.0[*family], begin, end)
+            }
+            Change::Merge { family, key, operand } => batch.merge_cf(&families.0[*family], key, operand),
+        };
+        done.unwrap();
+    }
+    batch
+}
