@@ -1,7 +1,7 @@
 //! Failures at random while memtables are flushed and logs written: what was acknowledged stays, what was refused never shows, and the database goes on when the trouble ends.
 
-use super::{all, key};
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions};
+use super::{all_of, key};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions, WriteBatch, WriteOptions};
 use karst_io::{Env, Simulation, Trouble, sleep};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +18,16 @@ fn options(env: &Env) -> Options {
         .column_families(|cf| cf.write_buffer_size = 16 << 10)
 }
 
-/// Writes `count` entries; those that are acknowledged go to `model`. Returns how many were refused.
+/// Writes `count` entries to both families; those that are acknowledged go to `model`. Returns how many were refused.
 async fn write(db: &Db, model: &mut Entries, from: u64, count: u64) -> u64 {
     let mut refused = 0;
+    let other = db.column_family("other").unwrap();
     for i in from..from + count {
         let (key, value) = (key(i), format!("{i}.{}", "x".repeat(80)).into_bytes());
-        match db.put_async(&key, &value).await {
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value).unwrap();
+        batch.put_cf(&other, &key, &value).unwrap();
+        match db.write_async(&WriteOptions::default(), &batch).await {
             Ok(()) => drop(model.insert(key, value)),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Io, "{error}");
@@ -35,12 +39,22 @@ async fn write(db: &Db, model: &mut Entries, from: u64, count: u64) -> u64 {
     refused
 }
 
+fn assert_both(db: &Db, model: &Entries, when: &str) {
+    for family in ["default", "other"] {
+        assert_eq!(&all_of(db, family), model, "{family}, {when}");
+    }
+}
+
 fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
     let simulation = Simulation::new(seed);
     let env = simulation.env().clone();
     let attempts = if manual { 0 } else { i32::MAX };
-    let options = options(&env).db(move |db| db.max_bgerror_resume_count = attempts);
+    let options = options(&env).db(move |db| {
+        db.max_bgerror_resume_count = attempts;
+        db.atomic_flush = seed.is_multiple_of(3);
+    });
     let db = Db::open("/db", &options).unwrap();
+    db.create_column_family("other", &options).unwrap();
     let mut model = Entries::new();
     let refused = simulation
         .run(async {
@@ -60,22 +74,35 @@ fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
             refused
         })
         .expect("the power is on");
-    assert_eq!(all(&db), model, "live");
+    assert_both(&db, &model, "live");
     db.flush(&FlushOptions::default()).unwrap();
-    assert_eq!(all(&db), model, "flushed");
+    assert_both(&db, &model, "flushed");
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     db.close().unwrap();
     drop(db);
     let db = Db::open("/db", &options).unwrap();
-    assert_eq!(all(&db), model, "opened again");
+    assert_both(&db, &model, "opened again");
     simulation.fs().failures() + refused
+}
+
+/// `KARST_SEEDS` sets how many, `KARST_LONG_TESTS=1` runs more.
+fn seeds() -> std::ops::Range<u64> {
+    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
+    let asked = std::env::var("KARST_SEEDS").ok().and_then(|text| text.parse().ok());
+    0..asked.unwrap_or(if long { 1_000 } else { 30 })
 }
 
 #[test]
 fn failing_writes_lose_nothing_and_the_database_resumes_by_itself() {
     let mut failures = 0;
-    for seed in 0..30 {
-        let trouble = Trouble { write_error: 0.02, name_error: 0.02, no_space: 0.3, ..Trouble::default() };
+    for seed in seeds() {
+        let trouble = Trouble {
+            write_error: 0.02,
+            sync_error: 0.05,
+            name_error: 0.02,
+            no_space: 0.3,
+            ..Trouble::default()
+        };
         failures += run(seed, trouble, false);
     }
     assert!(failures > 30, "{failures} failures: the test shows nothing");
@@ -84,7 +111,7 @@ fn failing_writes_lose_nothing_and_the_database_resumes_by_itself() {
 #[test]
 fn failing_writes_lose_nothing_and_the_database_resumes_when_asked() {
     let mut failures = 0;
-    for seed in 0..30 {
+    for seed in seeds() {
         let trouble = Trouble { write_error: 0.02, sync_error: 0.1, name_error: 0.02, ..Trouble::default() };
         failures += run(seed, trouble, true);
     }

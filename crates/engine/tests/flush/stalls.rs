@@ -107,6 +107,40 @@ fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
 }
 
 #[test]
+fn writers_that_are_delayed_go_on_at_the_rate() {
+    let simulation = Simulation::new(3);
+    let env = simulation.env().clone();
+    let options = options(&env).db(|db| db.delayed_write_rate = 1 << 20).column_families(|cf| {
+        cf.write_buffer_size = 16 << 20;
+        cf.level0_file_num_compaction_trigger = 2;
+        cf.level0_slowdown_writes_trigger = 2;
+        cf.level0_stop_writes_trigger = 50;
+    });
+    let db = Db::open("/db", &options).unwrap();
+    db.disable_auto_compaction(&[db.default_column_family()]).unwrap();
+    for round in 0..2 {
+        db.put(b"a", format!("{round}")).unwrap();
+        db.put(b"b", format!("{round}")).unwrap();
+        db.flush(&FlushOptions { wait: true, allow_write_stall: true }).unwrap();
+    }
+    db.pause_background_work().unwrap();
+    db.enable_auto_compaction(&[db.default_column_family()]).unwrap();
+    assert_eq!(db.int_property("rocksdb.actual-delayed-write-rate"), Some(1 << 20));
+    // The clock is a virtual one.
+    let start = env.now();
+    simulation.run(async {
+        for i in 0..512 {
+            db.put_async(&key(i), &[b'v'; 1024]).await.unwrap();
+        }
+    });
+    let took = (env.now() - start).as_secs_f64();
+    assert!((0.4..0.7).contains(&took), "half a MiB took {took} s at 1 MiB/s");
+    db.continue_background_work().unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(db.int_property("rocksdb.actual-delayed-write-rate"), Some(0));
+}
+
+#[test]
 fn several_threads_write_through_stalls_and_lose_nothing() {
     let env = memory();
     let db = Db::open("/db", &options(&env)).unwrap();
