@@ -140,7 +140,7 @@ impl Background {
     /// Seals the memtables of `families`, or of all with `atomic_flush`, and has them flushed. Returns when they are sealed.
     ///
     /// # Errors
-    /// A new log could not be begun.
+    /// A new log could not be begun; writes are refused then until the database recovers.
     pub(super) async fn seal(
         self: &Arc<Self>,
         families: Vec<Arc<Family>>,
@@ -148,7 +148,14 @@ impl Background {
     ) -> Result<Vec<Arc<Family>>> {
         let families =
             if self.options().atomic_flush { self.parts.families.all().to_vec() } else { families };
-        let sealed = self.parts.flush.pipeline.seal(&families).await?;
+        let sealed = match self.parts.flush.pipeline.seal(&families).await {
+            Ok(sealed) => sealed,
+            Err(error) => {
+                // Why reported: nobody asks again for a memtable that was asked for, so it is the recovery that has to seal it.
+                self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);
+                return Err(error);
+            }
+        };
         {
             let mut state = self.state.lock();
             state.sealed_through = state.sealed_through.max(sealed.largest_seq);

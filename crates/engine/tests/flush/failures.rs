@@ -1,7 +1,10 @@
 //! Failures at random while memtables are flushed and logs written: what was acknowledged stays, what was refused never shows, and the database goes on when the trouble ends.
 
 use super::{all_of, key};
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions, WriteBatch, WriteOptions};
+use karst_engine::{
+    BackgroundErrorReason, Db, ErrorKind, FlushOptions, Options, Severity, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
+};
 use karst_io::{Env, Simulation, Trouble, sleep};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -116,4 +119,26 @@ fn failing_writes_lose_nothing_and_the_database_resumes_when_asked() {
         failures += run(seed, trouble, true);
     }
     assert!(failures > 30, "{failures} failures: the test shows nothing");
+}
+
+#[test]
+fn a_log_that_cannot_be_begun_refuses_writes_until_it_can() {
+    let simulation = Simulation::new(5);
+    let env = simulation.env().clone();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    db.create_column_family("other", &options(&env)).unwrap();
+    let mut model = Entries::new();
+    simulation.run(async {
+        simulation.fs().set_trouble(Trouble { name_error: 1.0, ..Trouble::default() });
+        assert!(write(&db, &mut model, 0, 500).await > 0, "memtables grow without end");
+        let error = db.background_error().unwrap();
+        assert_eq!((error.severity, error.reason), (Severity::Hard, BackgroundErrorReason::WriteCallback));
+        simulation.fs().set_trouble(Trouble::default());
+        while db.background_error().is_some() {
+            sleep(&env, Duration::from_millis(5)).await;
+        }
+        assert_eq!(write(&db, &mut model, 500, 500).await, 0);
+    });
+    assert_both(&db, &model, "resumed");
+    assert!(db.int_property("rocksdb.background-errors") > Some(0));
 }
