@@ -9,6 +9,7 @@ mod measure;
 mod rows;
 mod slow;
 mod workload;
+mod write;
 
 use data::{Data, Layout};
 use std::path::PathBuf;
@@ -17,12 +18,13 @@ const HELP: &str = "karst-judge bench
   --data DIR      where its databases are kept and, the first time, made: 20 GB
                   (default $KARST_BENCH_DATA, else /var/tmp/karst)
   --slowfs BIN    the slowfs program, for the rows on slow storage (default $KARST_SLOWFS)
-  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree
+  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree, write; parts of the last are
+                  write-fill, write-sync, write-flush, write-compaction, write-overwrite, write-reads
   --seconds N     of each run (default 5)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --make-data     make the databases and stop";
 
-const ROWS: [&str; 7] = ["point", "metadata", "multiget", "cold", "cached", "scan", "tree"];
+const ROWS: [&str; 8] = ["point", "metadata", "multiget", "cold", "cached", "scan", "tree", "write"];
 
 /// What the command line asked for.
 struct Settings {
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
             _ => return Err(format!("bench: {word}?\n\n{HELP}")),
         }
     }
-    if let Some(unknown) = settings.rows.iter().find(|row| !ROWS.contains(&row.as_str())) {
+    if let Some(unknown) = settings.rows.iter().find(|row| !ROWS.contains(&row.as_str()) && !write::PARTS.contains(&row.as_str())) {
         return Err(format!("bench: no rows {unknown}\n\n{HELP}"));
     }
     if only_data {

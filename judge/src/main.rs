@@ -1,13 +1,16 @@
 //! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
-//! it reads from them, and it runs the same workloads side by side.
+//! it reads from them, it reads and goes on with what KarstDB writes, and it runs the same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | bench ...`; see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]
 mod karst;
 mod matrix;
 mod rocks;
+#[path = "../../crates/engine/tests/written/store.rs"]
+mod store;
+mod written;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,6 +20,7 @@ const HELP: &str = "karst-judge COMMAND
   make-matrix DIR   write one database per cell, with what RocksDB reads from it beside each
   check DIR         read them with KarstDB, in every form, and compare
   matrix            both, in a temporary folder
+  written [CELL...] databases that KarstDB writes, read by RocksDB, then ten rounds of both writing in turns
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 
 fn main() -> ExitCode {
@@ -26,6 +30,7 @@ fn main() -> ExitCode {
         ["make-matrix", dir] => matrix::make(Path::new(dir)),
         ["check", dir] => matrix::check(Path::new(dir)),
         ["matrix"] => matrix::make_and_check(),
+        ["written", cells @ ..] => written::run(cells),
         ["bench", rest @ ..] => bench::run(rest),
         _ => Err(format!("which command?\n\n{HELP}")),
     };

@@ -3,8 +3,8 @@
 //!
 //! In a folder: `CELL/` (the database) and `CELL.expected` (a recorded [`Expectation`]).
 
-mod cells;
-mod features;
+pub(crate) mod cells;
+pub(crate) mod features;
 
 use crate::karst::{Form, Karst};
 use crate::rocks::{Rocks, descriptors, options};
@@ -204,7 +204,7 @@ fn levels(db: &DB, family: &str) -> Result<Vec<usize>, String> {
 }
 
 /// One string with all options of a family.
-fn option_string(family: &Family) -> String {
+pub(crate) fn option_string(family: &Family) -> String {
     let mut text = family.option_lines().join(";");
     text.push_str(";block_based_table_factory={");
     text.push_str(&family.table.join(";"));

@@ -93,8 +93,11 @@ fn every_workload_that_writes_does_what_it_says() {
         assert!(out.contains(" of 6000 found)"), "{out}");
     }
     let before = keys(&db);
-    let (out, _) = bench(&db, &[&use_it[..], &["-benchmarks=waitforcompaction,stats,sstables"]].concat());
-    assert!(out.contains("finished with status (OK)"), "{out}");
+    let (out, _) = bench(
+        &db,
+        &[&use_it[..], &["-benchmarks=compact,compactall,waitforcompaction,stats,sstables"]].concat(),
+    );
+    assert!(out.contains("finished with status (OK)") && out.contains("compact      : "), "{out}");
     assert_eq!(keys(&db), before);
     verify_tables(&db).unwrap();
 }
@@ -188,13 +191,15 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
         (&["delete", "c"], ""),
         (&["delete", "never"], ""),
         (&["load"], lines),
-        (&["load", "--disable_wal", "--hex"], hex),
+        (&["load", "--disable_wal", "--hex", "--compact"], hex),
         (&["deleterange", "b", "d"], ""),
         (&["create_column_family", "second"], ""),
         (&["put", "--column_family=second", "s", "t"], ""),
         (&["create_column_family", "third"], ""),
         (&["drop_column_family", "third"], ""),
+        (&["compact"], ""),
         (&["put", "z", "after"], ""),
+        (&["compact", "--column_family=second", "--from=a", "--to=z"], ""),
     ] {
         // format_version is not an option of ldb; what it makes by itself RocksDB 7.8 must read.
         let output = karst(&[&["ldb", &flag], args].concat(), input);
@@ -225,4 +230,34 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
     }
     let missing = format!("--db={}", dir.path().join("missing").display());
     assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
+}
+
+#[test]
+fn a_deterministic_fill_lays_out_its_levels() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("levels");
+    for (style, levels) in [("0", &[1, 2, 3][..]), ("1", &[1, 2, 3])] {
+        let style = format!("-compaction_style={style}");
+        let flags = [
+            "-num=20000",
+            "-num_levels=4",
+            "-benchmarks=fillseqdeterministic",
+            "-disable_auto_compactions",
+            "-write_buffer_size=65536",
+            "-max_bytes_for_level_multiplier=3",
+            &style,
+        ];
+        let (out, _) = bench(&db, &flags);
+        for level in levels {
+            assert!(out.contains(&format!("Level[{level}]: ")), "{style}: {out}");
+        }
+        // The first run has every key; the others write some of them again.
+        assert_eq!(keys(&db), 20_000);
+        assert!(operations(&out, "fillseqdeterministic") > 25_000, "{out}");
+        verify_tables(&db).unwrap();
+    }
+    let flag = format!("-db={}", db.display());
+    let refused = karst(&["bench", &flag, "-benchmarks=fillseqdeterministic"], "");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("--disable_auto_compactions"), "{said}");
 }

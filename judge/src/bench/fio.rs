@@ -70,3 +70,29 @@ impl Job<'_> {
         parsed.ok_or_else(|| format!("fio said: {text}{}", String::from_utf8_lossy(&output.stderr)))
     }
 }
+
+/// The longest that one buffered append of 4 KiB took, in milliseconds, at a pace of so many bytes a second; in a folder
+/// that is made for it and removed.
+pub(super) fn worst_write_ms(folder: &Path, bytes_per_second: f64, seconds: f64) -> Result<f64, String> {
+    let io = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(folder).map_err(io)?;
+    let output = Command::new("fio")
+        .arg("--name=append")
+        .arg(format!("--directory={}", folder.display()))
+        .arg(format!("--rate={}", bytes_per_second.max(4096.0) as u64))
+        .arg(format!("--runtime={}", seconds.ceil()))
+        .args(["--rw=write", "--bs=4096", "--ioengine=psync", "--direct=0", "--size=1g", "--time_based"])
+        .args(["--fallocate=none", "--output-format=json"])
+        .output()
+        .map_err(|e| format!("cannot run fio (apt-get install fio): {e}"))?;
+    std::fs::remove_dir_all(folder).map_err(io)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let worst = (|| {
+        let latencies = text.split("\"write\" : {").nth(1)?.split("\"lat_ns\" : {").nth(1)?;
+        let rest = latencies.split("\"max\" : ").nth(1)?;
+        rest.split([',', '\n', '}']).next()?.trim().parse::<f64>().ok()
+    })();
+    worst
+        .map(|ns| ns / 1e6)
+        .ok_or_else(|| format!("fio said: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}

@@ -6,6 +6,7 @@ use super::fio;
 use super::measure::{Figures, Meter, Section};
 use super::slow::SlowMount;
 use super::workload::{self, CACHED};
+use super::write;
 use crate::rocks;
 use karst_engine::{BlockCache, Db, Options, ReadOptions};
 use karst_io::{Env, OpenOptions, block_on, open};
@@ -22,6 +23,8 @@ pub(super) fn run(settings: &Settings) -> Result<(), String> {
             "cold" => cold(settings)?,
             "cached" => cached(settings)?,
             "tree" => published(settings)?,
+            "write" => write::PARTS.iter().try_for_each(|part| write::run(settings, part))?,
+            part if write::PARTS.contains(&part) => write::run(settings, part)?,
             _ => scan(settings)?,
         }
     }

@@ -42,7 +42,7 @@ impl Table {
 }
 
 /// Look for the features of a cell in the files of its folder.
-pub(super) fn prove(cell: &Cell, path: &Path) -> Result<(), String> {
+pub(crate) fn prove(cell: &Cell, path: &Path) -> Result<(), String> {
     let mut tables = Vec::new();
     let (mut blobs, mut logs) = (0, Vec::new());
     for entry in fs::read_dir(path).map_err(|e| e.to_string())? {

@@ -23,10 +23,12 @@ struct Written {
     cell: Cell,
     plan: Plan,
     db_options: Vec<String>,
+    /// Whether KarstDB, going on, also compacts by hand, flushes at random and is reopened.
+    by_hand: bool,
 }
 
 impl Written {
-    fn new(mut cell: Cell) -> Written {
+    fn new(mut cell: Cell, by_hand: bool) -> Written {
         for family in &mut cell.families {
             if !family.table.iter().any(|line| line.starts_with("format_version=")) {
                 family.table.push(format!("format_version={NEWEST_FOR_7_8}"));
@@ -38,7 +40,7 @@ impl Written {
             single_deletes: cell.name.contains("single-deletes"),
         };
         let db_options = cell.db_options.iter().map(|o| (*o).to_string()).collect();
-        Written { cell, plan, db_options }
+        Written { cell, plan, db_options, by_hand }
     }
 
     fn open(&self, path: &Path) -> Result<KarstWriter, String> {
@@ -67,10 +69,12 @@ impl Written {
         // And on again: what RocksDB left is recovered, written to and compacted.
         let mut store = self.open(&path)?;
         for _ in 0..150 {
-            one(&mut store, &mut ledger, &script.batch(12))?;
+            let step = if self.by_hand { script.step(12) } else { script.batch(12) };
+            one(&mut store, &mut ledger, &step)?;
         }
         for family in 0..self.plan.families.len() {
-            one(&mut store, &mut ledger, &Step::Flush(family))?;
+            let step = if self.by_hand { Step::Compact(family) } else { Step::Flush(family) };
+            one(&mut store, &mut ledger, &step)?;
         }
         store.settle()?;
         one(&mut store, &mut ledger, &script.batch(20))?;
@@ -90,6 +94,8 @@ impl Written {
         }
         store.settle()?;
         one(store, ledger, &Step::Reopen)?;
+        // Deletes, merges and blobs must still be seen in the files when they are looked at.
+        store.keep_newest()?;
         for round in 0..4 {
             for _ in 0..30 {
                 one(store, ledger, &script.batch(20))?;
@@ -167,11 +173,23 @@ fn one(store: &mut KarstWriter, ledger: &mut Ledger, step: &Step) -> Result<(), 
 
 #[test]
 fn what_karstdb_writes_rocksdb_7_8_reads_checks_and_goes_on_with() {
+    check_cells(false);
+}
+
+#[test]
+#[ignore = "fails in three ways: single deletes end in an assertion of compact/entry_filter.rs, merge operands are lost, a closed database \
+            stays locked for a moment"]
+fn and_so_it_is_when_compactions_by_hand_and_reopenings_come_in_between() {
+    check_cells(true);
+}
+
+fn check_cells(by_hand: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Some cells by name, for a failure that is looked into.
     let only = std::env::var("KARST_CELLS").ok();
     let chosen = |cell: &Cell| only.as_ref().is_none_or(|names| names.split(',').any(|n| n == cell.name));
-    let queue: Vec<Written> = cells().into_iter().filter(chosen).map(Written::new).collect();
+    let queue: Vec<Written> =
+        cells().into_iter().filter(chosen).map(|cell| Written::new(cell, by_hand)).collect();
     let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {

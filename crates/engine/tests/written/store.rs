@@ -1,7 +1,8 @@
 //! KarstDB as a store that a history is carried out on: the real write path, nothing else. Also compiled by the judge of RocksDB 11.8.
 
 use karst_engine::{
-    ColumnFamily, Db, FlushOptions, Options, WaitForCompactOptions, WriteBatch, WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
 };
 use karst_format::options::OptionSet;
 use karst_testkit::matrix::Family;
@@ -82,6 +83,13 @@ impl KarstWriter {
         self.db().wait_for_compact(&WaitForCompactOptions::default()).map_err(|e| e.to_string())
     }
 
+    /// From now until it is opened again nothing is compacted by itself: what is newest stays where it is flushed to.
+    pub(crate) fn keep_newest(&self) -> Result<(), String> {
+        let (db, families) = self.open.as_ref().expect("it is open");
+        let families: Vec<&ColumnFamily> = families.iter().collect();
+        db.disable_auto_compaction(&families).map_err(|e| e.to_string())
+    }
+
     /// Close it, unflushed.
     pub(crate) fn close(mut self) -> Result<(), String> {
         let (db, families) = self.open.take().expect("it is open");
@@ -109,8 +117,12 @@ impl Writes for KarstWriter {
                 db.write(&WriteOptions::default(), &batch)
             }
             Step::Flush(family) => db.flush_cfs(&FlushOptions::default(), &[&families[*family]]),
-            Step::Compact(_) | Step::CompactRange { .. } => {
-                return Err("KarstDB has no compact_range yet".into());
+            Step::Compact(family) => {
+                db.compact_range_cf(&CompactRangeOptions::default(), &families[*family], None, None)
+            }
+            Step::CompactRange { family, begin, end } => {
+                let (begin, end) = (Some(begin.as_slice()), Some(end.as_slice()));
+                db.compact_range_cf(&CompactRangeOptions::default(), &families[*family], begin, end)
             }
             Step::Reopen => unreachable!("done above"),
         }

@@ -1,7 +1,18 @@
-//! What is done to the tree by hand: flush, waitforcompaction.
+//! What is done to the tree by hand: flush, compact, waitforcompaction, and the fills that lay out their levels themselves.
 
+use super::flags::Flags;
+use super::key::{Keys, Order, Random};
 use super::open::Bench;
-use karst_engine::{FlushOptions, Result, WaitForCompactOptions};
+use super::rate::Pace;
+use super::reads::Target;
+use super::report::Ops;
+use super::writes::{self, Fill, Writing};
+use karst_engine::{
+    BottommostLevelCompaction, ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, FlushOptions,
+    LiveFile, ReadOptions, Result, WaitForCompactOptions, WriteOptions,
+};
+use karst_format::options::choice::CompactionStyle;
+use std::sync::atomic::AtomicUsize;
 
 /// flush: every family's memtable becomes a file.
 pub(crate) fn flush(bench: &Bench) -> Result<()> {
@@ -19,4 +30,135 @@ pub(crate) fn wait_for_compaction(bench: &Bench) -> Result<()> {
     let said = outcome.as_ref().map_or_else(ToString::to_string, |()| "OK".to_string());
     println!("waitforcompaction({path}): finished with status ({said})");
     outcome
+}
+
+/// compact and compactall: the default family whole; `rewrite`: its last level too.
+pub(crate) fn compact(bench: &Bench, rewrite: bool) -> Result<()> {
+    let mut options = CompactRangeOptions::default();
+    if rewrite {
+        options.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
+    }
+    bench.db.compact_range(&options, None, None)
+}
+
+/// Options with which no L0 of a deterministic fill holds writers back.
+pub(crate) const NEVER_STALLED: [(&str, &str); 2] =
+    [("level0_slowdown_writes_trigger", "400000000"), ("level0_stop_writes_trigger", "400000000")];
+
+/// The tree that a deterministic fill lays out.
+struct Shape {
+    universal: bool,
+    num_levels: usize,
+    /// By how much each run is smaller than the one before it.
+    shrink: f64,
+    /// Bytes of a file of the last level.
+    file_bytes: u64,
+}
+
+impl Shape {
+    /// As the options in effect have it.
+    fn of(options: &ColumnFamilyOptions) -> std::result::Result<Shape, String> {
+        if !options.disable_auto_compactions {
+            return Err("it needs --disable_auto_compactions".into());
+        }
+        let universal = match options.compaction_style {
+            CompactionStyle::Level => false,
+            CompactionStyle::Universal => true,
+            other => return Err(format!("it lays out no tree of {other:?}")),
+        };
+        let shrink = if universal {
+            f64::from(options.compaction_options_universal.size_ratio + 200) / 100.0
+        } else {
+            options.max_bytes_for_level_multiplier
+        };
+        let (num_levels, file_bytes) = (options.num_levels as usize, options.target_file_size_base);
+        Ok(Shape { universal, num_levels, shrink, file_bytes })
+    }
+
+    /// Runs that the tree needs at least.
+    fn runs(&self) -> usize {
+        if self.universal { self.num_levels } else { self.num_levels.saturating_sub(1) }
+    }
+}
+
+/// fillseqdeterministic and filluniquerandomdeterministic: sorted runs, each smaller than the one before, one for each level
+/// from the last up; the first is written in `order`, the others shuffled.
+pub(crate) fn fill_deterministic(
+    bench: &Bench,
+    flags: &Flags,
+    order: Order,
+    seeds: &mut Random,
+    ops: &mut Ops,
+) -> std::result::Result<(), String> {
+    let shape = Shape::of(bench.families[0].options())?;
+    let error = |e: karst_engine::Error| e.to_string();
+    let read_options = ReadOptions::default();
+    let w = Writing {
+        target: Target { db: &bench.db, families: &bench.families, flags, options: &read_options },
+        options: WriteOptions { sync: flags.sync, disable_wal: flags.disable_wal, ..WriteOptions::default() },
+        pace: Pace::new(flags.benchmark_write_rate_limit),
+        readers: AtomicUsize::new(0),
+    };
+    let mut runs: Vec<Vec<u64>> = Vec::new();
+    let mut writes = w.target.writes();
+    let num = flags.num as u64;
+    while writes > 0 {
+        let order = if runs.is_empty() { order } else { Order::UniqueRandom };
+        let fill =
+            Fill { order, num, writes: writes.min(num), value_bytes: None, batch: flags.batch_size as u64 };
+        writes::fill(&w, &fill, &mut Keys::new(flags, seeds.next()), ops).map_err(error)?;
+        bench.db.flush(&FlushOptions::default()).map_err(error)?;
+        let known: Vec<u64> = runs.iter().flatten().copied().collect();
+        let mut run: Vec<u64> =
+            level_files(bench, 0).iter().map(|f| f.number).filter(|number| !known.contains(number)).collect();
+        if run.is_empty() {
+            break;
+        }
+        let small = run.len() == 1;
+        if !shape.universal && runs.len() + 1 == shape.runs() {
+            // Compat: a third of the smallest run stays on L0. The newest come first.
+            run.drain(..run.len() / 3);
+        }
+        runs.push(run);
+        if small || (!shape.universal && runs.len() == shape.runs()) {
+            break;
+        }
+        writes = (writes as f64 / shape.shrink) as u64;
+    }
+    if runs.len() < shape.runs() {
+        return Err(format!("--num {num} is too small to fill {} levels", shape.num_levels));
+    }
+    for (number, run) in runs.iter().enumerate() {
+        let level = (shape.num_levels - 1).saturating_sub(number);
+        if level > 0 || run.len() > 1 {
+            let options =
+                CompactFilesOptions { output_file_size_limit: shape.file_bytes, ..Default::default() };
+            bench.db.compact_files(&options, &bench.families[0], run, level).map_err(error)?;
+        }
+    }
+    print_tree(bench, shape.num_levels);
+    Ok(())
+}
+
+/// The default family's files of a level.
+fn level_files(bench: &Bench, level: u32) -> Vec<LiveFile> {
+    let mut files = bench.db.live_files();
+    files.retain(|file| file.column_family == "default" && file.level == Some(level));
+    files
+}
+
+fn print_tree(bench: &Bench, num_levels: usize) {
+    println!("---------------------- DB 0 LSM ---------------------");
+    for level in 0..num_levels as u32 {
+        let files = level_files(bench, level);
+        let (Some(first), Some(last)) = (files.first(), files.last()) else { continue };
+        if level == 0 {
+            for file in &files {
+                println!("Level[0]: /{}(size: {} bytes)", file.name, file.size_bytes);
+            }
+        } else {
+            let bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
+            println!("Level[{level}]: /{} - /{}(total size: {bytes} bytes)", first.name, last.name);
+        }
+    }
 }

@@ -85,7 +85,8 @@ fn run_workload(
             println!("{:<12} : skipped (--use_existing_db is true)", workload.name);
             return Ok(());
         }
-        bench.renew(flags)?;
+        let never_stalled = matches!(workload.work, Work::FillDeterministic(_));
+        bench.renew(flags, if never_stalled { &levels::NEVER_STALLED } else { &[] })?;
     }
     let mut rates = Vec::new();
     for round in 0..workload.warm_ups + workload.repeats {
@@ -115,6 +116,19 @@ fn run_once(
         }
         Work::Flush => levels::flush(bench).map(|()| None).map_err(error),
         Work::WaitForCompaction => levels::wait_for_compaction(bench).map(|()| None).map_err(error),
+        Work::CompactAll => levels::compact(bench, false).map(|()| None).map_err(error),
+        Work::Compact => {
+            let mut ops = Ops::new(flags, 0);
+            levels::compact(bench, true).map_err(error)?;
+            ops.stop();
+            Ok(Some(Report::merge(vec![ops], cpu, String::new())))
+        }
+        Work::FillDeterministic(order) => {
+            let mut ops = Ops::new(flags, 0);
+            levels::fill_deterministic(bench, flags, order, seeds, &mut ops)?;
+            ops.stop();
+            Ok(Some(Report::merge(vec![ops], cpu, String::new())))
+        }
         work => {
             let options = open::read_options(flags);
             let target = Target { db: &bench.db, families: &bench.families, flags, options: &options };

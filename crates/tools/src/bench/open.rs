@@ -69,13 +69,17 @@ impl Bench {
         self.db.close().map_err(|e| e.to_string())
     }
 
-    /// Begin again with an empty database.
-    pub(crate) fn renew(&mut self, flags: &Flags) -> Result<(), String> {
+    /// Begin again with an empty database; `more` options hold until the next time.
+    pub(crate) fn renew(&mut self, flags: &Flags, more: &[(&str, &str)]) -> Result<(), String> {
         let error = |e: karst_engine::Error| e.to_string();
         self.families.clear();
         self.db.close().map_err(error)?;
         Db::destroy(&self.path, &self.options).map_err(error)?;
-        self.db = Db::open(&self.path, &self.options).map_err(error)?;
+        let mut options = self.options.clone();
+        for (name, value) in more {
+            options = options.set(name, value).map_err(error)?;
+        }
+        self.db = Db::open(&self.path, &options).map_err(error)?;
         self.find_families(flags, true)
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum Work {
     Coroutines(bool),
     ReadToCache,
     Fill(Filling),
+    /// Levels laid out one by one; the largest is filled in this order.
+    FillDeterministic(Order),
     /// `true` for keys in order.
     Delete(bool),
     Update,
@@ -18,6 +20,8 @@ pub(crate) enum Work {
     ReadRandomMergeRandom,
     /// Readers, and one more thread that writes, with puts or merges, until they are done.
     Beside(Reading, Beside),
+    Compact,
+    CompactAll,
     Flush,
     WaitForCompaction,
     /// Prints `rocksdb.NAME`.
@@ -61,7 +65,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 32] = [
+const WORKLOADS: [(&str, Work); 36] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -69,6 +73,8 @@ const WORKLOADS: [(&str, Work); 32] = [
     ("overwrite", Work::Fill(Filling { fresh: false, ..filling(Order::Random) })),
     ("fillsync", Work::Fill(Filling { short: true, sync: true, ..filling(Order::Random) })),
     ("fill100K", Work::Fill(Filling { short: true, value_bytes: Some(100_000), ..filling(Order::Random) })),
+    ("fillseqdeterministic", Work::FillDeterministic(Order::Sequential)),
+    ("filluniquerandomdeterministic", Work::FillDeterministic(Order::UniqueRandom)),
     ("deleteseq", Work::Delete(true)),
     ("deleterandom", Work::Delete(false)),
     ("updaterandom", Work::Update),
@@ -89,6 +95,8 @@ const WORKLOADS: [(&str, Work); 32] = [
     ("readtocache", Work::ReadToCache),
     ("readrandomcoroutine", Work::Coroutines(false)),
     ("multireadrandomcoroutine", Work::Coroutines(true)),
+    ("compact", Work::Compact),
+    ("compactall", Work::CompactAll),
     ("flush", Work::Flush),
     ("waitforcompaction", Work::WaitForCompaction),
     ("stats", Work::Property("rocksdb.stats")),
@@ -104,14 +112,14 @@ impl Work {
 
     /// Whether it begins with an empty database.
     pub(crate) fn fresh(self) -> bool {
-        matches!(self, Work::Fill(Filling { fresh: true, .. }))
+        matches!(self, Work::Fill(Filling { fresh: true, .. }) | Work::FillDeterministic(_))
     }
 
     /// Whether one thread does it, whatever --threads says.
     pub(crate) fn alone(self) -> bool {
         match self {
             Work::Fill(filling) => filling.order == Order::UniqueRandom,
-            Work::ReadToCache => true,
+            Work::FillDeterministic(_) | Work::ReadToCache => true,
             _ => false,
         }
     }
@@ -193,7 +201,7 @@ mod tests {
     fn what_writes_and_what_begins_anew() {
         let work = |name| named(name).unwrap().work;
         assert!(work("fillrandom").fresh() && !work("overwrite").fresh() && work("overwrite").writes());
-        assert!(!work("readseq").writes() && !work("levelstats").writes() && work("flush").writes());
+        assert!(!work("readseq").writes() && !work("levelstats").writes() && work("compact").writes());
         assert!(work("filluniquerandom").alone() && !work("fillrandom").alone());
         assert!(work("readwhilewriting").counts_found() && !work("readseq").counts_found());
     }

@@ -25,8 +25,9 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   delete KEY
   singledelete KEY
   deleterange BEGIN END
-  load [--create_if_missing] [--disable_wal] [--bulk_load]
+  load [--create_if_missing] [--disable_wal] [--bulk_load] [--compact]
                            lines `KEY ==> VALUE`, as dump prints them, from standard input
+  compact [--from=KEY] [--to=KEY]
   create_column_family NAME
   drop_column_family NAME
   list_column_families
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         "singledelete" => write::delete(args, true, &mut out),
         "deleterange" => write::deleterange(args, &mut out),
         "load" => write::load(args, &mut out),
+        "compact" => write::compact(args, &mut out),
         "create_column_family" => write::create_column_family(args, &mut out),
         "drop_column_family" => write::drop_column_family(args, &mut out),
         "list_column_families" => data::list_column_families(args, &mut out),

@@ -1,4 +1,4 @@
-//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, create_column_family, drop_column_family.
+//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, compact, create_column_family, drop_column_family.
 //!
 //! Each opens the database for writing, does one thing, and closes it. Options on the command line change the database's own, as
 //! they do in ldb.
@@ -7,7 +7,10 @@ use super::arguments::Arguments;
 use super::data::{failed, take_db};
 use crate::bench::translate;
 use crate::text::{Form, parse_bytes};
-use karst_engine::{ColumnFamily, Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use karst_engine::{
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch,
+    WriteOptions,
+};
 use std::io::{BufRead, Write};
 
 /// A database open for one command.
@@ -177,6 +180,7 @@ pub(crate) fn deleterange(mut args: Arguments, out: &mut impl Write) -> Result<(
 pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
     let disable_wal = args.take_flag("disable_wal")?;
     let bulk = args.take_flag("bulk_load")?;
+    let compact = args.take_flag("compact")?;
     let s = Session::open(args, "load", if bulk { &BULK_LOAD } else { &[] })?;
     let options = WriteOptions { disable_wal, ..WriteOptions::default() };
     let (mut bad, mut batch) = (0_u64, WriteBatch::new());
@@ -199,8 +203,26 @@ pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
     if disable_wal {
         s.db.flush_cfs(&FlushOptions::default(), &[&s.family]).map_err(told)?;
     }
+    if compact {
+        s.db.compact_range_cf(&CompactRangeOptions::default(), &s.family, None, None).map_err(told)?;
+    }
     let warning = if bad > 0 { format!("Warning: {bad} bad lines ignored.\n") } else { String::new() };
     s.close(out, &warning)
+}
+
+pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+    let from = args.take_value("from");
+    let to = args.take_value("to");
+    let s = Session::open(args, "compact", &[])?;
+    let from = from.map(|key| s.key(&key)).transpose()?;
+    let to = to.map(|key| s.key(&key)).transpose()?;
+    let options = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+        ..CompactRangeOptions::default()
+    };
+    s.db.compact_range_cf(&options, &s.family, from.as_deref(), to.as_deref())
+        .map_err(|e| format!("Compaction failed: {e}"))?;
+    s.close(out, "")
 }
 
 pub(crate) fn create_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {

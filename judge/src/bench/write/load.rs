@@ -1,0 +1,158 @@
+//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of threads.
+
+use super::latency::Latencies;
+use super::store::{Durability, Store};
+use karst_testkit::random::Random;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(super) const KEY_BYTES: usize = 16;
+
+/// Where keys come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Each worker counts up in a range of its own.
+    Sequential,
+    /// Uniformly from so many.
+    Random(u64),
+}
+
+/// What is written and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) keys: Keys,
+    pub(super) value_bytes: usize,
+    pub(super) batch: u64,
+    pub(super) writers: usize,
+    pub(super) durability: Durability,
+    /// When it ends.
+    pub(super) end: End,
+    /// Keys a second of all writers together; then latencies count from when a write was due, not from when it began.
+    pub(super) pace: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// After so many seconds.
+    Seconds(f64),
+    /// After each writer has written so many keys.
+    Keys(u64),
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    pub(super) keys: u64,
+    pub(super) seconds: f64,
+    pub(super) latencies: Latencies,
+}
+
+/// db_bench's key: eight bytes big-endian, then zeros.
+pub(super) fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'0'; KEY_BYTES];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// db_bench's values: pieces of 100 bytes whose second half repeats the first.
+pub(super) fn pool() -> Vec<u8> {
+    let mut random = Random::new(301);
+    let mut pool = Vec::with_capacity(1 << 20);
+    while pool.len() < 1 << 20 {
+        let half = random.bytes(50);
+        pool.extend_from_slice(&half);
+        pool.extend_from_slice(&half);
+    }
+    pool
+}
+
+impl Load {
+    /// Carry it out.
+    pub(super) fn run(&self, store: &Store) -> Result<Outcome, String> {
+        self.run_until(store, &AtomicBool::new(false))
+    }
+
+    /// The same; it ends also when `stop` is set.
+    pub(super) fn run_until(&self, store: &Store, stop: &AtomicBool) -> Result<Outcome, String> {
+        let (pool, total) = (pool(), AtomicU64::new(0));
+        let start = Instant::now();
+        let results: Vec<Result<Latencies, String>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.writers)
+                .map(|worker| {
+                    let (pool, total) = (&pool, &total);
+                    scope.spawn(move || self.write(store, worker, pool, start, stop, total))
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().unwrap_or_else(|_| Err("a writer panicked".into())))
+                .collect()
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        let mut latencies = Latencies::new();
+        for result in results {
+            latencies.merge(&result?);
+        }
+        Ok(Outcome { keys: total.into_inner(), seconds, latencies })
+    }
+
+    fn write(
+        &self,
+        store: &Store,
+        worker: usize,
+        pool: &[u8],
+        start: Instant,
+        stop: &AtomicBool,
+        total: &AtomicU64,
+    ) -> Result<Latencies, String> {
+        let mut random = Random::new(worker as u64 * 7919 + 17);
+        let mut writer = store.writer(self.durability);
+        let mut latencies = Latencies::new();
+        let (mut at, mut done) = (worker * 4096 % pool.len(), 0_u64);
+        let first = (worker as u64) << 40;
+        let step = self.pace.map(|rate| {
+            Duration::from_secs_f64(self.batch as f64 * self.writers as f64 / rate)
+        });
+        let mut due = Instant::now();
+        loop {
+            let over = match self.end {
+                End::Seconds(seconds) => start.elapsed().as_secs_f64() >= seconds,
+                End::Keys(keys) => done >= keys,
+            };
+            if over || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            for _ in 0..self.batch {
+                let number = match self.keys {
+                    Keys::Sequential => first + done,
+                    Keys::Random(of) => random.below(of),
+                };
+                done += 1;
+                if at + self.value_bytes > pool.len() {
+                    at = 0;
+                }
+                writer.put(&key(number), &pool[at..at + self.value_bytes])?;
+                at += self.value_bytes;
+            }
+            let from = match step {
+                None => Instant::now(),
+                Some(step) => {
+                    let now = Instant::now();
+                    // Why: a sleep overshoots by some 50 us; below that the schedule is kept by bursts. A writer that is late
+                    // counts from when the write was due, one that slept from when it woke.
+                    let from = if due > now + Duration::from_micros(60) {
+                        std::thread::sleep(due - now);
+                        Instant::now()
+                    } else {
+                        due.min(now)
+                    };
+                    due += step;
+                    from
+                }
+            };
+            writer.commit()?;
+            latencies.add(from.elapsed().as_nanos() as u64);
+        }
+        total.fetch_add(done, Ordering::Relaxed);
+        Ok(latencies)
+    }
+}

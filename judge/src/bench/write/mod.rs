@@ -1,0 +1,388 @@
+//! The rows of the write half: both engines with the same options, the same durability and the same load, in turns in one process.
+//!
+//! Each run makes a database of its own and removes it. The figures of a row stand beside their ratios to RocksDB's.
+
+mod latency;
+mod load;
+mod store;
+mod table;
+
+use super::Settings;
+use super::fio;
+use super::measure::{Deadline, Meter};
+use karst_testkit::random::Random;
+use latency::Latencies;
+use load::{End, Keys, Load, Outcome};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+use store::{Durability, Engine, Store};
+use table::{Column, Row, Table};
+
+/// The parts of `--rows write`, which may also be asked for one by one.
+pub(super) const PARTS: [&str; 6] =
+    ["write-fill", "write-sync", "write-flush", "write-compaction", "write-overwrite", "write-reads"];
+
+const VALUE_BYTES: usize = 100;
+const ENTRY_BYTES: f64 = (load::KEY_BYTES + VALUE_BYTES) as f64;
+const WAL: Durability = Durability { wal: true, sync: false };
+const NO_WAL: Durability = Durability { wal: false, sync: false };
+const SYNC: Durability = Durability { wal: true, sync: true };
+
+/// What both engines are opened with, unless a row says more. Memory: five memtables of 64 MiB and a block cache of 32 MiB.
+const OPTIONS: &str = "write_buffer_size=67108864;max_write_buffer_number=5;max_background_jobs=4;\
+                       compression=kNoCompression;level_compaction_dynamic_level_bytes=true;\
+                       block_based_table_factory={filter_policy=bloomfilter:10:false;};";
+
+pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
+    match part {
+        "write-fill" => fill(settings),
+        "write-sync" => sync(settings),
+        "write-flush" => flush(settings),
+        "write-compaction" => compaction(settings),
+        "write-overwrite" => overwrite(settings),
+        _ => read_while_writing(settings),
+    }
+}
+
+impl Settings {
+    /// A folder for one run, which is not there yet.
+    fn fresh(&self, name: &str) -> Result<PathBuf, String> {
+        let path = self.data.folder.join(format!("write-{name}"));
+        let io = |e: std::io::Error| format!("{}: {e}", path.display());
+        std::fs::create_dir_all(&self.data.folder).map_err(io)?;
+        if path.exists() {
+            std::fs::remove_dir_all(&path).map_err(io)?;
+        }
+        Ok(path)
+    }
+
+    /// Open a database of its own for one run, and remove it afterwards.
+    fn with_store<T>(
+        &self,
+        engine: Engine,
+        options: &str,
+        work: impl FnOnce(&Store) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let path = self.fresh("run")?;
+        let store = Store::open(engine, &path, &format!("{OPTIONS}{options}"))?;
+        let outcome = work(&store);
+        store.close()?;
+        std::fs::remove_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        outcome
+    }
+
+    fn seconds(&self) -> End {
+        End::Seconds(self.seconds)
+    }
+}
+
+fn load(keys: Keys, writers: usize, batch: u64, durability: Durability, end: End) -> Load {
+    Load { keys, value_bytes: VALUE_BYTES, batch, writers, durability, end, pace: None }
+}
+
+const RATE: [Column; 4] = [
+    Column { name: "keys/s", digits: 0, ratio: true },
+    Column { name: "CPU us/key", digits: 2, ratio: true },
+    Column { name: "p99 us", digits: 1, ratio: false },
+    Column { name: "worst ms", digits: 1, ratio: false },
+];
+
+/// One run of a load on a new database, in the columns of [`RATE`].
+fn rate(settings: &Settings, engine: Engine, load: &Load) -> Result<Row, String> {
+    settings.with_store(engine, "", |store| {
+        let meter = Meter::start();
+        let outcome = load.run(store)?;
+        let figures = meter.stop(outcome.keys);
+        Ok(vec![
+            outcome.keys as f64 / outcome.seconds,
+            figures.cpu_us(),
+            outcome.latencies.percentile_us(99.0),
+            outcome.latencies.worst_us() / 1000.0,
+        ])
+    })
+}
+
+/// fillrandom and fillseq.
+fn fill(settings: &Settings) -> Result<(), String> {
+    for (name, durability) in [("with a log", WAL), ("without a log", NO_WAL)] {
+        let mut table = Table::new(format!("fillrandom {name}, 16-byte keys, 100-byte values"), &RATE);
+        for batch in [1, 8] {
+            for writers in [1, 2, 8, 32] {
+                let load = load(Keys::Random(1 << 40), writers, batch, durability, settings.seconds());
+                table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
+                    rate(settings, engine, &load)
+                })?;
+            }
+        }
+        table.print();
+    }
+    let mut table = Table::new("fillseq with a log, 16-byte keys, 100-byte values", &RATE);
+    for (writers, batch) in [(1, 1), (1, 8), (8, 1)] {
+        let load = load(Keys::Sequential, writers, batch, WAL, settings.seconds());
+        table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
+            rate(settings, engine, &load)
+        })?;
+    }
+    table.print();
+    Ok(())
+}
+
+/// fillsync.
+fn sync(settings: &Settings) -> Result<(), String> {
+    let mut table = Table::new("fillsync: each write is on the device when it returns", &RATE);
+    for writers in [1, 16] {
+        let load = load(Keys::Random(1 << 40), writers, 1, SYNC, settings.seconds());
+        table.compare(settings, format!("{writers} writers"), |engine| rate(settings, engine, &load))?;
+    }
+    table.print();
+    Ok(())
+}
+
+const WORK: [Column; 3] = [
+    Column { name: "MB/CPU s", digits: 0, ratio: true },
+    Column { name: "MB/s", digits: 0, ratio: true },
+    Column { name: "MB written/MB", digits: 2, ratio: true },
+];
+
+/// CPU, time and bytes written of some background work over `keys` entries, in the columns of [`WORK`].
+fn background(keys: u64, work: impl FnOnce() -> Result<(), String>) -> Result<Row, String> {
+    let megabytes = keys as f64 * ENTRY_BYTES / 1e6;
+    let (meter, written) = (Meter::start(), written_bytes()?);
+    work()?;
+    let (figures, written) = (meter.stop(1), written_bytes()? - written);
+    let cpu_seconds = (figures.user_us + figures.system_us) / 1e6;
+    Ok(vec![megabytes / cpu_seconds, megabytes / figures.seconds, written / 1e6 / megabytes])
+}
+
+/// Bytes that this process has had written to files, by the kernel's count of pages.
+fn written_bytes() -> Result<f64, String> {
+    let text = std::fs::read_to_string("/proc/self/io").map_err(|e| format!("/proc/self/io: {e}"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix("write_bytes:"));
+    line.and_then(|l| l.trim().parse().ok()).ok_or_else(|| "/proc/self/io has no write_bytes".into())
+}
+
+/// A memtable of random keys becomes a file.
+fn flush(settings: &Settings) -> Result<(), String> {
+    const KEYS: u64 = 1_500_000;
+    let mut table = Table::new("Flush of a memtable of 1.5 million random keys (174 MB)", &WORK);
+    for (name, options) in
+        [("no compression", ""), ("Snappy", "compression=kSnappyCompression;"), ("ZSTD", "compression=kZSTD;")]
+    {
+        let options = format!("write_buffer_size=1073741824;disable_auto_compactions=true;{options}");
+        let load = load(Keys::Random(1 << 40), 1, 64, NO_WAL, End::Keys(KEYS));
+        table.compare(settings, name, |engine| {
+            settings.with_store(engine, &options, |store| {
+                load.run(store)?;
+                background(KEYS, || store.flush())
+            })
+        })?;
+    }
+    table.print();
+    Ok(())
+}
+
+/// Overlapping files become one run; and a whole load, all its compactions included.
+fn compaction(settings: &Settings) -> Result<(), String> {
+    const KEYS: u64 = 3_000_000;
+    let mut table = Table::new("Compaction of 6 overlapping files (348 MB) by compact_range", &WORK);
+    for (name, options) in
+        [("no compression", ""), ("Snappy", "compression=kSnappyCompression;"), ("ZSTD", "compression=kZSTD;")]
+    {
+        let options = format!("write_buffer_size=1073741824;disable_auto_compactions=true;{options}");
+        table.compare(settings, name, |engine| {
+            settings.with_store(engine, &options, |store| {
+                for _ in 0..6 {
+                    load(Keys::Random(KEYS), 1, 64, NO_WAL, End::Keys(KEYS / 6)).run(store)?;
+                    store.flush()?;
+                }
+                background(KEYS, || store.compact())
+            })
+        })?;
+    }
+    table.print();
+
+    const LOADED: u64 = 12_000_000;
+    let title = "12 million random writes of 4 million keys until nothing is left to compact, no log (1.4 GB; 16 MB memtables)";
+    let mut table = Table::new(title, &WORK);
+    for (name, options) in [
+        ("leveled", "compaction_style=kCompactionStyleLevel;"),
+        ("universal", "compaction_style=kCompactionStyleUniversal;"),
+    ] {
+        let options = format!(
+            "write_buffer_size=16777216;max_bytes_for_level_base=67108864;target_file_size_base=16777216;{options}"
+        );
+        table.compare(settings, name, |engine| {
+            settings.with_store(engine, &options, |store| {
+                background(LOADED, || {
+                    load(Keys::Random(LOADED / 3), 1, 64, NO_WAL, End::Keys(LOADED)).run(store)?;
+                    store.settle()
+                })
+            })
+        })?;
+    }
+    table.print();
+    Ok(())
+}
+
+const LATENCY: [Column; 6] = [
+    Column { name: "keys/s", digits: 0, ratio: true },
+    Column { name: "CPU us/key", digits: 2, ratio: true },
+    Column { name: "p50 us", digits: 1, ratio: true },
+    Column { name: "p99 us", digits: 1, ratio: true },
+    Column { name: "p99.9 us", digits: 1, ratio: true },
+    Column { name: "worst ms", digits: 1, ratio: false },
+];
+
+fn latency_row(meter: Meter, outcome: &Outcome) -> Row {
+    let figures = meter.stop(outcome.keys);
+    let us = |percent| outcome.latencies.percentile_us(percent);
+    vec![
+        outcome.keys as f64 / outcome.seconds,
+        figures.cpu_us(),
+        us(50.0),
+        us(99.0),
+        us(99.9),
+        outcome.latencies.worst_us() / 1000.0,
+    ]
+}
+
+/// Overwrites at 90 % of what the slower engine sustains: how long single writes wait.
+fn overwrite(settings: &Settings) -> Result<(), String> {
+    const KEYS: u64 = 5_000_000;
+    const WRITERS: usize = 4;
+    // Why longer than other rows: what a write waits for, compactions that fall behind, takes minutes to come.
+    let seconds = settings.seconds * 12.0;
+    let overwrites = |seconds| load(Keys::Random(KEYS), WRITERS, 1, WAL, End::Seconds(seconds));
+    let prepared = |engine, work: &dyn Fn(&Store) -> Result<Row, String>| {
+        settings.with_store(engine, "", |store| {
+            load(Keys::Random(KEYS), 1, 64, NO_WAL, End::Keys(KEYS)).run(store)?;
+            store.settle()?;
+            work(store)
+        })
+    };
+    let mut sustained = Vec::new();
+    for engine in Engine::BOTH {
+        let row = prepared(engine, &|store| {
+            // Until the end of the compactions that the writes cause: what is not sustained is paid back.
+            let start = Instant::now();
+            let outcome = overwrites(seconds).run(store)?;
+            store.settle()?;
+            Ok(vec![outcome.keys as f64 / start.elapsed().as_secs_f64()])
+        })?;
+        eprintln!("  overwrite: {} sustains {:.0} keys/s", engine.name(), row[0]);
+        sustained.push(row[0]);
+    }
+    let title = |rate: f64| {
+        format!("overwrite for {seconds:.0} s at {rate:.0} keys/s, {WRITERS} writers, log, 5 million keys")
+    };
+    let mut rates = vec![sustained[0].min(sustained[1]) * 0.9];
+    // Each engine also at 90 % of its own rate.
+    if sustained[1] > sustained[0] {
+        rates.push(sustained[1] * 0.9);
+    }
+    for (number, rate) in rates.into_iter().enumerate() {
+        let mut table = Table::new(title(rate), &LATENCY);
+        let load = Load { pace: Some(rate), ..overwrites(seconds) };
+        let engines: &[Engine] = if number == 0 { &Engine::BOTH } else { &[Engine::KarstDb] };
+        table.some(engines, settings, "", |engine| {
+            prepared(engine, &|store| {
+                let meter = Meter::start();
+                let outcome = load.run(store)?;
+                Ok(latency_row(meter, &outcome))
+            })
+        })?;
+        table.print();
+        let path = settings.fresh("fio")?;
+        let worst_ms = fio::worst_write_ms(&path, rate * ENTRY_BYTES, settings.seconds * 4.0)?;
+        println!("\nfio, appending {:.1} MB/s through the page cache: worst write {worst_ms:.1} ms", rate * ENTRY_BYTES / 1e6);
+    }
+    Ok(())
+}
+
+const READS: [Column; 6] = [
+    Column { name: "reads/s", digits: 0, ratio: true },
+    Column { name: "CPU us/read", digits: 2, ratio: true },
+    Column { name: "p50 us", digits: 1, ratio: true },
+    Column { name: "p99 us", digits: 1, ratio: true },
+    Column { name: "worst ms", digits: 1, ratio: false },
+    Column { name: "writes/s", digits: 0, ratio: true },
+];
+
+/// Readers beside one writer that keeps a pace; the data is many times the block cache.
+fn read_while_writing(settings: &Settings) -> Result<(), String> {
+    const KEYS: u64 = 8_000_000;
+    const WRITES_PER_SECOND: f64 = 20_000.0;
+    let options = "use_direct_reads=true;block_based_table_factory={block_cache=33554432;};";
+    let title = format!(
+        "readwhilewriting: {:.0} MB of data, direct reads, 32 MiB block cache, one writer at {WRITES_PER_SECOND:.0} keys/s",
+        KEYS as f64 * ENTRY_BYTES / 1e6
+    );
+    let mut table = Table::new(title, &READS);
+    for readers in [1, 8] {
+        table.compare(settings, format!("{readers} readers"), |engine| {
+            settings.with_store(engine, options, |store| {
+                load(Keys::Sequential, 1, 64, NO_WAL, End::Keys(KEYS)).run(store)?;
+                store.settle()?;
+                reads_beside_a_writer(store, readers, KEYS, WRITES_PER_SECOND, settings.seconds * 2.0)
+            })
+        })?;
+    }
+    table.print();
+    Ok(())
+}
+
+fn reads_beside_a_writer(
+    store: &Store,
+    readers: usize,
+    keys: u64,
+    writes_per_second: f64,
+    seconds: f64,
+) -> Result<Row, String> {
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let writes = Load {
+        pace: Some(writes_per_second),
+        ..load(Keys::Random(keys), 1, 1, WAL, End::Seconds(f64::INFINITY))
+    };
+    let meter = Meter::start();
+    let deadline = Deadline::after(seconds);
+    let (latencies, writes) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| writes.run_until(store, &stop));
+        let handles: Vec<_> = (0..readers)
+            .map(|reader| {
+                let reads = &reads;
+                scope.spawn(move || {
+                    let (mut random, mut latencies) = (Random::new(reader as u64 + 5), Latencies::new());
+                    while !deadline.passed() {
+                        let start = Instant::now();
+                        store.get(&load::key(random.below(keys)))?;
+                        latencies.add(start.elapsed().as_nanos() as u64);
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok::<Latencies, String>(latencies)
+                })
+            })
+            .collect();
+        let mut all = Ok(Latencies::new());
+        for handle in handles {
+            let one = handle.join().unwrap_or_else(|_| Err("a reader panicked".into()));
+            all = all.and_then(|mut all: Latencies| one.map(|one| {
+                all.merge(&one);
+                all
+            }));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let writes = writer.join().unwrap_or_else(|_| Err("the writer panicked".into()));
+        (all, writes)
+    });
+    let (latencies, writes) = (latencies?, writes?);
+    let figures = meter.stop(reads.into_inner());
+    Ok(vec![
+        figures.rate(),
+        figures.cpu_us(),
+        latencies.percentile_us(50.0),
+        latencies.percentile_us(99.0),
+        latencies.worst_us() / 1000.0,
+        writes.keys as f64 / writes.seconds,
+    ])
+}

@@ -1,0 +1,198 @@
+//! The two engines behind one face: opened with the same option string, written with the same batches.
+
+use crate::rocks;
+use karst_engine::{Db, WriteBatch, WriteOptions};
+use librocksdb_sys as ffi;
+use rocksdb::{AsRawPtr, DB};
+use std::path::Path;
+use std::ptr;
+
+/// Which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    RocksDb,
+    KarstDb,
+}
+
+impl Engine {
+    pub(super) const BOTH: [Engine; 2] = [Engine::RocksDb, Engine::KarstDb];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Engine::RocksDb => "RocksDB 11.8",
+            Engine::KarstDb => "KarstDB",
+        }
+    }
+}
+
+/// How a write is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Durability {
+    pub(super) wal: bool,
+    pub(super) sync: bool,
+}
+
+/// An open database.
+pub(super) enum Store {
+    Rocks(DB),
+    Karst(Db),
+}
+
+impl Store {
+    /// Make or open the database in `path`. `options` are of the database and of its one column family, by RocksDB's names.
+    pub(super) fn open(engine: Engine, path: &Path, options: &str) -> Result<Store, String> {
+        let options = format!("create_if_missing=true;{options}");
+        match engine {
+            Engine::RocksDb => DB::open(&rocks::options(&options)?, path)
+                .map(Store::Rocks)
+                .map_err(|e| e.to_string()),
+            Engine::KarstDb => {
+                // A nested string sets the options of tables under their own names.
+                let flat = flatten(&options);
+                let options = karst_engine::Options::new().set_all(&flat).map_err(|e| e.to_string())?;
+                Db::open(path, &options).map(Store::Karst).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// What one thread writes with.
+    pub(super) fn writer(&self, durability: Durability) -> Writer<'_> {
+        match self {
+            // SAFETY: both calls only allocate; the writer frees them.
+            Store::Rocks(db) => unsafe {
+                let options = ffi::rocksdb_writeoptions_create();
+                ffi::rocksdb_writeoptions_set_sync(options, u8::from(durability.sync));
+                ffi::rocksdb_writeoptions_disable_WAL(options, i32::from(!durability.wal));
+                Writer::Rocks { db, options, batch: ffi::rocksdb_writebatch_create() }
+            },
+            Store::Karst(db) => Writer::Karst {
+                db,
+                options: WriteOptions {
+                    sync: durability.sync,
+                    disable_wal: !durability.wal,
+                    ..WriteOptions::default()
+                },
+                batch: WriteBatch::new(),
+            },
+        }
+    }
+
+    /// The length of a value; an error if the key is not there.
+    pub(super) fn get(&self, key: &[u8]) -> Result<usize, String> {
+        let missing = || "a key was not found".to_string();
+        match self {
+            Store::Rocks(db) => {
+                Ok(db.get_pinned(key).map_err(|e| e.to_string())?.ok_or_else(missing)?.len())
+            }
+            Store::Karst(db) => Ok(db.get(key).map_err(|e| e.to_string())?.ok_or_else(missing)?.len()),
+        }
+    }
+
+    /// Write the memtable to a file.
+    pub(super) fn flush(&self) -> Result<(), String> {
+        match self {
+            Store::Rocks(db) => db.flush().map_err(|e| e.to_string()),
+            Store::Karst(db) => db.flush(&Default::default()).map_err(|e| e.to_string()),
+        }
+    }
+
+    /// Compact everything, the last level included.
+    pub(super) fn compact(&self) -> Result<(), String> {
+        match self {
+            Store::Rocks(db) => {
+                db.compact_range(None::<&[u8]>, None::<&[u8]>);
+                Ok(())
+            }
+            Store::Karst(db) => db.compact_range(&Default::default(), None, None).map_err(|e| e.to_string()),
+        }
+    }
+
+    /// Flush, and wait until nothing is left to compact.
+    pub(super) fn settle(&self) -> Result<(), String> {
+        self.flush()?;
+        match self {
+            Store::Rocks(db) => db.wait_for_compact(&Default::default()).map_err(|e| e.to_string()),
+            Store::Karst(db) => db.wait_for_compact(&Default::default()).map_err(|e| e.to_string()),
+        }
+    }
+
+    pub(super) fn close(self) -> Result<(), String> {
+        match self {
+            Store::Rocks(db) => {
+                drop(db);
+                Ok(())
+            }
+            Store::Karst(db) => db.close().map_err(|e| e.to_string()),
+        }
+    }
+}
+
+/// `a=b;block_based_table_factory={c=d;};` becomes `a=b;c=d;`.
+fn flatten(options: &str) -> String {
+    options.replace("block_based_table_factory={", "").replace('}', "")
+}
+
+/// One thread's batch, used over and over, as db_bench does.
+pub(super) enum Writer<'a> {
+    Rocks { db: &'a DB, options: *mut ffi::rocksdb_writeoptions_t, batch: *mut ffi::rocksdb_writebatch_t },
+    Karst { db: &'a Db, options: WriteOptions, batch: WriteBatch },
+}
+
+impl Writer<'_> {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        match self {
+            // SAFETY: the batch is ours; RocksDB copies both slices.
+            Writer::Rocks { batch, .. } => unsafe {
+                ffi::rocksdb_writebatch_put(
+                    *batch,
+                    key.as_ptr().cast(),
+                    key.len(),
+                    value.as_ptr().cast(),
+                    value.len(),
+                );
+                Ok(())
+            },
+            Writer::Karst { batch, .. } => batch.put(key, value).map_err(|e| e.to_string()),
+        }
+    }
+
+    /// Write the batch and empty it.
+    pub(super) fn commit(&mut self) -> Result<(), String> {
+        match self {
+            Writer::Rocks { db, options, batch } => {
+                let mut error: *mut libc::c_char = ptr::null_mut();
+                // SAFETY: database, options and batch are alive, and RocksDB sets the error to null or to a string of its own.
+                unsafe {
+                    ffi::rocksdb_write(db.as_raw_ptr(), *options, *batch, &mut error);
+                    ffi::rocksdb_writebatch_clear(*batch);
+                }
+                if error.is_null() {
+                    return Ok(());
+                }
+                // SAFETY: not null, so a terminated string that is ours to free.
+                Err(unsafe {
+                    let message = std::ffi::CStr::from_ptr(error).to_string_lossy().into_owned();
+                    ffi::rocksdb_free(error.cast());
+                    message
+                })
+            }
+            Writer::Karst { db, options, batch } => {
+                db.write(options, &*batch).map_err(|e| e.to_string())?;
+                batch.clear();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if let Writer::Rocks { options, batch, .. } = self {
+            // SAFETY: both were created with the writer and nobody else has them.
+            unsafe {
+                ffi::rocksdb_writebatch_destroy(*batch);
+                ffi::rocksdb_writeoptions_destroy(*options);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A Markdown table of both engines: medians over interleaved runs, with the ratio to RocksDB's figure.
+
+use super::store::Engine;
+use crate::bench::Settings;
+
+/// One column of figures.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) digits: usize,
+    /// Whether KarstDB's figure is divided by RocksDB's.
+    pub(super) ratio: bool,
+}
+
+/// The figures of one run, in the order of the columns.
+pub(super) type Row = Vec<f64>;
+
+pub(super) struct Table {
+    title: String,
+    columns: &'static [Column],
+    lines: Vec<String>,
+}
+
+impl Table {
+    pub(super) fn new(title: impl Into<String>, columns: &'static [Column]) -> Self {
+        Table { title: title.into(), columns, lines: Vec::new() }
+    }
+
+    /// Run both engines in turn, as often as the settings say, and add a line for each.
+    pub(super) fn compare(
+        &mut self,
+        settings: &Settings,
+        label: impl Into<String>,
+        run: impl FnMut(Engine) -> Result<Row, String>,
+    ) -> Result<(), String> {
+        self.some(&Engine::BOTH, settings, label, run)
+    }
+
+    /// The same for some engines.
+    pub(super) fn some(
+        &mut self,
+        engines: &[Engine],
+        settings: &Settings,
+        label: impl Into<String>,
+        mut run: impl FnMut(Engine) -> Result<Row, String>,
+    ) -> Result<(), String> {
+        let label = label.into();
+        let mut runs: Vec<Vec<Row>> = vec![Vec::new(); engines.len()];
+        for round in 0..settings.repeat {
+            for (engine, runs) in engines.iter().zip(&mut runs) {
+                let row = run(*engine)
+                    .map_err(|e| format!("{}: {label}, {}: {e}", self.title, engine.name()))?;
+                eprintln!(
+                    "  {label} [{}/{}] {}: {:.0} {}",
+                    round + 1,
+                    settings.repeat,
+                    engine.name(),
+                    row[0],
+                    self.columns[0].name
+                );
+                runs.push(row);
+            }
+        }
+        let medians: Vec<Row> = runs.iter().map(|runs| median(runs)).collect();
+        for (engine, row) in engines.iter().zip(&medians) {
+            let rocks = (*engine == Engine::KarstDb && engines.len() == 2).then(|| &medians[0]);
+            self.lines.push(self.line(&label, *engine, row, rocks));
+        }
+        Ok(())
+    }
+
+    fn line(&self, label: &str, engine: Engine, row: &Row, rocks: Option<&Row>) -> String {
+        let mut line = format!("| {label} | {} |", engine.name());
+        for (at, column) in self.columns.iter().enumerate() {
+            line.push_str(&format!(" {:.*}", column.digits, row[at]));
+            if let (Some(rocks), true) = (rocks, column.ratio) {
+                line.push_str(&format!(" ({:.2}x)", row[at] / rocks[at]));
+            }
+            line.push_str(" |");
+        }
+        line
+    }
+
+    pub(super) fn print(&self) {
+        println!("\n### {}\n", self.title);
+        let names: Vec<&str> = self.columns.iter().map(|c| c.name).collect();
+        println!("| | engine | {} |", names.join(" | "));
+        println!("|---|---|{}", "---:|".repeat(names.len()));
+        self.lines.iter().for_each(|line| println!("{line}"));
+    }
+}
+
+/// The median of each column.
+fn median(runs: &[Row]) -> Row {
+    let columns = runs.first().map_or(0, Vec::len);
+    let middle = |column: usize| {
+        let mut figures: Vec<f64> = runs.iter().map(|run| run[column]).collect();
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    (0..columns).map(middle).collect()
+}
