@@ -41,7 +41,7 @@ option_table! {
         separate_key_value_in_data_block: bool = false, mutable, honoured, "Store the values of a data block behind its keys";
         uniform_cv_threshold: f64 = -1.0, mutable, kept, "How even keys must lie for an index block to be marked uniform; negative for never";
         enable_index_compression: bool = true, mutable, honoured, "Compress index blocks";
-        block_align: bool = false, mutable, kept, "Align data blocks to their size";
+        block_align: bool = false, mutable, honoured, "Align data blocks to their size";
         super_block_alignment_size: usize = 0, mutable, kept, "Let no data block straddle a multiple of this many bytes; 0 for not";
         super_block_alignment_space_overhead_ratio: usize = 128, mutable, kept, "Pad at most one byte in this many for it";
         index_shortening: IndexShortening = IndexShortening::ShortenSeparators, mutable, honoured, "Which index keys are shortened";

@@ -14,11 +14,11 @@ option_table! {
         level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, kept, "The library's level; 32767 is its default";
         strategy: i32 = 0, mutable, kept, "zlib's strategy";
         max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Blocks that compress to more than this per 1024 bytes stay uncompressed";
-        max_dict_bytes: u32 = 0, mutable, kept, "Largest dictionary of a table file in bytes; 0 for none";
+        max_dict_bytes: u32 = 0, mutable, honoured, "Largest dictionary of a table file in bytes; 0 for none";
         zstd_max_train_bytes: u32 = 0, mutable, kept, "Bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
         parallel_threads: u32 = 1, mutable, kept, "Threads that compress the blocks of one table";
-        enabled: bool = false, mutable, kept, "For bottommost_compression_opts: these options count";
-        max_dict_buffer_bytes: u64 = 0, mutable, kept, "Bytes of data held back to sample a dictionary from; 0 for no limit";
+        enabled: bool = false, mutable, honoured, "For bottommost_compression_opts: these options count";
+        max_dict_buffer_bytes: u64 = 0, mutable, honoured, "Bytes of data held back to sample a dictionary from; 0 for no limit";
         use_zstd_dict_trainer: bool = true, mutable, kept, "Train dictionaries instead of finalizing raw samples";
         checksum: bool = false, mutable, kept, "Let zstd put its own checksum into each block";
     }
@@ -70,13 +70,13 @@ option_table! {
 option_table! {
     /// FIFO compaction.
     FifoOptions in Nested {
-        max_table_files_size: u64 = 1 << 30, mutable, kept, "Table bytes above which the oldest file is deleted";
+        max_table_files_size: u64 = 1 << 30, mutable, honoured, "Table bytes above which the oldest file is deleted";
         age_for_warm: u64 = 0, mutable, kept, "Seconds after which a file becomes warm; superseded by file_temperature_age_thresholds";
-        allow_compaction: bool = false, mutable, kept, "Merge small files of L0";
+        allow_compaction: bool = false, mutable, honoured, "Merge small files of L0";
         file_temperature_age_thresholds: Vec<FileTemperatureAge> = Vec::new(), mutable, kept, "Temperatures by age, ages ascending";
         allow_trivial_copy_when_change_temperature: bool = false, mutable, kept, "Copy a file whole when only its temperature changes";
         trivial_copy_buffer_size: u64 = 4096, mutable, kept, "Buffer of such a copy in bytes";
-        max_data_files_size: u64 = 0, mutable, kept, "Table and blob bytes above which the oldest file is deleted; 0 counts tables only";
+        max_data_files_size: u64 = 0, mutable, honoured, "Table and blob bytes above which the oldest file is deleted; 0 counts tables only";
         use_kv_ratio_compaction: bool = false, mutable, kept, "Size merges of L0 by the ratio of keys to blob values";
     }
     retired { "ttl" }
@@ -86,15 +86,15 @@ option_table! {
 option_table! {
     /// Universal compaction.
     UniversalOptions in Nested {
-        size_ratio: u32 = 1, mutable, kept, "Percent by which the next sorted run may be larger and still join";
-        min_merge_width: u32 = 2, mutable, kept, "Fewest sorted runs of one compaction";
-        max_merge_width: u32 = u32::MAX, mutable, kept, "Most sorted runs of one compaction";
-        max_size_amplification_percent: u32 = 200, mutable, kept, "Percent of the last run's size that newer runs may add";
-        compression_size_percent: i32 = -1, mutable, kept, "Percent of the data that is compressed; negative for all";
-        max_read_amp: i32 = -1, mutable, kept, "Most sorted runs; -1 takes level0_file_num_compaction_trigger, 0 decides by itself";
-        stop_style: CompactionStopStyle = CompactionStopStyle::TotalSize, mutable, kept, "What the next run's size is compared with";
+        size_ratio: u32 = 1, mutable, honoured, "Percent by which the next sorted run may be larger and still join";
+        min_merge_width: u32 = 2, mutable, honoured, "Fewest sorted runs of one compaction";
+        max_merge_width: u32 = u32::MAX, mutable, honoured, "Most sorted runs of one compaction";
+        max_size_amplification_percent: u32 = 200, mutable, honoured, "Percent of the last run's size that newer runs may add";
+        compression_size_percent: i32 = -1, mutable, honoured, "Percent of the data that is compressed; negative for all";
+        max_read_amp: i32 = -1, mutable, honoured, "Most sorted runs; -1 takes level0_file_num_compaction_trigger, 0 decides by itself";
+        stop_style: CompactionStopStyle = CompactionStopStyle::TotalSize, mutable, honoured, "What the next run's size is compared with";
         incremental: bool = false, mutable, kept, "Compact a part of the key range at a time";
-        allow_trivial_move: bool = false, mutable, kept, "Move files that overlap nothing instead of rewriting them";
+        allow_trivial_move: bool = false, mutable, honoured, "Move files that overlap nothing instead of rewriting them";
         reduce_file_locking: bool = true, mutable, kept, "Lock the inputs of a waiting bottommost compaction late";
     }
     retired {}
