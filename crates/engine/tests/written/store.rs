@@ -25,7 +25,7 @@ pub(crate) fn options_of(db: &[String], families: &[Family]) -> Result<Options, 
     for line in
         ["create_if_missing=true", "create_missing_column_families=true", "avoid_flush_during_shutdown=true"]
             .into_iter()
-            .chain(db.iter().map(String::as_str))
+            .chain(db.iter().flat_map(|lines| lines.split(';')))
     {
         let (name, value) = line.split_once('=').ok_or_else(|| format!("no option: {line}"))?;
         options = options.set(name, value).map_err(error)?;
