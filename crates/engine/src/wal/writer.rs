@@ -153,6 +153,11 @@ impl LogFile {
         self.unsynced
     }
 
+    /// Whether all that was written is durable, and the name too. Not so for a log into which nothing was written.
+    pub(crate) fn is_durable(&self) -> bool {
+        !self.unsynced && self.named
+    }
+
     /// Appends. The bytes have left the process when this returns. Blocks.
     ///
     /// # Errors

@@ -268,7 +268,7 @@ impl<H: Host> Pipeline<H> {
             old.end();
             if old.is_unsynced() {
                 files.older.push(old);
-            } else {
+            } else if old.is_durable() {
                 self.host.log_synced(old.number(), old.size());
             }
         }
