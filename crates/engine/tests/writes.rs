@@ -156,3 +156,43 @@ fn stress_writers_across_flushes() {
     drop(db);
     check(&Db::open(PATH, &options).unwrap());
 }
+
+/// The options of the log: what they write is read back, and shows in the file.
+#[test]
+fn logs_are_written_as_the_options_say() {
+    let cases = [
+        ("wal_compression", "kZSTD"),
+        ("track_and_verify_wals", "true"),
+        ("recycle_log_file_num", "2"),
+        ("wal_bytes_per_sync", "4096"),
+        ("manual_wal_flush", "true"),
+        ("track_and_verify_wals_in_manifest", "true"),
+    ];
+    for (name, value) in cases {
+        let options = options().set(name, value).unwrap().set("avoid_flush_during_recovery", "true").unwrap();
+        let db = Db::open(PATH, &options).unwrap();
+        let log = std::path::Path::new(PATH).join(format!("{:06}.log", db.log_numbers().last().unwrap()));
+        let log_bytes = || db.env().fs().read_file(&log).unwrap();
+        for n in 0..100 {
+            db.put(format!("key{n:03}"), vec![b'v'; 500]).unwrap();
+        }
+        let before_flush = log_bytes().len();
+        db.sync_wal().unwrap();
+        let bytes = log_bytes();
+        match name {
+            "wal_compression" => assert!(bytes[6] == 9 && bytes.len() < 20_000, "{}", bytes.len()),
+            "recycle_log_file_num" => assert_eq!(bytes[6], 5),
+            "manual_wal_flush" => assert!(before_flush < 1000 && bytes.len() > 50_000),
+            _ => assert!(bytes[6] == 1 && bytes.len() > 50_000),
+        }
+        db.flush(&karst_engine::FlushOptions::default()).unwrap();
+        db.put_opt(&WriteOptions::synced(), "last", "1").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let db = Db::open(PATH, &options).unwrap();
+        assert_eq!(get(&db, "last").as_deref(), Some("1"), "{name}");
+        assert!((0..100).all(|n| get(&db, &format!("key{n:03}")).is_some()), "{name}");
+    }
+    let error = Db::open(PATH, &options().set("wal_compression", "kLZ4Compression").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("wal_compression"), "{error}");
+}
