@@ -74,7 +74,9 @@ mod tests {
         assert_eq!(latencies.worst_us(), 10_000.0);
         for ns in [0, 1, 63, 64, 65, 127, 128, 1_000_000, u64::MAX / 2] {
             let bucket = Latencies::bucket(ns);
-            assert!(Latencies::upper_ns(bucket) >= ns && (bucket == 0 || Latencies::upper_ns(bucket - 1) < ns));
+            assert!(
+                Latencies::upper_ns(bucket) >= ns && (bucket == 0 || Latencies::upper_ns(bucket - 1) < ns)
+            );
         }
     }
 }

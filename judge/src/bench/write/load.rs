@@ -109,9 +109,8 @@ impl Load {
         let mut latencies = Latencies::new();
         let (mut at, mut done) = (worker * 4096 % pool.len(), 0_u64);
         let first = (worker as u64) << 40;
-        let step = self.pace.map(|rate| {
-            Duration::from_secs_f64(self.batch as f64 * self.writers as f64 / rate)
-        });
+        let step =
+            self.pace.map(|rate| Duration::from_secs_f64(self.batch as f64 * self.writers as f64 / rate));
         let mut due = Instant::now();
         loop {
             let over = match self.end {

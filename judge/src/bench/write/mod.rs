@@ -166,9 +166,11 @@ fn written_bytes() -> Result<f64, String> {
 fn flush(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 1_500_000;
     let mut table = Table::new("Flush of a memtable of 1.5 million random keys (174 MB)", &WORK);
-    for (name, options) in
-        [("no compression", ""), ("Snappy", "compression=kSnappyCompression;"), ("ZSTD", "compression=kZSTD;")]
-    {
+    for (name, options) in [
+        ("no compression", ""),
+        ("Snappy", "compression=kSnappyCompression;"),
+        ("ZSTD", "compression=kZSTD;"),
+    ] {
         let options = format!("write_buffer_size=1073741824;disable_auto_compactions=true;{options}");
         let load = load(Keys::Random(1 << 40), 1, 64, NO_WAL, End::Keys(KEYS));
         table.compare(settings, name, |engine| {
@@ -186,9 +188,11 @@ fn flush(settings: &Settings) -> Result<(), String> {
 fn compaction(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 3_000_000;
     let mut table = Table::new("Compaction of 6 overlapping files (348 MB) by compact_range", &WORK);
-    for (name, options) in
-        [("no compression", ""), ("Snappy", "compression=kSnappyCompression;"), ("ZSTD", "compression=kZSTD;")]
-    {
+    for (name, options) in [
+        ("no compression", ""),
+        ("Snappy", "compression=kSnappyCompression;"),
+        ("ZSTD", "compression=kZSTD;"),
+    ] {
         let options = format!("write_buffer_size=1073741824;disable_auto_compactions=true;{options}");
         table.compare(settings, name, |engine| {
             settings.with_store(engine, &options, |store| {
@@ -295,7 +299,10 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
         table.print();
         let path = settings.fresh("fio")?;
         let worst_ms = fio::worst_write_ms(&path, rate * ENTRY_BYTES, settings.seconds * 4.0)?;
-        println!("\nfio, appending {:.1} MB/s through the page cache: worst write {worst_ms:.1} ms", rate * ENTRY_BYTES / 1e6);
+        println!(
+            "\nfio, appending {:.1} MB/s through the page cache: worst write {worst_ms:.1} ms",
+            rate * ENTRY_BYTES / 1e6
+        );
     }
     Ok(())
 }
@@ -366,10 +373,12 @@ fn reads_beside_a_writer(
         let mut all = Ok(Latencies::new());
         for handle in handles {
             let one = handle.join().unwrap_or_else(|_| Err("a reader panicked".into()));
-            all = all.and_then(|mut all: Latencies| one.map(|one| {
-                all.merge(&one);
-                all
-            }));
+            all = all.and_then(|mut all: Latencies| {
+                one.map(|one| {
+                    all.merge(&one);
+                    all
+                })
+            });
         }
         stop.store(true, Ordering::Relaxed);
         let writes = writer.join().unwrap_or_else(|_| Err("the writer panicked".into()));

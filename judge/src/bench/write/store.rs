@@ -43,9 +43,9 @@ impl Store {
     pub(super) fn open(engine: Engine, path: &Path, options: &str) -> Result<Store, String> {
         let options = format!("create_if_missing=true;{options}");
         match engine {
-            Engine::RocksDb => DB::open(&rocks::options(&options)?, path)
-                .map(Store::Rocks)
-                .map_err(|e| e.to_string()),
+            Engine::RocksDb => {
+                DB::open(&rocks::options(&options)?, path).map(Store::Rocks).map_err(|e| e.to_string())
+            }
             Engine::KarstDb => {
                 // A nested string sets the options of tables under their own names.
                 let flat = flatten(&options);
@@ -81,9 +81,7 @@ impl Store {
     pub(super) fn get(&self, key: &[u8]) -> Result<usize, String> {
         let missing = || "a key was not found".to_string();
         match self {
-            Store::Rocks(db) => {
-                Ok(db.get_pinned(key).map_err(|e| e.to_string())?.ok_or_else(missing)?.len())
-            }
+            Store::Rocks(db) => Ok(db.get_pinned(key).map_err(|e| e.to_string())?.ok_or_else(missing)?.len()),
             Store::Karst(db) => Ok(db.get(key).map_err(|e| e.to_string())?.ok_or_else(missing)?.len()),
         }
     }
@@ -129,7 +127,8 @@ impl Store {
 
 /// `a=b;block_based_table_factory={c=d;};` becomes `a=b;c=d;`.
 fn flatten(options: &str) -> String {
-    options.replace("block_based_table_factory={", "").replace('}', "")
+    let flat = options.replace("block_based_table_factory={", "").replace('}', "");
+    flat.split(';').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(";")
 }
 
 /// One thread's batch, used over and over, as db_bench does.

@@ -47,8 +47,8 @@ impl Table {
         let mut runs: Vec<Vec<Row>> = vec![Vec::new(); engines.len()];
         for round in 0..settings.repeat {
             for (engine, runs) in engines.iter().zip(&mut runs) {
-                let row = run(*engine)
-                    .map_err(|e| format!("{}: {label}, {}: {e}", self.title, engine.name()))?;
+                let row =
+                    run(*engine).map_err(|e| format!("{}: {label}, {}: {e}", self.title, engine.name()))?;
                 eprintln!(
                     "  {label} [{}/{}] {}: {:.0} {}",
                     round + 1,
