@@ -73,6 +73,8 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
         out.write_all(format!("{what} {writer} {number}\n").as_bytes()).unwrap();
         out.flush().unwrap();
     };
+    // Why: the test's name stands at the beginning of the line.
+    println!();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (db, batches) = (db.clone(), cut.0[writer]);
