@@ -199,6 +199,68 @@ fn column_families_come_and_go() {
 }
 
 #[test]
+fn families_come_and_go_at_the_same_time_and_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), &create().set_all("format_version=5;write_buffer_size=65536").unwrap())
+        .unwrap();
+    let churn = |thread: usize| {
+        for round in 0..8 {
+            let family = db.create_column_family(&format!("{thread}-{round}"), &Options::new()).unwrap();
+            let (writer, target) = (db.clone(), family.clone());
+            let writer = std::thread::spawn(move || {
+                let options = karst_engine::WriteOptions::default();
+                (0..).find_map(|n: u32| writer.put_cf(&options, &target, n.to_be_bytes(), [7; 999]).err())
+            });
+            while all_of_family(&db, &family) < 20 {
+                std::thread::yield_now();
+            }
+            if round % 2 == 0 {
+                db.flush_cfs(&karst_engine::FlushOptions::default(), &[&family]).unwrap();
+            }
+            db.drop_column_family(&family).unwrap();
+            let error = writer.join().unwrap().unwrap();
+            assert!(matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::NotFound), "{error}");
+            assert!(all_of_family(&db, &family) >= 20, "reads with the handle go on");
+        }
+        db.create_column_family(&format!("{thread} stays"), &Options::new()).unwrap().id()
+    };
+    let mut ids: Vec<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|thread| {
+                scope.spawn({
+                    let churn = &churn;
+                    move || churn(thread)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    db.put("k", "v").unwrap();
+    db.flush(&karst_engine::FlushOptions::default()).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let names = names(folder.path());
+    assert_eq!(names.iter().filter(|name| name.ends_with(".sst")).count(), 1, "{names:?}");
+    let families = Db::list_column_families(folder.path(), &Options::new()).unwrap();
+    assert_eq!(families.len(), 4, "{families:?}");
+    assert!(ldb(folder.path(), &["checkconsistency"], b"").unwrap().contains("OK"));
+}
+
+fn all_of_family(db: &Db, family: &karst_engine::ColumnFamily) -> usize {
+    let mut iterator = db.iter_cf(&ReadOptions::default(), family).unwrap();
+    iterator.seek_to_first().unwrap();
+    let mut count = 0;
+    while iterator.valid() {
+        count += 1;
+        iterator.next().unwrap();
+    }
+    count
+}
+
+#[test]
 fn what_cannot_be_opened_is_left_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
@@ -250,7 +312,7 @@ fn what_cannot_be_opened_is_left_as_it_was() {
 fn reading_while_another_writes_is_of_one_moment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let options = create().set("max_manifest_file_size", "1").unwrap();
+    let options = create().set_all("max_manifest_file_size=1;max_manifest_space_amp_pct=0").unwrap();
     let db = Db::open(path, &options).unwrap();
     let other = db.create_column_family("other", &Options::new()).unwrap();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -387,7 +449,8 @@ fn a_crash_during_recovery_loses_nothing() {
 fn a_crash_while_families_come_and_go_leaves_the_old_or_the_new_state() {
     let files = BTreeMap::new();
     let act = |options: &Options| {
-        let options = options.clone().set("max_manifest_file_size", "1").unwrap();
+        let options =
+            options.clone().set_all("max_manifest_file_size=1;max_manifest_space_amp_pct=0").unwrap();
         let db = Db::open("/db", &options)?;
         for round in 0..4 {
             let family = db.create_column_family(&format!("f{round}"), &options)?;

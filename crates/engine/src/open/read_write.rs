@@ -219,6 +219,7 @@ impl Drop for CloseOnError {
 fn manifest_options(options: &DbOptions) -> ManifestOptions {
     ManifestOptions {
         max_file_bytes: options.max_manifest_file_size,
+        growth_percent: u64::try_from(options.max_manifest_space_amp_pct).unwrap_or(0),
         writes_db_id: options.write_dbid_to_manifest,
         tracks_wals: options.track_and_verify_wals_in_manifest,
         allow_ingest_behind: options.allow_ingest_behind,

@@ -50,6 +50,8 @@ pub(crate) type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 pub(crate) struct ManifestOptions {
     /// Bytes above which a new MANIFEST is begun (`max_manifest_file_size`).
     pub(crate) max_file_bytes: u64,
+    /// Percent by which it may outgrow what it began with, however large that is (`max_manifest_space_amp_pct`).
+    pub(crate) growth_percent: u64,
     /// `write_dbid_to_manifest`.
     pub(crate) writes_db_id: bool,
     /// `track_and_verify_wals_in_manifest`.
@@ -364,8 +366,7 @@ impl Versions {
             fs.sync_dir(directory)?;
         }
         match file {
-            // Why twice its beginning: a state larger than the limit would begin a new file with every change.
-            Some(mut file) if file.size_bytes() < self.options.max_file_bytes.max(2 * file.begun_bytes()) => {
+            Some(mut file) if file.size_bytes() < self.most_bytes(&file) => {
                 file.append(&staged.records)?;
                 Ok(file)
             }
@@ -382,6 +383,15 @@ impl Versions {
                 begun
             }
         }
+    }
+
+    /// The size in bytes at which a MANIFEST gives way to a new one.
+    ///
+    /// Why it depends on its beginning: a state larger than the limit would begin a new file with every change.
+    fn most_bytes(&self, file: &ManifestFile) -> u64 {
+        let begun = file.begun_bytes();
+        let growth = u128::from(begun) * u128::from(self.options.growth_percent) / 100;
+        self.options.max_file_bytes.max(begun.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)))
     }
 
     fn publish(&self, staged: Staged, requests: Vec<Request>, file: ManifestFile) {

@@ -307,7 +307,10 @@ fn logs_go_when_no_family_needs_them() {
 
 #[test]
 fn a_large_manifest_gives_way_to_a_new_one() {
-    let database = Database::new(|db| db.max_manifest_file_size = 1);
+    let database = Database::new(|db| {
+        db.max_manifest_file_size = 1;
+        db.max_manifest_space_amp_pct = 100;
+    });
     let mut manifests = BTreeSet::new();
     for _ in 0..30 {
         database.install(database.adds_table().0).unwrap();
@@ -326,7 +329,10 @@ fn a_large_manifest_gives_way_to_a_new_one() {
 fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_removed() {
     let mut failures = 0;
     for fails_after in 0..200 {
-        let database = Database::new(|db| db.max_manifest_file_size = 600);
+        let database = Database::new(|db| {
+            db.max_manifest_file_size = 600;
+            db.max_manifest_space_amp_pct = 10;
+        });
         let told = Arc::new(AtomicU64::new(0));
         let counter = told.clone();
         database.versions().on_failure(Box::new(move |_| {

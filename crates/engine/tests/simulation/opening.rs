@@ -34,7 +34,8 @@ impl Known {
 
 fn options(simulation: &Simulation) -> Options {
     // Small, so that MANIFESTs follow each other.
-    let text = "create_if_missing=true;max_manifest_file_size=1000;track_and_verify_wals_in_manifest=true";
+    let text = "create_if_missing=true;max_manifest_file_size=1000;\
+                max_manifest_space_amp_pct=50;track_and_verify_wals_in_manifest=true";
     Options::new().set_all(text).unwrap().env(simulation.env().clone())
 }
 

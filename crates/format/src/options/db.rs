@@ -37,7 +37,7 @@ option_table! {
         recycle_log_file_num: usize = 0, fixed, honoured, "Logs to keep for overwriting";
         async_wal_precreate: bool = false, fixed, kept, "Create the next log in the background";
         max_manifest_file_size: u64 = 1 << 30, mutable, honoured, "Bytes of a MANIFEST above which a new one is started";
-        max_manifest_space_amp_pct: i32 = 500, mutable, kept, "Percent by which a MANIFEST may outgrow its compacted size";
+        max_manifest_space_amp_pct: i32 = 500, mutable, honoured, "Percent by which a MANIFEST may outgrow its compacted size";
         verify_manifest_content_on_close: bool = false, mutable, kept, "Read the MANIFEST back when the database is closed";
         optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
         reuse_manifest_on_open: bool = false, fixed, kept, "Append to the MANIFEST found on opening";
