@@ -72,6 +72,7 @@ impl Workshop {
             table_paths: vec![path.to_owned()],
             options: ManifestOptions {
                 max_file_bytes: 1 << 30,
+                growth_percent: 500,
                 writes_db_id: true,
                 tracks_wals: false,
                 allow_ingest_behind: false,
