@@ -328,7 +328,7 @@ fn a_large_manifest_gives_way_to_a_new_one() {
 #[test]
 fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_removed() {
     let mut failures = 0;
-    for fails_after in 0..200 {
+    for fails_after in 0..600 {
         let database = Database::new(|db| {
             db.max_manifest_file_size = 600;
             db.max_manifest_space_amp_pct = 10;
