@@ -2,8 +2,8 @@
 //! those who flush and compact. Everything they see is held against the chronicle.
 
 use crate::store::{self, Families, Plan};
-use karst_engine::{Db, DbIterator, FlushOptions, ReadOptions, Snapshot, WriteOptions};
-use karst_io::{Crash, Env, Priority, Simulation, Task, sleep};
+use karst_engine::{CompactRangeOptions, Db, DbIterator, FlushOptions, ReadOptions, Snapshot, WriteOptions};
+use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::show;
@@ -15,6 +15,7 @@ use std::time::Duration;
 pub(crate) struct World {
     chronicle: Mutex<Chronicle>,
     pub(crate) plan: Plan,
+    disk: SimulatedFileSystem,
     /// Operations of all kinds so far.
     operations: AtomicU64,
     /// Everyone is to come to an end.
@@ -25,7 +26,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan, disk: SimulatedFileSystem) -> Arc<Self> {
         let mut chronicle = Chronicle::new(plan.families, plan.writers);
         if plan.unlogged_writer {
             chronicle.set_unlogged(0);
@@ -33,6 +34,7 @@ impl World {
         Arc::new(Self {
             chronicle: Mutex::new(chronicle),
             plan,
+            disk,
             operations: AtomicU64::new(0),
             over: AtomicBool::new(false),
             crashes: AtomicU64::new(0),
@@ -47,6 +49,15 @@ impl World {
 
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
+    }
+
+    /// What the engine returned, which must be no error while the machine is on. If it is off, nobody is there to hear of it.
+    async fn ok<T>(&self, what: &str, result: karst_engine::Result<T>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(_) if self.disk.is_off() => std::future::pending().await,
+            Err(e) => panic!("{what}: {e}"),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -98,7 +109,7 @@ pub(crate) async fn live(
     world.over.store(false, Ordering::Relaxed);
     let until = world.operations() + operations;
     let options = world.plan.options(&env);
-    let db = store::open(&options, &world.plan).unwrap_or_else(|e| panic!("after {after:?}: {e}"));
+    let db = world.ok(&format!("opening after {after:?}"), store::open(&options, &world.plan)).await;
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
     let mut tasks: Vec<Task<()>> = Vec::new();
@@ -123,11 +134,13 @@ pub(crate) async fn live(
     check_all(&world, &db, &families, &cut).await;
     let closed = random.one_in(2);
     if closed {
-        db.close().unwrap();
+        world.ok("closing", db.close()).await;
         if world.plan.unlogged_writer {
             world.chronicle().make_durable(&Cut(vec![cut.0[0]]));
         }
-        check_files(&db);
+        if !world.disk.is_off() {
+            check_files(&db);
+        }
     }
     drop((families, db));
     End::Left { closed }
@@ -138,7 +151,7 @@ async fn cut_of(world: &World, db: &Db, families: &Families, snapshot: &Snapshot
     let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::default() };
     let mut seen = Vec::new();
     for writer in 0..world.plan.writers {
-        let got = db.get_cf_async(&options, &families.0[0], &mark(writer)).await.unwrap();
+        let got = world.ok("get", db.get_cf_async(&options, &families.0[0], &mark(writer)).await).await;
         seen.push(marked(got.as_deref()).unwrap());
     }
     Cut(seen)
@@ -172,17 +185,17 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
 async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
     for (number, family) in families.0.iter().enumerate() {
         let expected = world.chronicle().entries(number, cut);
-        let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
-        cursor.seek_to_first_async().await.unwrap();
+        let mut cursor = world.ok("iterator", db.iter_cf(&ReadOptions::default(), family)).await;
+        world.ok("iterator", cursor.seek_to_first_async().await).await;
         for entry in &expected {
             same(number, &cursor, Some(entry));
-            cursor.next_async().await.unwrap();
+            world.ok("iterator", cursor.next_async().await).await;
         }
         same(number, &cursor, None);
-        cursor.seek_to_last_async().await.unwrap();
+        world.ok("iterator", cursor.seek_to_last_async().await).await;
         for entry in expected.iter().rev() {
             same(number, &cursor, Some(entry));
-            cursor.prev_async().await.unwrap();
+            world.ok("iterator", cursor.prev_async().await).await;
         }
         same(number, &cursor, None);
     }
@@ -240,10 +253,9 @@ impl User {
             let batch = store::batch(&self.families, &changes);
             let sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
-            match self.db.write_async(&options, &batch).await {
-                Ok(()) => self.world.chronicle().acknowledge(writer, number, sync),
-                Err(e) => panic!("writer {writer}, batch {number}: {e}"),
-            }
+            let written = self.db.write_async(&options, &batch).await;
+            self.world.ok("write", written).await;
+            self.world.chronicle().acknowledge(writer, number, sync);
             self.world.count(self.until);
             if self.random.one_in(3) {
                 self.pause(400).await;
@@ -261,11 +273,13 @@ impl User {
             let count = if self.random.one_in(3) { 1 + self.random.index(12) } else { 1 };
             let keys: Vec<_> = (0..count).map(|_| self.world.chronicle().any_key(&mut self.random)).collect();
             let got: Vec<Option<Vec<u8>>> = if let [key] = &keys[..] {
-                let value = self.db.get_cf_async(&options, &handle, key).await.unwrap();
+                let value = self.world.ok("get", self.db.get_cf_async(&options, &handle, key).await).await;
                 vec![value.map(|v| v.to_vec())]
             } else {
                 let values = self.db.multi_get_cf_async(&options, &handle, &keys).await;
-                values.into_iter().map(|v| v.unwrap().map(|v| v.to_vec())).collect()
+                let values: karst_engine::Result<Vec<_>> = values.into_iter().collect();
+                let values = self.world.ok("multi_get", values).await;
+                values.into_iter().map(|v| v.map(|v| v.to_vec())).collect()
             };
             let after = self.world.begun();
             for (key, value) in keys.iter().zip(got) {
@@ -292,13 +306,15 @@ impl User {
             let family = self.random.index(self.world.plan.families);
             let expected = self.world.chronicle().entries(family, &cut);
             let options = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::default() };
-            let mut cursor = self.db.iter_cf(&options, &self.families.0[family]).unwrap();
+            let made = self.db.iter_cf(&options, &self.families.0[family]);
+            let mut cursor = self.world.ok("iterator", made).await;
             // Some iterators outlive their snapshot's other users.
             for _ in 0..1 + self.random.below(6) {
                 self.pause(20_000).await;
                 self.look_around(family, &mut cursor, &expected).await;
                 let key = self.world.chronicle().any_key(&mut self.random);
-                let got = self.db.get_cf_async(&options, &self.families.0[family], &key).await.unwrap();
+                let got = self.db.get_cf_async(&options, &self.families.0[family], &key).await;
+                let got = self.world.ok("get in a snapshot", got).await;
                 let chronicle = self.world.chronicle();
                 let right = chronicle.value(family, &key, &cut);
                 assert!(
@@ -327,24 +343,24 @@ impl User {
         let key = self.world.chronicle().any_key(&mut self.random);
         let steps = self.random.index(30);
         if self.random.one_in(2) {
-            cursor.seek_async(&key).await.unwrap();
+            self.world.ok("iterator", cursor.seek_async(&key).await).await;
             let from = expected.partition_point(|(k, _)| *k < key);
             for at in from..from + steps {
                 same(family, cursor, expected.get(at));
                 if !cursor.valid() {
                     break;
                 }
-                cursor.next_async().await.unwrap();
+                self.world.ok("iterator", cursor.next_async().await).await;
             }
         } else {
-            cursor.seek_for_prev_async(&key).await.unwrap();
+            self.world.ok("iterator", cursor.seek_for_prev_async(&key).await).await;
             let mut before = expected.partition_point(|(k, _)| *k <= key);
             for _ in 0..steps {
                 same(family, cursor, before.checked_sub(1).map(|at| &expected[at]));
                 if !cursor.valid() {
                     break;
                 }
-                cursor.prev_async().await.unwrap();
+                self.world.ok("iterator", cursor.prev_async().await).await;
                 before -= 1;
             }
         }
@@ -357,17 +373,30 @@ impl User {
                 0 | 1 => {
                     let cut = self.world.acknowledged();
                     let families: Vec<_> = self.families.0.iter().collect();
-                    self.db.flush_cfs_async(&FlushOptions::default(), &families).await.unwrap();
+                    let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &families).await;
+                    self.world.ok("flush", flushed).await;
                     self.world.chronicle().make_durable(&cut);
                 }
                 2 => {
                     let family = &self.families.0[self.random.index(self.world.plan.families)];
-                    self.db.flush_cfs_async(&FlushOptions::default(), &[family]).await.unwrap();
+                    let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &[family]).await;
+                    self.world.ok("flush", flushed).await;
                 }
                 3 => {
                     let cut = self.world.acknowledged();
-                    self.db.flush_wal_async(true).await.unwrap();
+                    self.world.ok("sync", self.db.flush_wal_async(true).await).await;
                     self.world.synced(&cut);
+                }
+                4 => {
+                    let family = &self.families.0[self.random.index(self.world.plan.families)];
+                    let mut ends = [(); 2].map(|()| self.world.chronicle().any_key(&mut self.random));
+                    ends.sort();
+                    let (begin, end) = (&ends[0][..], &ends[1][..]);
+                    let all = self.random.one_in(3);
+                    let range = if all { (None, None) } else { (Some(begin), Some(end)) };
+                    let options = CompactRangeOptions::default();
+                    let compacted = self.db.compact_range_cf_async(&options, family, range.0, range.1).await;
+                    self.world.ok("compact_range", compacted).await;
                 }
                 _ => {}
             }
@@ -380,8 +409,8 @@ impl User {
 pub(crate) fn run(seed: u64, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
     let mut random = Random::new(seed);
     let plan = Plan::draw(&mut random);
-    let world = World::new(plan);
     let mut simulation = Simulation::new(seed);
+    let world = World::new(plan, simulation.fs().clone());
     if trace {
         simulation.keep_trace();
     }
