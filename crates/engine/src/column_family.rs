@@ -7,6 +7,7 @@
 
 use crate::memtable::{MemTable, Seal};
 use crate::options::FamilyConfig;
+use crate::stats::level_jobs::LevelJobs;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use arc_swap::{ArcSwap, Guard};
@@ -27,6 +28,8 @@ pub(crate) struct Family {
     pub(crate) tables: Arc<TableCache>,
     /// Names the database it is of.
     pub(crate) database: u64,
+    /// What flushes and compactions have done since it was opened.
+    pub(crate) jobs: LevelJobs,
     current: ArcSwap<SuperVersion>,
     /// Lock: whoever exchanges the superversion; readers take none.
     exchange: Mutex<()>,
@@ -45,6 +48,7 @@ impl Family {
             config,
             tables,
             database,
+            jobs: LevelJobs::default(),
             current: ArcSwap::from_pointee(superversion),
             exchange: Mutex::new(()),
             dropped: AtomicBool::new(false),

@@ -93,6 +93,15 @@ fn everything_comes_to_one_level_and_reads_the_same() {
         let mut model = model;
         model.insert(key(5000), b"in memory".to_vec());
         assert_eq!(contents(&db), model);
+        let stats = db.property("rocksdb.stats").unwrap();
+        let row = |name: &str| -> Vec<String> {
+            let line = stats.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        let (level, flushes) = (format!("L{} ", after.keys().next().unwrap()), row("L0 "));
+        assert_eq!(flushes[17], "5", "{stats}");
+        assert_eq!(row(&level)[17], "1", "{stats}");
+        assert_ne!(row(&level)[19], "0", "entries came in: {stats}");
         // Deletions and range deletions have gone with what they deleted.
         assert_eq!(db.int_property("rocksdb.estimate-num-keys"), Some(model.len() as u64), "{style}");
         db.close().unwrap();

@@ -132,6 +132,24 @@ impl Background {
         self.state.lock().families.values().map(|jobs| jobs.compacted_runs).sum()
     }
 
+    /// By level: how urgent its compaction is, and how many of its files are being compacted; and the bytes that are due in all.
+    pub(crate) fn compaction_state(&self, family: &Arc<Family>) -> (Vec<f64>, Vec<usize>, u64) {
+        let mut state = self.state.lock();
+        let jobs = state.jobs(self.options(), family);
+        self.with_context(jobs, family, |context| {
+            let scores = pick::Scores::new(context);
+            let levels = context.version.levels();
+            let taken = |level: &Arc<karst_lsm::LevelFiles>| {
+                level.files().iter().filter(|file| context.running.holds(file)).count()
+            };
+            (
+                (0..levels.len()).map(|level| scores.of(level)).collect(),
+                levels.iter().map(taken).collect(),
+                pick::estimated_pending_compaction_bytes(context.version, context.options),
+            )
+        })
+    }
+
     /// The next compaction that may run now, counted.
     pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<PickedCompaction> {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.

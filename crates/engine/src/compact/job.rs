@@ -32,6 +32,7 @@ use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
+use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums};
 use crate::versions::{Change, Versions};
@@ -74,6 +75,8 @@ pub(crate) struct CompactionSummary {
     pub(crate) read_bytes: (u64, u64),
     /// Bytes of tables and of blob files.
     pub(crate) written_bytes: (u64, u64),
+    /// Keys and values of the tables before compression, in bytes.
+    pub(crate) raw_bytes: u64,
     /// How long it took, in microseconds.
     pub(crate) micros: u64,
     /// How many parts ran.
@@ -107,6 +110,7 @@ impl CompactionJob {
         self.surroundings.versions.install(change).await?;
         summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
         record(stats, &self.compaction, &summary);
+        self.family.jobs.compaction(self.compaction.output_level.index(), &sums(&self.compaction, &summary));
         Ok(summary)
     }
 
@@ -163,6 +167,7 @@ impl CompactionJob {
             let RunFiles { tables, blob_files } = run;
             for table in tables {
                 summary.output_files.push((table.file.number, table.file.size_bytes));
+                summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;
                 edit.new_files.push((compaction.output_level, table.file));
             }
             edit.blob_file_additions.extend(blob_files);
@@ -289,6 +294,30 @@ async fn run_parts(
         return Err(error.clone());
     }
     results.into_iter().collect()
+}
+
+/// What the job adds to its level's sums.
+fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
+    if compaction.work != CompactionWork::Merge {
+        let moves = compaction.work == CompactionWork::Move;
+        return JobSums {
+            moved_bytes: if moves { compaction.input_bytes() } else { 0 },
+            ..JobSums::default()
+        };
+    }
+    JobSums {
+        count: 1,
+        micros: summary.micros,
+        read_above_bytes: summary.read_bytes.0,
+        read_level_bytes: summary.read_bytes.1,
+        read_blob_bytes: summary.counts.blob_bytes_read,
+        written_bytes: summary.written_bytes.0,
+        raw_bytes: summary.raw_bytes,
+        written_blob_bytes: summary.written_bytes.1,
+        moved_bytes: 0,
+        input_records: summary.counts.input_records,
+        dropped_records: summary.counts.input_records.saturating_sub(summary.counts.output_records),
+    }
 }
 
 fn record(stats: &Statistics, compaction: &Compaction, summary: &CompactionSummary) {

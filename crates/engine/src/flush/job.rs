@@ -191,6 +191,8 @@ impl FlushContext {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
             self.stats.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            flush.family.jobs.flush(micros, info.table_bytes, info.blob_bytes);
             self.events.flush_completed(info, took, &files);
         }
         Ok(flushed)

@@ -3,6 +3,7 @@
 //! In: a column family's current superversion. Out: numbers and texts in RocksDB's format. Properties about tables read their properties blocks and block for it.
 //! A name that stands for something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or not at all if any answer would be a guess.
 
+mod family_stats;
 mod live;
 mod table_text;
 mod tables;
@@ -16,8 +17,10 @@ use crate::column_family::Family;
 use crate::db::Inner;
 use crate::live::Live;
 use crate::superversion::SuperVersion;
+use family_stats::Activity;
 use karst_format::ids::Level;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A property that is a number.
 pub(crate) fn number(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
@@ -88,6 +91,15 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     })
 }
 
+fn family_stats(db: &Inner, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
+    let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
+    if let Some(live) = &db.live {
+        (activity.scores, activity.being_compacted, activity.pending_bytes) =
+            live.background.compaction_state(family);
+    }
+    family_stats::family_stats(view, &activity, uptime)
+}
+
 /// A property as text; those that are numbers too.
 pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<String> {
     let view = family.superversion();
@@ -96,9 +108,11 @@ pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<Strin
     match short {
         "levelstats" => return Some(tree::level_stats(view.version())),
         "sstables" => return Some(tree::tables(&view)),
-        "cfstats" | "cfstats-no-file-histogram" => return Some(tree::family_stats(&view, uptime())),
+        "cfstats" | "cfstats-no-file-histogram" => return Some(family_stats(db, family, &view, uptime())),
         "dbstats" => return Some(tree::database_stats(uptime())),
-        "stats" => return Some(tree::family_stats(&view, uptime()) + &tree::database_stats(uptime())),
+        "stats" => {
+            return Some(family_stats(db, family, &view, uptime()) + &tree::database_stats(uptime()));
+        }
         "blob-stats" => return Some(tree::blob_stats(view.version())),
         "options-statistics" => {
             let statistics = &db.opened.statistics;

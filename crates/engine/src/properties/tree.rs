@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MIB: f64 = 1048576.0;
-const GIB: f64 = MIB * 1024.0;
 
 /// `rocksdb.levelstats`.
 pub(super) fn level_stats(version: &Version) -> String {
@@ -96,7 +95,7 @@ pub(super) struct BlobTotals {
 }
 
 impl BlobTotals {
-    fn space_amplification(&self) -> f64 {
+    pub(super) fn space_amplification(&self) -> f64 {
         if self.file_bytes <= self.garbage_bytes {
             return 0.0;
         }
@@ -154,81 +153,6 @@ pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     blobs.fold(bytes, |sum, blob| sum + blob.file.total_bytes.saturating_sub(blob.garbage_bytes))
 }
 
-/// Columns behind the size in the table of levels: all about compactions.
-const COLUMNS: &[&str] = &[
-    "Score",
-    "Read(GB)",
-    "Rn(GB)",
-    "Rnp1(GB)",
-    "Write(GB)",
-    "WPreComp(GB)",
-    "Wnew(GB)",
-    "Moved(GB)",
-    "W-Amp",
-    "Rd(MB/s)",
-    "Wr(MB/s)",
-    "Comp(sec)",
-    "CompMergeCPU(sec)",
-    "Comp(cnt)",
-    "Avg(sec)",
-    "KeyIn",
-    "KeyDrop",
-    "Rblob(GB)",
-    "Wblob(GB)",
-];
-
-/// `rocksdb.cfstats`. Compat: RocksDB's table; nothing has been compacted or flushed since opening, so those columns are 0.
-pub(super) fn family_stats(view: &SuperVersion, uptime: Duration) -> String {
-    let version = view.version();
-    let mut text = format!("\n** Compaction Stats [{}] **\n", view.config().name);
-    let header = format!("Level    Files   Size     {}\n", COLUMNS.join(" "));
-    text.push_str(&header);
-    text.push_str(&"-".repeat(header.len()));
-    text.push('\n');
-    let mut row = |name: &str, files: usize, bytes: u64| {
-        let _ = writeln!(
-            text,
-            "{name:>4} {files:6}/{:<3} {:>10} {z:5.1} {z:8.1} {z:7.1} {z:8.1} {z:9.1} {z:9.1} {z:8.1} {z:9.1} {z:5.1} {z:8.1} {z:8.1} {z:9.2} {z:17.2} {:9} {z:8.3} {:>7} {:>6} {z:9.1} {z:9.1}",
-            0,
-            human_bytes(bytes),
-            0,
-            0,
-            0,
-            z = 0.0
-        );
-    };
-    for level in version.levels().iter().filter(|level| !level.is_empty()) {
-        row(&format!("L{}", level.level().0), level.len(), level.size_bytes());
-    }
-    row("Sum", version.file_count(), version.size_bytes());
-    row("Int", 0, 0);
-    let blobs = blob_totals(version);
-    let _ = writeln!(
-        text,
-        "\nBlob file count: {}, total size: {:.1} GB, garbage size: {:.1} GB, space amp: {:.1}\n",
-        version.blob_files().len(),
-        blobs.file_bytes as f64 / GIB,
-        blobs.garbage_bytes as f64 / GIB,
-        blobs.space_amplification()
-    );
-    let seconds = uptime.as_secs_f64();
-    let _ = writeln!(text, "Uptime(secs): {seconds:.1} total, {seconds:.1} interval");
-    text.push_str(
-        "Flush(GB): cumulative 0.000, interval 0.000\nAddFile(GB): cumulative 0.000, interval 0.000\n",
-    );
-    text.push_str(
-        "AddFile(Total Files): cumulative 0, interval 0\nAddFile(L0 Files): cumulative 0, interval 0\n",
-    );
-    text.push_str("AddFile(Keys): cumulative 0, interval 0\n");
-    for which in ["Cumulative", "Interval"] {
-        let _ = writeln!(
-            text,
-            "{which} compaction: 0.00 GB write, 0.00 MB/s write, 0.00 GB read, 0.00 MB/s read, 0.0 seconds"
-        );
-    }
-    text
-}
-
 /// `rocksdb.dbstats`. Compat: as above, nothing has been written.
 pub(super) fn database_stats(uptime: Duration) -> String {
     let seconds = uptime.as_secs_f64();
@@ -246,7 +170,7 @@ pub(super) fn database_stats(uptime: Duration) -> String {
 }
 
 /// A size as RocksDB shows it to people.
-fn human_bytes(bytes: u64) -> String {
+pub(super) fn human_bytes(bytes: u64) -> String {
     let mut size = bytes as f64 / 1024.0;
     for unit in ["KB", "MB", "GB"] {
         if size < 1024.0 {

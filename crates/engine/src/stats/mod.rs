@@ -5,6 +5,7 @@
 //! with [`StatsLevel::DisableAll`], the state in which a database without statistics keeps it, a call is one load and a branch.
 
 mod histogram;
+pub(crate) mod level_jobs;
 mod names;
 mod shard;
 #[cfg(test)]

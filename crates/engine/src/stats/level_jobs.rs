@@ -1,0 +1,76 @@
+//! What flushes and compactions have done since the database was opened, by the level they wrote to: the numbers of `rocksdb.stats`.
+//!
+//! Lock: its own; held to add one job, or to copy.
+
+use parking_lot::Mutex;
+
+/// Sums over jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobSums {
+    /// How many jobs, and how long they took together, in microseconds.
+    pub(crate) count: u64,
+    pub(crate) micros: u64,
+    /// Bytes of input tables above the level, of the level itself, and of values in blob files.
+    pub(crate) read_above_bytes: u64,
+    pub(crate) read_level_bytes: u64,
+    pub(crate) read_blob_bytes: u64,
+    /// Bytes of tables, the same before compression, and bytes of blob files.
+    pub(crate) written_bytes: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) written_blob_bytes: u64,
+    /// Bytes of tables that moved here as they were.
+    pub(crate) moved_bytes: u64,
+    /// Entries that were read, and those of them that were dropped.
+    pub(crate) input_records: u64,
+    pub(crate) dropped_records: u64,
+}
+
+impl JobSums {
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &JobSums) {
+        self.count += other.count;
+        self.micros += other.micros;
+        self.read_above_bytes += other.read_above_bytes;
+        self.read_level_bytes += other.read_level_bytes;
+        self.read_blob_bytes += other.read_blob_bytes;
+        self.written_bytes += other.written_bytes;
+        self.raw_bytes += other.raw_bytes;
+        self.written_blob_bytes += other.written_blob_bytes;
+        self.moved_bytes += other.moved_bytes;
+        self.input_records += other.input_records;
+        self.dropped_records += other.dropped_records;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct LevelJobs(Mutex<(Vec<JobSums>, u64)>);
+
+impl LevelJobs {
+    /// Adds a compaction that wrote to `level`.
+    pub(crate) fn compaction(&self, level: usize, job: &JobSums) {
+        let mut sums = self.0.lock();
+        if sums.0.len() <= level {
+            sums.0.resize(level + 1, JobSums::default());
+        }
+        sums.0[level].add(job);
+    }
+
+    /// Adds a flush of `written` bytes of tables and `blobs` bytes of blob files.
+    pub(crate) fn flush(&self, micros: u64, written: u64, blobs: u64) {
+        let job = JobSums {
+            count: 1,
+            micros,
+            written_bytes: written,
+            written_blob_bytes: blobs,
+            ..JobSums::default()
+        };
+        self.compaction(0, &job);
+        self.0.lock().1 += written + blobs;
+    }
+
+    /// The sums by level, as far as there are any, and the bytes that flushes wrote.
+    pub(crate) fn sums(&self) -> (Vec<JobSums>, u64) {
+        self.0.lock().clone()
+    }
+}
