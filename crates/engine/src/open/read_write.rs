@@ -158,7 +158,7 @@ fn begin(
     let has_identity = loaded.directory.contains(FileName::Identity);
     let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
     let mut opened = opened(loaded, path);
-    let obsolete = ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path, lock);
+    let obsolete = ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path.clone(), lock);
     // Why: when an error is told, the lock has been given back.
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
@@ -181,6 +181,9 @@ fn begin(
     }
     opened.db_id = Some(db_id);
     let first_log = versions.new_file_number();
+    if keeps_logs(&opened.db_options, stopped) {
+        sync_logs(&env, &wal_path, &opened.logs)?;
+    }
     install_recovered(&opened, &versions, first_log, last_seq, stopped)?;
     opened.logs = versions.logs();
     let options_file = Mutex::new(opened.options_file);
@@ -238,6 +241,22 @@ fn identity_of(loaded: &Loaded) -> Identity {
     }
 }
 
+/// Whether what the logs held stays in memory and in them.
+fn keeps_logs(options: &DbOptions, stopped: bool) -> bool {
+    options.avoid_flush_during_recovery && !stopped
+}
+
+/// Makes durable what was replayed.
+///
+/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log of its own, would survive a loss of power that takes their
+/// ends away, and leave a hole in the history.
+fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
+    for number in logs {
+        env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
+    }
+    Ok(env.fs().sync_dir(wal_path)?)
+}
+
 /// Writes what the logs held to tables and a new MANIFEST behind that.
 fn install_recovered(
     opened: &Opened,
@@ -246,7 +265,7 @@ fn install_recovered(
     last_seq: SeqNo,
     stopped: bool,
 ) -> Result<()> {
-    let keeps = opened.db_options.avoid_flush_during_recovery && !stopped;
+    let keeps = keeps_logs(&opened.db_options, stopped);
     let mut change = Change::default();
     for family in opened.families.all().iter() {
         let mem = family.superversion().mem().clone();
