@@ -1,4 +1,4 @@
-//! KarstDB: an embedded, ordered key-value store that reads RocksDB's databases through one asynchronous read path.
+//! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through one asynchronous read path.
 //!
 //! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's stack, and what has to come from storage is read through
 //! io_uring, many reads at a time. Every call has two forms over the same code:
@@ -34,6 +34,31 @@
 //!     println!("{} = {}", iter.key().escape_ascii(), iter.value().escape_ascii());
 //!     iter.next()?;
 //! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Writing
+//!
+//! ```
+//! use karstdb::{Db, FlushOptions, Options, WriteBatch, WriteOptions};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("db");
+//! let options = Options::new().db(|db| db.create_if_missing = true);
+//! let db = Db::open(&path, &options)?;
+//! db.put("apple", "ripe")?; // visible to every read that begins from now on
+//!
+//! // A batch is seen whole or not at all; with `sync` it is on the device when the call returns.
+//! let mut batch = WriteBatch::new();
+//! batch.put("banana", "green")?;
+//! batch.delete("apple")?;
+//! db.write(&WriteOptions { sync: true, ..WriteOptions::new() }, &batch)?;
+//!
+//! let before = db.snapshot();
+//! db.put("banana", "ripe")?;
+//! let options = karstdb::ReadOptions { snapshot: Some(before), ..karstdb::ReadOptions::new() };
+//! assert_eq!(db.get_opt(&options, "banana")?.as_deref(), Some(&b"green"[..]));
+//! db.flush(&FlushOptions::default())?; // not needed: memtables are flushed in the background
+//! db.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -78,18 +103,21 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Db`] | `get`, `multi_get`, iterators, snapshots, column families, RocksDB's properties |
+//! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
 //! | [`io`] | environments, file systems for tests, the reactor |
 //!
-//! Reading never writes to a database's directory, and any damage ends in an [`Error`] that names the file and the offset.
+//! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in an [`Error`] that names the file and the offset.
 #![forbid(unsafe_code)]
 
 pub use karst_engine::{
-    BlockBasedTableOptions, BlockCache, BulkLoader, ColumnFamily, ColumnFamilyOptions, Db, DbIterator,
-    DbOptions, Direction, EntryStream, Error, ErrorKind, HistogramKind, LiveFile, MergeOperator, Options,
-    ReadOptions, ReadTier, Result, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Value, format, io,
-    merge_operator, options, perf_context,
+    BackgroundError, BackgroundErrorReason, BlobGarbageCollection, BlockBasedTableOptions, BlockCache,
+    BottommostLevelCompaction, BulkLoader, ColumnFamily, ColumnFamilyOptions, CompactFilesOptions,
+    CompactRangeOptions, CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error, ErrorKind,
+    EventListener, FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile, MergeOperator,
+    Options, RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun, Statistics,
+    StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions, format,
+    io, merge_operator, options, perf_context,
 };
