@@ -205,13 +205,14 @@ impl Cell {
     /// Wait until compaction has filled as many levels as the cell asks for.
     fn settle(&self, path: &Path) -> Result<(), String> {
         let mut levels = Vec::new();
-        for _ in 0..SETTLE_TRIES {
+        for attempt in 0..SETTLE_TRIES {
             levels = tools::live_files(path, "default")?.0;
             // What is still to be written goes to L0.
             if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
                 return Ok(());
             }
-            tools::ldb_compact_in_background(path, SETTLE_STEP)?;
+            // Why ever longer: on a busy machine a slow compaction does not end within the first steps, and begins anew with each.
+            tools::ldb_compact_in_background(path, SETTLE_STEP * (1 + attempt as u32 / 8))?;
         }
         Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
     }
