@@ -66,7 +66,11 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
             _ => return Err(format!("bench: {word}?\n\n{HELP}")),
         }
     }
-    if let Some(unknown) = settings.rows.iter().find(|row| !ROWS.contains(&row.as_str()) && !write::PARTS.contains(&row.as_str())) {
+    if let Some(unknown) = settings
+        .rows
+        .iter()
+        .find(|row| !ROWS.contains(&row.as_str()) && !write::PARTS.contains(&row.as_str()))
+    {
         return Err(format!("bench: no rows {unknown}\n\n{HELP}"));
     }
     if only_data {

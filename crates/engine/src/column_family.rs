@@ -36,7 +36,6 @@ pub(crate) struct Family {
     dropped: AtomicBool,
 }
 
-#[allow(dead_code, reason = "called by the commit pipeline, flushes and compactions")]
 impl Family {
     pub(crate) fn new(
         database: u64,
@@ -127,7 +126,6 @@ pub(crate) struct Families {
     exchange: Mutex<()>,
 }
 
-#[allow(dead_code, reason = "column families come and go in a database open for writing")]
 impl Families {
     pub(crate) fn new(mut families: Vec<Arc<Family>>) -> Self {
         families.sort_by_key(|family| family.id());

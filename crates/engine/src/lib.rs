@@ -1,19 +1,14 @@
 //! The storage engine: where the tree's state meets I/O.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, unused_imports, reason = "a database open for writing has it")]
 pub mod background;
 pub(crate) mod blob;
 pub(crate) mod column_family;
-#[allow(dead_code, reason = "flush and compaction jobs call it")]
 pub(crate) mod compact;
 pub mod db;
 pub mod error;
-#[allow(dead_code, reason = "background jobs tell it")]
 pub mod events;
-#[allow(dead_code, unused_imports, reason = "the write path and background jobs use it")]
 pub(crate) mod flush;
-#[allow(dead_code, reason = "the write path and background jobs ask it")]
 pub mod health;
 pub mod ingest;
 pub(crate) mod live;
@@ -21,7 +16,6 @@ pub(crate) mod memtable;
 pub mod merge_operator;
 pub mod open;
 pub mod options;
-#[allow(dead_code, unused_imports, reason = "the write path and background jobs ask it")]
 pub mod pacing;
 pub mod perf_context;
 pub mod properties;
@@ -31,10 +25,8 @@ pub mod snapshot;
 pub mod stats;
 pub(crate) mod superversion;
 pub(crate) mod table;
-#[allow(dead_code, unused_imports, reason = "flushes, compactions and the pipeline build on it")]
 pub(crate) mod versions;
 pub(crate) mod wal;
-#[allow(dead_code, unused_imports, reason = "a database open for writing uses it")]
 pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};

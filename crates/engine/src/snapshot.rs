@@ -35,7 +35,6 @@ impl Snapshots {
     }
 
     /// Every sequence number read at, ascending. For jobs, which copy it once everything that they read is visible.
-    #[allow(dead_code, reason = "flush and compaction jobs copy it")]
     pub(crate) fn sequences(&self) -> Vec<SeqNo> {
         self.held.lock().sequences().collect()
     }

@@ -6,7 +6,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
 use crate::memtable::MemTable;
 use crate::pacing::{Raced, race};
-use karst_io::Env;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -242,10 +241,5 @@ impl Background {
         let mut state = self.state.lock();
         let wanted = state.jobs(self.options(), family).flush_wanted.is_some();
         sealed >= fewest || (sealed > 0 && wanted)
-    }
-
-    /// The environment that its jobs run in.
-    pub(crate) fn environment(&self) -> &Env {
-        self.env()
     }
 }

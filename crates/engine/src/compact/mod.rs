@@ -23,8 +23,3 @@ pub(crate) mod stripes;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tombstones;
-
-#[allow(unused_imports, reason = "whoever runs jobs uses them")]
-pub(crate) use job::{CompactionJob, CompactionSummary, JobSurroundings};
-#[allow(unused_imports, reason = "whoever runs jobs uses it")]
-pub(crate) use progress::Progress;

@@ -37,6 +37,7 @@ impl Progress {
     }
 
     /// Part of the entries that have been read, 0 to 1.
+    #[cfg(test)]
     pub(crate) fn part_done(&self) -> f64 {
         let all = self.input_records.load(Ordering::Relaxed);
         let read = self.records_read.load(Ordering::Relaxed);

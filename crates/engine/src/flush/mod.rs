@@ -16,7 +16,7 @@
 mod job;
 mod trigger;
 
-pub(crate) use job::{FamilyFlush, FlushContext, Flushed, Phase};
+pub(crate) use job::{FamilyFlush, FlushContext, Phase};
 pub(crate) use trigger::{Trigger, Triggers};
 
 use crate::column_family::Family;

@@ -58,11 +58,6 @@ impl Triggers {
         let _ = self.sink.set(Box::new(sink));
     }
 
-    /// The budget of all memtables.
-    pub(crate) fn budget(&self) -> &WriteBufferManager {
-        &self.budget
-    }
-
     /// Sets how long all logs may get together; 0 for no limit.
     pub(crate) fn set_max_log_bytes(&self, bytes: u64) {
         self.max_log_bytes.store(bytes, Ordering::Relaxed);

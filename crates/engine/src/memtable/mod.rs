@@ -133,7 +133,6 @@ impl MemTable {
     ///
     /// # Panics
     /// When it was sealed before.
-    #[allow(dead_code, reason = "called by the commit pipeline")]
     pub(crate) fn seal(&self, seal: Seal) {
         assert!(self.sealed.set(seal).is_ok(), "a memtable is sealed once");
         if let Some(charge) = self.charge.get() {
@@ -180,7 +179,6 @@ impl MemTable {
     }
 
     /// The seal; `None` while writes go to it.
-    #[allow(dead_code, reason = "asked by flush jobs")]
     pub(crate) fn sealed(&self) -> Option<Seal> {
         self.sealed.get().copied()
     }

@@ -39,7 +39,6 @@ use std::sync::Arc;
 pub(crate) struct Writable {
     pub(crate) versions: Arc<Versions>,
     /// The number of the first log, which the pipeline creates.
-    #[allow(dead_code, reason = "the commit pipeline begins with it")]
     pub(crate) first_log: FileNumber,
     /// The OPTIONS file written last. Lock: held to read or set it.
     pub(super) options_file: Mutex<Option<FileName>>,

@@ -81,6 +81,7 @@ impl StallCounts {
     }
 
     /// All stops and all delays.
+    #[cfg(test)]
     pub(crate) fn totals(&self) -> (u64, u64) {
         (
             self.memtable_stops + self.l0_stops + self.pending_stops,
@@ -239,11 +240,6 @@ impl StallController {
     /// The condition of a column family, and how often it held writers up.
     pub(crate) fn family(&self, family: ColumnFamilyId) -> (WriteStall, StallCounts) {
         self.state.lock().families.get(&family).copied().unwrap_or_default()
-    }
-
-    /// How long writers were held up in microseconds, all together, and how often by the budget of memtables.
-    pub(crate) fn held_up(&self) -> (u64, u64) {
-        (self.held_micros.load(Ordering::Relaxed), self.budget_stops.load(Ordering::Relaxed))
     }
 
     /// Wakes everybody who waits, to look again.

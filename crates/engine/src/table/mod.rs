@@ -22,7 +22,6 @@ mod open;
 pub(crate) mod pending;
 pub(crate) mod tail;
 mod value;
-#[allow(dead_code, reason = "flush and compaction use what the bulk loader does not")]
 pub(crate) mod writer;
 
 use std::path::Path;

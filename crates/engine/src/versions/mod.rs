@@ -23,7 +23,7 @@ mod tests;
 
 pub(crate) use change::{Change, Installed};
 pub(crate) use manifest::{write_current, write_synced};
-pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
+pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,6 +31,7 @@ use crate::table::writer::Identity;
 use change::Request;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+#[cfg(test)]
 use karst_format::key::SeqNo;
 use karst_io::Env;
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
@@ -239,6 +240,7 @@ impl Versions {
     }
 
     /// The largest sequence number that the MANIFEST knows.
+    #[cfg(test)]
     pub(crate) fn last_sequence(&self) -> SeqNo {
         self.state.lock().manifest.last_sequence
     }

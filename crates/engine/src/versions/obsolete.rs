@@ -111,6 +111,7 @@ impl ObsoleteFiles {
     }
 
     /// Keeps all files that are there until the hold is dropped, for copying them.
+    #[cfg(test)]
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         self.queue.lock().holds += 1;
         Hold(self.clone())
@@ -224,9 +225,11 @@ impl Reaper for ObsoleteFiles {
 }
 
 /// Keeps files from being removed.
+#[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<ObsoleteFiles>);
 
+#[cfg(test)]
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();

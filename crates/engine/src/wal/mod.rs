@@ -7,5 +7,4 @@ pub(crate) mod recovery;
 pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
-#[allow(dead_code, reason = "a database open for writing uses it")]
 pub(crate) mod writer;

@@ -12,7 +12,7 @@ use karst_format::filter::hash64;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_format::wide_column::{self, WideColumn};
-use karst_format::write_batch::{self, BatchReader, HEADER_BYTES, Op};
+use karst_format::write_batch::{self, HEADER_BYTES, Op};
 use smallvec::SmallVec;
 
 /// Longest key in bytes: with its sequence number it must stay below 4 GiB.
@@ -367,10 +367,6 @@ impl WriteBatch {
     /// The database whose column families were named in it, by its number.
     pub(crate) fn database(&self) -> Option<u64> {
         self.database
-    }
-
-    pub(crate) fn reader(&self) -> BatchReader<'_> {
-        self.records.reader()
     }
 
     /// Compares each operation with the checksum that was taken when it was added, if the batch is protected.

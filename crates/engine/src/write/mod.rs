@@ -28,7 +28,8 @@ mod tests;
 pub use batch::WriteBatch;
 pub(crate) use commit::WriteFuture;
 pub(crate) use database::{DatabaseHost, Sealer};
-pub(crate) use host::Host;
+#[cfg(test)]
+use host::Host;
 pub use options::WriteOptions;
 pub(crate) use pipeline::{Parts, Pipeline, Rules};
 pub(crate) use source::Source;

@@ -181,11 +181,6 @@ impl<H: Host> Pipeline<H> {
         SeqNo(self.ring.value())
     }
 
-    /// The last sequence number that was given out, visible or not.
-    pub(crate) fn last_ordered_seq(&self) -> SeqNo {
-        SeqNo(self.order.lock().next_seq.0 - 1)
-    }
-
     /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when it is its turn.
     ///
     /// # Errors
@@ -383,11 +378,6 @@ impl<H: Host> Pipeline<H> {
     pub(crate) fn release_logs(&self, number: FileNumber) {
         self.order.lock().older_logs.retain(|(log, _)| *log >= number);
         self.persist.release(number);
-    }
-
-    /// Bytes of all logs that were made since opening and are still needed.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.order.lock().log_bytes()
     }
 
     /// Has all that was ordered leave the process, and gives back the space that the log does not use. For closing, when no writes come any more.

@@ -28,6 +28,7 @@ use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
+#[cfg(test)]
 use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
@@ -36,7 +37,6 @@ use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
 
 /// How a job reads its input.
-#[allow(dead_code, reason = "flush and compaction jobs make them")]
 #[derive(Clone, Debug)]
 pub(crate) struct InputOptions {
     /// Bytes to read ahead in each sorted run; 0 reads block by block. RocksDB's `compaction_readahead_size`.
@@ -49,7 +49,6 @@ pub(crate) struct InputOptions {
     pub(crate) upper: Option<Vec<u8>>,
 }
 
-#[allow(dead_code, reason = "flush and compaction jobs make them")]
 /// All entries of a job's input. New, it stands nowhere: call [`start`](Self::start) first.
 pub(crate) struct JobInput {
     tables: Arc<TableCache>,
@@ -80,7 +79,6 @@ impl Step for Move<'_> {
     }
 }
 
-#[allow(dead_code, reason = "called by flush and compaction jobs")]
 impl JobInput {
     /// The entries of `memtables` and `inputs`. Of the files only what lies within the options' bounds is read; a run's files are
     /// given in the level's order.
@@ -141,6 +139,7 @@ impl JobInput {
     }
 
     /// The value with what keeps it in memory beyond the next move. It must be valid.
+    #[cfg(test)]
     pub(crate) fn pinned_value(&self) -> Value {
         self.merging.pin_value()
     }

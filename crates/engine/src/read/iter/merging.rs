@@ -201,7 +201,6 @@ impl Merging {
         Merging::of(comparator, children, tombstones)
     }
 
-    #[allow(dead_code, reason = "called through `JobInput`")]
     /// The entries of some memtables and files only, older versions and all. L0 files are taken each for itself.
     pub(super) fn of_inputs(
         comparator: &Comparator,

@@ -23,8 +23,7 @@ mod table_options;
 mod tests;
 mod write_behind;
 
-#[allow(unused_imports, reason = "flush and compaction use what the bulk loader does not")]
-pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
+pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, visit_references};
 pub(crate) use table_options::{TablePlace, table_options};
 
 use std::path::PathBuf;

@@ -192,11 +192,6 @@ impl<C: CutPolicy> RunWriter<C> {
         visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
     }
 
-    /// About the size of the file that is being written, in bytes; 0 between files.
-    pub(crate) fn current_file_bytes(&self) -> u64 {
-        self.current.as_ref().map_or(0, |open| open.builder.estimated_file_bytes())
-    }
-
     /// Bytes of tables and of blob files so far.
     pub(crate) fn written_bytes(&self) -> (u64, u64) {
         let open = self.current.as_ref().map_or(0, |open| open.builder.file_bytes());
