@@ -72,7 +72,7 @@ fn fuzz() -> Result {
 /// The tests that have a longer form, in it.
 fn long_tests() -> Result {
     let env = [("KARST_LONG_TESTS", "1")];
-    let tests = ["damage", "cancellation", "kill", "simulation"];
+    let tests = ["damage", "cancellation", "kill"];
     let mut args = vec!["test", "-p", "karst-engine"];
     args.extend(tests.iter().flat_map(|test| ["--test", test]));
     step("cargo", &args, &env)

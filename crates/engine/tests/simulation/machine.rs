@@ -419,6 +419,8 @@ pub(crate) fn run(seed: u64, operations: u64, trace: bool) -> (Arc<World>, Simul
         let is_last = world.operations() >= operations;
         let in_life = if is_last { 0 } else { 50 + random.below(operations / 2) };
         simulation.set_most_steps(20_000_000);
+        // A machine that was left and not restarted may still have a failure before it.
+        simulation.fs().lose_power_after(u64::from(u32::MAX));
         if !is_last && random.below(4) > 0 {
             let at_most = if random.one_in(4) { 60 } else { 3000 };
             simulation.fs().lose_power_after(random.below(at_most));
