@@ -96,7 +96,9 @@ pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
             // Why: RocksDB keeps the last byte (the compression type) out of the hash, which is fast on contiguous input
             // only, and folds it in afterwards.
             Some((&last, rest)) => {
-                xxhash_rust::xxh3::xxh3_64(rest) as u32 ^ u32::from(last).wrapping_mul(XXH3_LAST_BYTE_PRIME)
+                // Why not the crate that hashes keys: this one uses the processor's widest registers, whatever it was compiled for.
+                twox_hash::XxHash3_64::oneshot(rest) as u32
+                    ^ u32::from(last).wrapping_mul(XXH3_LAST_BYTE_PRIME)
             }
             None => 0,
         },

@@ -133,7 +133,19 @@ impl Table {
         kind: BlockKind,
         bytes: &[u8],
     ) -> Result<BlockRef> {
-        count_read(ctx, kind, bytes.len());
+        self.decode_into(ctx, handle, kind, bytes, &mut None)
+    }
+
+    /// The same; a block that does not go into the cache takes the place of `spare`, if nobody else has that one any more.
+    pub(crate) fn decode_into(
+        &self,
+        ctx: &ReadCtx<'_>,
+        handle: BlockHandle,
+        kind: BlockKind,
+        bytes: &[u8],
+        spare: &mut Option<BlockRef>,
+    ) -> Result<BlockRef> {
+        count_read(kind, bytes.len());
         let contents = self
             .storage
             .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums)
@@ -144,7 +156,13 @@ impl Table {
         let block =
             self.layout.parse(kind, contents).map_err(|corruption| self.corrupt(handle, corruption))?;
         if !ctx.options.fill_cache {
-            return Ok(Handle::standalone(block));
+            return Ok(match spare.take() {
+                Some(mut spare) => match spare.replace_if_alone(block) {
+                    Ok(_) => spare,
+                    Err(block) => Handle::standalone(block),
+                },
+                None => Handle::standalone(block),
+            });
         }
         let charge = block.charge_bytes();
         ctx.count_cache_add(kind, charge);
@@ -156,8 +174,7 @@ impl Table {
     }
 }
 
-fn count_read(ctx: &ReadCtx<'_>, kind: BlockKind, bytes: usize) {
-    let _ = ctx;
+fn count_read(kind: BlockKind, bytes: usize) {
     perf_context::count(PerfMetric::BlockReadCount, 1);
     perf_context::count(PerfMetric::BlockReadByte, bytes as u64);
     if kind.is_filter() {

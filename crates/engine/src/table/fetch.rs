@@ -50,6 +50,8 @@ struct Part {
 enum Fetch {
     /// One read that brings one block, or several neighbours.
     Blocks { table: Arc<Table>, start: u64, parts: SmallVec<[Part; 1]>, read: ReadFuture },
+    /// One read that is handed out as it is.
+    Run { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, read: ReadFuture },
     /// Anything with steps of its own: opening a table, reading a blob.
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
 }
@@ -91,7 +93,9 @@ impl Fetches {
     /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains a waiter.
     pub(crate) fn collect_for(&mut self, pending: &mut Pending, waiter: Waiter) {
         pending.take_needs(|key, need| {
-            if let Some(waiters) = self.waiters_of(key) {
+            // Runs are asked for once, by the one scan that waits for them.
+            let asked_for = if matches!(need, Need::Run { .. }) { None } else { self.waiters_of(key) };
+            if let Some(waiters) = asked_for {
                 if !waiters.contains(&waiter) {
                     waiters.push(waiter);
                 }
@@ -110,6 +114,7 @@ impl Fetches {
                 parts.iter_mut().find(|part| part.key == key).map(|part| &mut part.waiters)
             }
             Fetch::Task { key: running, waiters, .. } => (*running == key).then_some(waiters),
+            Fetch::Run { .. } => None,
         })
     }
 
@@ -157,6 +162,11 @@ impl Fetches {
                     karst_io::read(&ctx.tables.shared.env, table.file(), start, (end - start) as usize);
                 Fetch::Blocks { table, start, parts, read }
             }
+            Need::Run { table, start, len } => {
+                // Invariant: the scan has checked every handle in it against the size of the file.
+                let read = karst_io::read(&ctx.tables.shared.env, table.file(), start, len);
+                Fetch::Run { key, waiters, read }
+            }
             Need::Open { tables, file, level } => {
                 let task = Box::pin(async move { tables.open(&file, level).await.map(Held::Table) });
                 Fetch::Task { key, waiters, task }
@@ -183,7 +193,7 @@ impl Fetches {
         let Fresh { key, need, waiters } = self.fresh.pop_front()?;
         match need {
             Need::Block { handle, kind, .. } => Some(Part { key, handle, kind, waiters }),
-            Need::Open { .. } | Need::Blob(_) => unreachable!("the front was a block"),
+            Need::Open { .. } | Need::Run { .. } | Need::Blob(_) => unreachable!("the front was a block"),
         }
     }
 
@@ -253,6 +263,13 @@ impl Fetch {
             Fetch::Task { key, waiters, task } => {
                 let Poll::Ready(result) = task.as_mut().poll(cx) else { return false };
                 hand_out(waiters, *key, result, deliver);
+            }
+            Fetch::Run { key, waiters, read } => {
+                let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
+                if let Ok(bytes) = &result {
+                    ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
+                }
+                hand_out(waiters, *key, result.map(Held::Bytes).map_err(Error::from), deliver);
             }
             Fetch::Blocks { table, start, parts, read } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };

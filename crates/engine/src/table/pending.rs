@@ -15,6 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use karst_format::handle::BlockHandle;
+use karst_io::ReadBuf;
 use karst_lsm::FileMetadata;
 use karst_mem::CacheKey;
 use smallvec::SmallVec;
@@ -48,6 +49,8 @@ pub(crate) enum Need {
     Open { tables: Arc<TableCache>, file: Arc<FileMetadata>, level: u32 },
     /// Read one block of an open table.
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
+    /// Read neighbouring blocks as they are stored, ahead of a scan. Lies inside the file.
+    Run { table: Arc<Table>, start: u64, len: usize },
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
 }
@@ -58,11 +61,19 @@ pub(crate) type NeedKey = CacheKey;
 /// The offset that stands for "the open file itself"; no block starts there.
 const OPEN: u64 = u64::MAX;
 
+/// The first half of the keys of runs; no file has this id.
+const RUNS: u64 = u64::MAX;
+
+/// Names a run that a scan has asked for; ascending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RunNumber(u64);
+
 /// Something fetched.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
     Table(Arc<Table>),
     Block(BlockRef),
+    Bytes(ReadBuf),
 }
 
 /// A table in hand: borrowed from where the version keeps it open, or owned because it may be closed meanwhile.
@@ -89,6 +100,19 @@ enum State {
     Failed(Error),
 }
 
+impl State {
+    /// The need, if nobody has taken it; from then on it counts as in flight.
+    fn take_need(&mut self) -> Option<Need> {
+        if !matches!(self, State::Needed(_)) {
+            return None;
+        }
+        match std::mem::replace(self, State::InFlight) {
+            State::Needed(need) => Some(need),
+            _ => unreachable!("just looked"),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     key: NeedKey,
@@ -99,10 +123,9 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     slots: SmallVec<[Slot; 3]>,
-    /// What a scan has asked for ahead of itself, in the order in which it will come to it: nearly always the front is meant.
-    ahead: VecDeque<Slot>,
-    /// Behind the place in `ahead` that was supplied last: what arrives next is most often the next.
-    supplied: usize,
+    /// What scans have asked for ahead of themselves, by number. Those that nobody has taken come last.
+    runs: VecDeque<(RunNumber, State)>,
+    next_run: u64,
     /// How many of both are needs that nobody has taken. An iterator asks after every move.
     untaken: usize,
     hold_hits: bool,
@@ -137,7 +160,7 @@ impl Pending {
         let key = CacheKey(ctx.tables.file_id(file.number), OPEN);
         match self.held(key)? {
             Some(Held::Table(table)) => return Ok(table.clone()),
-            Some(Held::Block(_)) => unreachable!("no block has the offset of an open file"),
+            Some(_) => unreachable!("no block has the offset of an open file"),
             None => {}
         }
         // Why it is not held: a hit shall not allocate. If it is closed before the next step, that step opens it again, and then it
@@ -160,7 +183,7 @@ impl Pending {
         kind: BlockKind,
     ) -> Result<BlockRef, Stop> {
         let key = table.cache_key(handle);
-        if !(self.slots.is_empty() && self.ahead.is_empty())
+        if !self.slots.is_empty()
             && let Some(Held::Block(block)) = self.held(key)?
         {
             return table.checked(block.clone(), handle, kind).map_err(Stop::from);
@@ -216,39 +239,43 @@ impl Pending {
         self.hold_hits = hold;
     }
 
-    /// Records the need for a data block that a scan will come to, behind those it has asked for before. True if it is in hand
-    /// already; a block found in the cache is held from now on.
-    pub(crate) fn want_block(&mut self, ctx: &ReadCtx<'_>, table: &Arc<Table>, handle: BlockHandle) -> bool {
-        let (key, kind) = (table.cache_key(handle), BlockKind::Data);
-        if self.slots.iter().any(|slot| slot.key == key) {
-            return true;
+    /// Records the need for `len` bytes from `start` of a table, which must lie inside the file: blocks that a scan will come to.
+    pub(crate) fn want_run(&mut self, table: &Arc<Table>, start: u64, len: usize) -> RunNumber {
+        let number = RunNumber(self.next_run);
+        self.next_run += 1;
+        self.runs.push_back((number, State::Needed(Need::Run { table: table.clone(), start, len })));
+        self.untaken += 1;
+        number
+    }
+
+    /// The bytes of a run that was asked for; stops while they are not here. They are the caller's from then on.
+    pub(crate) fn take_run(&mut self, number: RunNumber) -> Result<ReadBuf, Stop> {
+        let at = self.run_at(number).expect("a run is asked for before it is taken");
+        match &self.runs[at].1 {
+            State::Failed(error) => return Err(Stop::Error(error.clone())),
+            State::Needed(_) | State::InFlight => return Err(Stop::Need),
+            State::Held(_) => {}
         }
-        let cached = ctx.cache().get(key);
-        let found = cached.is_some();
-        let state = match cached {
-            Some(block) => {
-                ctx.count_cache_hit(kind, &block);
-                State::Held(Held::Block(block))
-            }
-            None => {
-                // A handle outside of the file is for the step that comes to it to report.
-                if refuse_io(ctx).is_err() || table.check_bounds(handle).is_err() {
-                    return false;
-                }
-                ctx.count_cache_miss(kind);
-                self.untaken += 1;
-                State::Needed(Need::Block { table: table.clone(), handle, kind })
-            }
-        };
-        self.ahead.push_back(Slot { key, state });
-        found
+        match self.runs.remove(at) {
+            Some((_, State::Held(Held::Bytes(bytes)))) => Ok(bytes),
+            _ => unreachable!("a run is bytes"),
+        }
+    }
+
+    /// Lets go of a run, wherever it is. Nothing happens if it has been taken.
+    pub(crate) fn drop_run(&mut self, number: RunNumber) {
+        if let Some((_, State::Needed(_))) = self.run_at(number).and_then(|at| self.runs.remove(at)) {
+            self.untaken -= 1;
+        }
+    }
+
+    fn run_at(&self, number: RunNumber) -> Option<usize> {
+        self.runs.binary_search_by_key(&number, |run| run.0).ok()
     }
 
     /// What is held under `key`. A need that is recorded or in flight stops the step; a failed one fails it.
     fn held(&self, key: NeedKey) -> Result<Option<&Held>, Stop> {
-        let Some(slot) = self.slots.iter().chain(&self.ahead).find(|slot| slot.key == key) else {
-            return Ok(None);
-        };
+        let Some(slot) = self.slots.iter().find(|slot| slot.key == key) else { return Ok(None) };
         match &slot.state {
             State::Held(held) => Ok(Some(held)),
             State::Failed(error) => Err(Stop::Error(error.clone())),
@@ -261,11 +288,16 @@ impl Pending {
         if std::mem::take(&mut self.untaken) == 0 {
             return;
         }
-        for slot in self.slots.iter_mut().chain(&mut self.ahead) {
-            if matches!(slot.state, State::Needed(_))
-                && let State::Needed(need) = std::mem::replace(&mut slot.state, State::InFlight)
-            {
+        for slot in &mut self.slots {
+            if let Some(need) = slot.state.take_need() {
                 start(slot.key, need);
+            }
+        }
+        let taken = self.runs.iter().rev().take_while(|run| matches!(run.1, State::Needed(_))).count();
+        let first = self.runs.len() - taken;
+        for (number, state) in self.runs.range_mut(first..) {
+            if let Some(need) = state.take_need() {
+                start(CacheKey(RUNS, number.0), need);
             }
         }
     }
@@ -278,21 +310,13 @@ impl Pending {
 
     /// Puts a fetched thing in hand. Dropped if nobody waits for it any more.
     pub(crate) fn supply(&mut self, key: NeedKey, result: Result<Held, Error>) {
-        let slot = match self.slots.iter_mut().find(|slot| slot.key == key) {
-            Some(slot) => Some(slot),
-            None => {
-                let next = self.ahead.get(self.supplied).is_some_and(|slot| slot.key == key);
-                let at = if next {
-                    Some(self.supplied)
-                } else {
-                    self.ahead.iter().position(|slot| slot.key == key)
-                };
-                self.supplied = at.map_or(self.supplied, |at| at + 1);
-                at.and_then(|at| self.ahead.get_mut(at))
-            }
+        let state = if key.0 == RUNS {
+            self.run_at(RunNumber(key.1)).map(|at| &mut self.runs[at].1)
+        } else {
+            self.slots.iter_mut().find(|slot| slot.key == key).map(|slot| &mut slot.state)
         };
-        if let Some(slot) = slot {
-            slot.state = match result {
+        if let Some(state) = state {
+            *state = match result {
                 Ok(held) => State::Held(held),
                 Err(error) => State::Failed(error),
             };
@@ -301,16 +325,9 @@ impl Pending {
 
     /// Lets go of one thing in hand, of a need or of an expectation.
     pub(crate) fn release_key(&mut self, key: NeedKey) {
-        let slot = if self.ahead.front().is_some_and(|slot| slot.key == key) {
-            self.supplied = self.supplied.saturating_sub(1);
-            self.ahead.pop_front()
-        } else if let Some(at) = self.slots.iter().position(|slot| slot.key == key) {
-            Some(self.slots.remove(at))
-        } else {
-            let at = self.ahead.iter().position(|slot| slot.key == key);
-            at.and_then(|at| self.ahead.remove(at))
-        };
-        if slot.is_some_and(|slot| matches!(slot.state, State::Needed(_))) {
+        if let Some(at) = self.slots.iter().position(|slot| slot.key == key)
+            && let State::Needed(_) = self.slots.remove(at).state
+        {
             self.untaken -= 1;
         }
     }

@@ -98,8 +98,16 @@ pub(super) fn restart_key(block: &Block, at: usize, layout: ValueLayout) -> Opti
 fn lengths(keys: &[u8], at: usize, layout: ValueLayout) -> Option<(usize, usize, usize, usize)> {
     let sized = layout == ValueLayout::Sized;
     if let Some(&[shared, unshared, value_len]) = keys.get(at..at.checked_add(3)?) {
-        if sized && (shared | unshared | value_len) < 0x80 {
-            return Some((shared.into(), unshared.into(), value_len.into(), at + 3));
+        if sized && (shared | unshared) < 0x80 {
+            if value_len < 0x80 {
+                return Some((shared.into(), unshared.into(), value_len.into(), at + 3));
+            }
+            if let Some(&high) = keys.get(at + 3)
+                && high < 0x80
+            {
+                let value_len = usize::from(value_len & 0x7f) | usize::from(high) << 7;
+                return Some((shared.into(), unshared.into(), value_len, at + 4));
+            }
         }
         if !sized && (shared | unshared) < 0x80 {
             return Some((shared.into(), unshared.into(), 0, at + 2));

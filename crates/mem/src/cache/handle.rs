@@ -49,6 +49,21 @@ impl<V> Handle<V> {
         Self { slot: NonNull::from(slot) }
     }
 
+    /// Puts `value` in the place of a value that no cache knows and nobody else holds, and returns that; else `value` comes back.
+    /// Saves whoever makes many such handles, one after the other, an allocation for each.
+    ///
+    /// # Errors
+    /// The handle is one of several, or its value belongs to a cache; nothing has changed.
+    pub fn replace_if_alone(&mut self, value: V) -> Result<V, V> {
+        // Why it stays true: nobody finds a standalone slot, and the only handle to it is borrowed here.
+        if self.is_alone() { Ok(self.slot().replace_value(value)) } else { Err(value) }
+    }
+
+    /// Whether no cache knows the value and nobody else holds it.
+    pub fn is_alone(&self) -> bool {
+        self.slot().is_standalone_with_one_pin()
+    }
+
     /// Whether both are pins on the same value.
     pub fn ptr_eq(a: &Self, b: &Self) -> bool {
         a.slot == b.slot

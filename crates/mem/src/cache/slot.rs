@@ -262,4 +262,17 @@ impl<V> Slot<V> {
         // SAFETY: while pinned, the value is there and nobody writes it.
         self.value.with(|v| unsafe { (*v).assume_init_ref() })
     }
+
+    /// Whether it is outside of any table and pinned once.
+    pub(super) fn is_standalone_with_one_pin(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of the pins that are gone; what they read comes before what is written now.
+        let word = self.load(Ordering::Acquire);
+        word.0 & STANDALONE != 0 && word.pins() == 1
+    }
+
+    /// REQUIRES: the caller holds the only pin of a standalone slot.
+    pub(super) fn replace_value(&self, value: V) -> V {
+        // SAFETY: by the requirement nobody else reads it, and it holds a value.
+        self.value.with_mut(|v| unsafe { std::mem::replace((*v).assume_init_mut(), value) })
+    }
 }

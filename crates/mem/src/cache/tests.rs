@@ -470,3 +470,21 @@ fn searches_stay_short_in_a_cache_that_has_been_full_for_long() {
     let longest = (0..20_000u64).map(|i| cache.groups_searched(CacheKey(2, i * 2500))).max();
     assert!(longest.is_some_and(|groups| groups <= 64), "{longest:?}");
 }
+
+#[test]
+fn a_value_that_only_one_handle_holds_is_replaced_in_place() {
+    let mut alone = Handle::standalone(vec![1]);
+    assert_eq!(alone.replace_if_alone(vec![2]), Ok(vec![1]));
+    let other = alone.clone();
+    assert!(!alone.is_alone() && !other.is_alone());
+    assert_eq!(alone.replace_if_alone(vec![3]), Err(vec![3]));
+    assert_eq!((&*alone, &*other), (&vec![2], &vec![2]));
+    drop(other);
+    assert!(alone.is_alone());
+    assert_eq!(alone.replace_if_alone(vec![4]), Ok(vec![2]));
+    assert_eq!(*alone, vec![4]);
+
+    let cache = BlockCache::new(CacheOptions { capacity_bytes: 1 << 20, ..CacheOptions::default() });
+    let mut cached = cache.insert(CacheKey(1, 1), vec![5], 8, Priority::Low);
+    assert_eq!(cached.replace_if_alone(vec![6]), Err(vec![6]), "others may find it");
+}

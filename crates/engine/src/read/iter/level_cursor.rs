@@ -27,6 +27,9 @@ pub(super) struct LevelCursor {
     /// The current file; `None` before the first and behind the last.
     index: Option<usize>,
     table: TableCursor,
+    /// The index of the next file in the direction of the scan, and the file, opened and read ahead while the current one ends; without a
+    /// cursor if that has failed.
+    successor: Option<(usize, Option<Box<TableCursor>>)>,
     forward: bool,
 }
 
@@ -39,8 +42,15 @@ impl LevelCursor {
             files: files.clone(),
             comparator: comparator.clone(),
             index: None,
+            successor: None,
             forward: true,
         }
+    }
+
+    /// The smallest and the largest user key of the files.
+    pub(super) fn boundaries(&self) -> [&[u8]; 2] {
+        let files = self.files.files();
+        [files[0].smallest_user_key(), files[files.len() - 1].largest_user_key()]
     }
 
     /// Go where `to` says; `target` is the internal key of a seek.
@@ -69,19 +79,16 @@ impl LevelCursor {
             }
         };
         self.index = index;
+        if let Some((_, Some(mut successor))) = self.successor.take() {
+            successor.give_up(pending);
+        }
         if let Some(index) = index {
-            self.enter(index, pending, false);
+            let file = &self.files.files()[index];
+            if !Arc::ptr_eq(self.table.file(), file) {
+                self.table.change_file(file, pending);
+            }
             self.table.begin(to, target, pending);
         }
-    }
-
-    /// Make the file at `index` the current one.
-    fn enter(&mut self, index: usize, pending: &mut Pending, adaptive: bool) {
-        let file = &self.files.files()[index];
-        if !Arc::ptr_eq(self.table.file(), file) {
-            self.table.change_file(file, pending, adaptive);
-        }
-        self.index = Some(index);
     }
 
     #[inline]
@@ -117,27 +124,66 @@ impl LevelCursor {
                 opened(table, &self.table);
             }
             if self.table.valid() {
+                self.prepare_successor(index, ctx, pending, prefix, bounds);
                 return Ok(());
             }
-            let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
-            let Some(file) = self.files.files().get(next) else {
-                self.index = None;
-                return Ok(());
-            };
-            let comparator = &self.comparator;
-            let outside = if self.forward {
-                bounds.upper_excludes(comparator, file.smallest_user_key())
-            } else {
-                bounds.lower_excludes(comparator, file.largest_user_key())
-            };
-            if outside {
-                self.index = None;
-                return Ok(());
+            self.index = self.next_index(index, bounds);
+            if let Some(next) = self.index {
+                self.enter(next, ctx, pending);
             }
-            self.enter(next, pending, ctx.options.adaptive_readahead);
-            self.table.begin_in_order(if self.forward { To::First } else { To::Last });
         }
         Ok(())
+    }
+
+    /// The file behind the one at `index` in the direction of the scan, if the bounds do not exclude it.
+    fn next_index(&self, index: usize, bounds: &Bounds) -> Option<usize> {
+        let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
+        let file = self.files.files().get(next)?;
+        let outside = if self.forward {
+            bounds.upper_excludes(&self.comparator, file.smallest_user_key())
+        } else {
+            bounds.lower_excludes(&self.comparator, file.largest_user_key())
+        };
+        (!outside).then_some(next)
+    }
+
+    /// Go on in the file at `index`, the next in the direction of the scan.
+    fn enter(&mut self, index: usize, ctx: &ReadCtx<'_>, pending: &mut Pending) {
+        self.table.give_up(pending);
+        match self.successor.take() {
+            Some((prepared, Some(successor))) if prepared == index => self.table = *successor,
+            _ => self.table = self.cursor_behind(index, ctx),
+        }
+    }
+
+    fn cursor_behind(&self, index: usize, ctx: &ReadCtx<'_>) -> TableCursor {
+        let to = if self.forward { To::First } else { To::Last };
+        TableCursor::continuing(&self.table, &self.files.files()[index], to, ctx.options.adaptive_readahead)
+    }
+
+    /// Once reading ahead has come to the end of the current file: open the next one and read its first blocks ahead.
+    fn prepare_successor(
+        &mut self,
+        index: usize,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) {
+        if !self.table.has_asked_for_all() {
+            return;
+        }
+        if self.successor.is_none() {
+            let Some(next) = self.next_index(index, bounds) else { return };
+            self.successor = Some((next, Some(Box::new(self.cursor_behind(next, ctx)))));
+        }
+        let Some((_, prepared)) = &mut self.successor else { return };
+        let Some(successor) = prepared.as_mut().filter(|successor| !successor.is_settled()) else { return };
+        if let Err(Stop::Error(_)) = successor.settle(ctx, pending, prefix, bounds) {
+            // The scan meets the error itself, if it gets there.
+            successor.give_up(pending);
+            *prepared = None;
+        }
     }
 
     pub(super) fn table(&self) -> &TableCursor {

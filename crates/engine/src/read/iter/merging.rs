@@ -60,6 +60,17 @@ enum Child {
 }
 
 impl Child {
+    /// The smallest and the largest user key of its files.
+    fn boundaries(&self) -> Option<[&[u8]; 2]> {
+        match self {
+            Child::Memtable(_) => None,
+            Child::Table(cursor) => {
+                Some([cursor.file().smallest_user_key(), cursor.file().largest_user_key()])
+            }
+            Child::Level(cursor) => Some(cursor.boundaries()),
+        }
+    }
+
     fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
         match self {
             Child::Memtable(cursor) => cursor.begin(to, target),
@@ -135,12 +146,44 @@ impl Child {
     }
 }
 
-/// A child in the heap, with the start of its user key: most comparisons end there.
+/// A child in the heap, with a part of its user key: most comparisons end there.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// The first eight bytes of the user key, big-endian; 0 where the order is not bytewise.
+    /// Eight bytes of the user key behind what all keys share, big-endian; 0 where the order is not bytewise.
     start: u64,
     child: u32,
+}
+
+/// What all user keys begin with, as far as the boundaries of files tell.
+#[derive(Debug, Default)]
+struct SharedPrefix(Vec<u8>);
+
+impl SharedPrefix {
+    /// Of keys between boundaries in pairs. Nothing is known of a memtable's keys.
+    fn of<'a>(mut boundaries: impl Iterator<Item = &'a [u8]>) -> Self {
+        let Some(first) = boundaries.next() else { return SharedPrefix::default() };
+        let same = |key: &[u8]| first.iter().zip(key).take_while(|(a, b)| a == b).count();
+        let shared = boundaries.fold(first.len(), |shared, key| shared.min(same(key)));
+        SharedPrefix(first[..shared].to_vec())
+    }
+
+    /// The eight bytes behind the prefix.
+    ///
+    /// Invariant: in bytewise order a smaller key has no larger number, also among keys that do not begin with the prefix.
+    #[inline]
+    fn number_of(&self, user_key: &[u8]) -> u64 {
+        let Some(rest) = user_key.strip_prefix(&*self.0) else {
+            return if user_key < &*self.0 { 0 } else { u64::MAX };
+        };
+        match rest.first_chunk::<8>() {
+            Some(start) => u64::from_be_bytes(*start),
+            None => {
+                let mut start = [0; 8];
+                start[..rest.len()].copy_from_slice(rest);
+                u64::from_be_bytes(start)
+            }
+        }
+    }
 }
 
 /// What is left to do until the top of the heap is the iterator's entry.
@@ -160,6 +203,9 @@ pub(super) struct Merging {
     bytewise: bool,
     children: Vec<Child>,
     heap: Vec<Ranked>,
+    /// Which of the two below the top of the heap comes first; 0 if that is not known. While the top stays first, nothing else is compared.
+    runner_up: usize,
+    shared_prefix: SharedPrefix,
     forward: bool,
     unsettled: Unsettled,
     pub(super) tombstones: Aggregate,
@@ -225,10 +271,13 @@ impl Merging {
     }
 
     fn of(comparator: Comparator, children: Vec<Child>, tombstones: Aggregate) -> Self {
+        let boundaries = children.iter().flat_map(Child::boundaries).flatten();
         Merging {
             bytewise: matches!(comparator, Comparator::Bytewise),
             comparator,
             heap: Vec::with_capacity(children.len()),
+            runner_up: 0,
+            shared_prefix: SharedPrefix::of(boundaries),
             children,
             forward: true,
             unsettled: Unsettled::Nothing,
@@ -273,9 +322,7 @@ impl Merging {
         match self.unsettled {
             Unsettled::Nothing => Ok(()),
             Unsettled::Top if self.children[self.heap[0].child as usize].is_at_entry() => {
-                self.heap[0].start = self.start_of(self.heap[0].child);
-                self.sift_down(0);
-                self.unsettled = Unsettled::Nothing;
+                self.top_has_moved();
                 Ok(())
             }
             Unsettled::Top => self.settle_top(ctx, pending, prefix, bounds),
@@ -293,15 +340,36 @@ impl Merging {
         let top = self.heap[0].child;
         self.settle_child(top as usize, ctx, pending, prefix, bounds)?;
         if self.children[top as usize].is_at_entry() {
-            self.heap[0].start = self.start_of(top);
-        } else {
-            self.heap.swap_remove(0);
+            self.top_has_moved();
+            return Ok(());
         }
+        self.heap.swap_remove(0);
+        self.runner_up = 0;
         if !self.heap.is_empty() {
             self.sift_down(0);
         }
         self.unsettled = Unsettled::Nothing;
         Ok(())
+    }
+
+    /// The child on top stands at another entry; give it its place.
+    #[inline]
+    fn top_has_moved(&mut self) {
+        self.unsettled = Unsettled::Nothing;
+        let count = self.heap.len();
+        if count < 2 {
+            return;
+        }
+        self.heap[0].start = self.start_of(self.heap[0].child);
+        if self.runner_up == 0 {
+            self.runner_up = if count > 2 && self.before(self.heap[2], self.heap[1]) { 2 } else { 1 };
+        }
+        let runner_up = self.runner_up;
+        if self.before(self.heap[runner_up], self.heap[0]) {
+            self.heap.swap(0, runner_up);
+            self.runner_up = 0;
+            self.sift_down(runner_up);
+        }
     }
 
     #[cold]
@@ -334,6 +402,7 @@ impl Merging {
                 self.heap.push(Ranked { start: self.start_of(child), child });
             }
         }
+        self.runner_up = 0;
         for index in (0..self.heap.len() / 2).rev() {
             self.sift_down(index);
         }
@@ -416,26 +485,21 @@ impl Merging {
             return 0;
         }
         let key = self.children[child as usize].key();
-        let user_key = &key[..key.len() - TRAILER_BYTES];
-        match user_key.first_chunk::<8>() {
-            Some(start) => u64::from_be_bytes(*start),
-            None => {
-                let mut start = [0; 8];
-                start[..user_key.len()].copy_from_slice(user_key);
-                u64::from_be_bytes(start)
-            }
-        }
+        self.shared_prefix.number_of(&key[..key.len() - TRAILER_BYTES])
     }
 
     /// Whether `a` comes before `b` in the direction of the iteration.
     #[inline]
     fn before(&self, a: Ranked, b: Ranked) -> bool {
-        let order = a.start.cmp(&b.start).then_with(|| {
-            self.comparator.compare_internal(
-                self.children[a.child as usize].key(),
-                self.children[b.child as usize].key(),
-            )
-        });
+        if a.start == b.start {
+            return self.before_by_keys(a.child, b.child);
+        }
+        (a.start < b.start) == self.forward
+    }
+
+    fn before_by_keys(&self, a: u32, b: u32) -> bool {
+        let (a, b) = (self.children[a as usize].key(), self.children[b as usize].key());
+        let order = self.comparator.compare_internal(a, b);
         order == if self.forward { Ordering::Less } else { Ordering::Greater }
     }
 

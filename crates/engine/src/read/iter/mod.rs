@@ -6,7 +6,7 @@
 //! | `visible` | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
 //! | `merging` | memtables, L0 files and levels merged; collects range tombstones |
 //! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
-//! | `readahead` | what to ask for before it is needed |
+//! | `block_feed`, `readahead` | the blocks a scan comes to, asked for before they are needed; how far ahead |
 //! | `internal` | every entry, hidden ones too, for tools |
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
 //! | `stream` | the iterator as a `Stream` |
@@ -14,6 +14,7 @@
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
 //! (see `table::pending`).
 
+mod block_feed;
 mod index_position;
 pub(crate) mod internal;
 pub(crate) mod job_input;

@@ -13,12 +13,13 @@ use karst_format::handle::BlockHandle;
 use karst_lsm::FileMetadata;
 
 use crate::error::Result;
-use crate::read::iter::index_position::{IndexPosition, To, take_block};
-use crate::read::iter::readahead::{Readahead, ReadaheadLimits};
+use crate::read::iter::block_feed::BlockFeed;
+use crate::read::iter::index_position::To;
+use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockKind, BlockRef, Table, Value};
+use crate::table::{BlockRef, Table, Value};
 
 /// What is left to do until the cursor stands where it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ enum Goal {
     Settled,
     /// Open the table, then search its index.
     Start(To),
-    /// Load the block at the index position, then stand there. `true` if the block is the neighbour of the last one.
+    /// Load the feed's current block, then stand there. `true` if the block is the neighbour of the last one.
     Load(To, bool),
 }
 
@@ -40,15 +41,26 @@ pub(super) struct TableCursor {
     goal: Goal,
     valid: bool,
     target: Vec<u8>,
-    index: IndexPosition,
+    feed: BlockFeed,
     handle: BlockHandle,
     block: Option<BlockRef>,
     cursor: BlockCursor,
-    readahead: Readahead,
 }
 
 impl TableCursor {
     pub(super) fn new(file: Arc<FileMetadata>, level: u32, readahead: ReadaheadLimits) -> Self {
+        TableCursor::with_feed(file, level, BlockFeed::new(readahead))
+    }
+
+    /// At the near end of `file`, as the continuation of the scan of `before`; with `adaptive`, with as wide a readahead window.
+    pub(super) fn continuing(before: &TableCursor, file: &Arc<FileMetadata>, to: To, adaptive: bool) -> Self {
+        let feed = BlockFeed::in_next_file(&before.feed, adaptive);
+        let mut cursor = TableCursor::with_feed(file.clone(), before.level, feed);
+        cursor.goal = Goal::Start(to);
+        cursor
+    }
+
+    fn with_feed(file: Arc<FileMetadata>, level: u32, feed: BlockFeed) -> Self {
         TableCursor {
             file,
             level,
@@ -56,24 +68,32 @@ impl TableCursor {
             goal: Goal::Settled,
             valid: false,
             target: Vec::new(),
-            index: IndexPosition::default(),
+            feed,
             handle: BlockHandle::default(),
             block: None,
             cursor: BlockCursor::new(),
-            readahead: Readahead::new(readahead),
         }
     }
 
-    /// Go on with another file of the same level.
-    pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, pending: &mut Pending, adaptive: bool) {
-        self.readahead.change_file(pending, adaptive);
+    /// Go on with another file of the same level; a seek follows.
+    pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, pending: &mut Pending) {
+        self.feed.change_table(pending);
         self.file = file.clone();
         self.table = None;
         self.valid = false;
         self.goal = Goal::Settled;
-        self.index = IndexPosition::default();
         self.block = None;
         self.cursor = BlockCursor::new();
+    }
+
+    /// The scan does not come here, or has left: let go of what was asked for.
+    pub(super) fn give_up(&mut self, pending: &mut Pending) {
+        self.feed.drop_queue(pending);
+    }
+
+    /// Whether reading ahead has come to the end of the file.
+    pub(super) fn has_asked_for_all(&self) -> bool {
+        self.feed.has_asked_for_all()
     }
 
     /// The open table, once the cursor has settled for the first time.
@@ -87,15 +107,9 @@ impl TableCursor {
 
     /// Go where `to` says; `target` is the internal key of a seek.
     pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
-        self.readahead.close(pending);
+        self.feed.close(pending);
         self.target.clear();
         self.target.extend_from_slice(target);
-        self.valid = false;
-        self.goal = Goal::Start(to);
-    }
-
-    /// Go to one end of the file as the continuation of a scan of the file before: the readahead window stays as it is.
-    pub(super) fn begin_in_order(&mut self, to: To) {
         self.valid = false;
         self.goal = Goal::Start(to);
     }
@@ -129,9 +143,9 @@ impl TableCursor {
     #[cold]
     fn leave_block(&mut self, forward: bool) -> Result<()> {
         self.valid = false;
-        self.block = None;
+        self.feed.recycle(self.block.take());
         let table = self.table.as_ref().expect("a block was loaded from it");
-        self.goal = if self.index.step(table, forward)? {
+        self.goal = if self.feed.step(table)? {
             Goal::Load(if forward { To::First } else { To::Last }, true)
         } else {
             Goal::Settled
@@ -162,7 +176,7 @@ impl TableCursor {
                         self.goal = Goal::Settled;
                         return Ok(());
                     }
-                    let found = self.index.seek(&table, ctx, pending, to, &self.target)?;
+                    let found = self.feed.seek(&table, ctx, pending, to, &self.target)?;
                     let in_order = matches!(to, To::First | To::Last);
                     self.goal = if found { Goal::Load(to, in_order) } else { Goal::Settled };
                 }
@@ -193,17 +207,9 @@ impl TableCursor {
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let table = self.table.clone().expect("the table was opened before its index was searched");
-        if !self.index.settle(&table, ctx, pending, &self.target)? {
+        let Some((handle, block)) = self.feed.block(&table, ctx, pending, &self.target)? else {
             self.goal = Goal::Settled;
             return Ok(());
-        }
-        let handle = self.index.handle();
-        let block = match take_block(&table, ctx, pending, handle, BlockKind::Data) {
-            Ok(block) => block,
-            Err(stop) => {
-                self.readahead.note_wait(ctx, handle);
-                return Err(stop);
-            }
         };
         let data = block.as_data();
         let found = match to {
@@ -213,15 +219,13 @@ impl TableCursor {
             To::AtOrBefore => self.cursor.seek_for_prev(data, table.comparator(), &self.target),
         }
         .map_err(|c| table.corrupt(handle, c))?;
-        if in_order || self.readahead.starts_at_once() {
-            self.readahead.entered(&table, ctx, pending, &self.index, to.is_forward(), bounds);
-        }
+        self.feed.entered(&table, ctx, pending, in_order, bounds);
         self.goal = Goal::Settled;
         if found {
             self.handle = handle;
             self.block = Some(block);
             self.valid = true;
-        } else if self.index.step(&table, to.is_forward())? {
+        } else if self.feed.step(&table)? {
             self.goal = Goal::Load(to.in_neighbour(), true);
         }
         Ok(())

@@ -65,6 +65,8 @@ pub(super) struct Visible {
     past_key: bool,
     /// Forward: older versions of `key` are to be skipped.
     skipping: bool,
+    /// Forward: `key`'s entry has sequence number 0, so there is no older one.
+    key_is_oldest: bool,
     skipped: u32,
     /// Newest first when moving forward, oldest first when moving backward.
     operands: Vec<Value>,
@@ -89,6 +91,7 @@ impl Visible {
             forward: true,
             past_key: false,
             skipping: false,
+            key_is_oldest: false,
             skipped: 0,
             operands: Vec::new(),
             newest: Base::Nothing,
@@ -212,9 +215,10 @@ impl Visible {
         self.phase = Phase::Forward;
         self.skipped = 0;
         self.skippable = 0;
-        self.skipping = true;
+        self.skipping = !self.key_is_oldest;
         if self.past_key {
             self.past_key = false;
+            self.skipping = true;
             self.operands.clear();
             Ok(())
         } else {
@@ -285,19 +289,12 @@ impl Visible {
         self.phase = Phase::Rest;
     }
 
+    /// Sequence number and type of the merging iterator's entry.
+    #[inline]
     fn parse(&self, view: &View<'_>) -> Result<(SeqNo, ValueType)> {
-        let internal = self.merging.key();
-        match InternalKey::parse(internal) {
+        match InternalKey::parse(self.merging.key()) {
             Ok(parsed) => Ok((parsed.seq, parsed.kind)),
-            Err(c) => Err(Error::with_source(
-                ErrorKind::Corruption,
-                format!(
-                    "column family {:?}: internal key {}: {c}",
-                    view.superversion.config().name,
-                    internal.escape_ascii()
-                ),
-                c,
-            )),
+            Err(c) => Err(bad_key(view, self.merging.key(), c)),
         }
     }
 
@@ -339,8 +336,11 @@ impl Visible {
                 self.rest_nowhere();
                 return Ok(());
             }
-            let (seq, kind) = self.parse(view)?;
-            let user_key = key::user_key(self.merging.key());
+            let internal = self.merging.key();
+            let InternalKey { user_key, seq, kind } = match InternalKey::parse(internal) {
+                Ok(parsed) => parsed,
+                Err(c) => return Err(bad_key(view, internal, c).into()),
+            };
             if self.skipping && comparator.equal_user(user_key, &self.key) {
                 self.skip(view)?;
                 self.skipped += 1;
@@ -364,11 +364,12 @@ impl Visible {
             }
             self.key.clear();
             self.key.extend_from_slice(user_key);
+            self.key_is_oldest = seq == SeqNo::ZERO;
             self.skipped = 0;
             if self.is_gone(seq, kind) {
                 perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                 self.skip(view)?;
-                self.skipping = true;
+                self.skipping = !self.key_is_oldest;
                 self.merging.begin_advance()?;
                 continue;
             }
@@ -543,4 +544,17 @@ impl Visible {
             self.merging.begin_advance()?;
         }
     }
+}
+
+#[cold]
+fn bad_key(view: &View<'_>, internal: &[u8], c: karst_format::Corruption) -> Error {
+    Error::with_source(
+        ErrorKind::Corruption,
+        format!(
+            "column family {:?}: internal key {}: {c}",
+            view.superversion.config().name,
+            internal.escape_ascii()
+        ),
+        c,
+    )
 }

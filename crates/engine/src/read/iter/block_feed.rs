@@ -1,0 +1,354 @@
+//! The data blocks that a scan of one table comes to, one after the other, in either direction.
+//!
+//! In: seeks and steps. Out: handles and decoded blocks, in order. While the scan goes on in order, the feed runs ahead of it in the index and
+//! asks for what comes next in large requests: neighbouring blocks that are not in the cache make a *run*, which is one read. A block is
+//! cut out of its run, verified and decompressed when the scan gets there, so nothing is decoded that is not used, and what lies ahead takes no
+//! more memory than its bytes in the file.
+//!
+//! The index is walked once: `edge` is the block furthest ahead, `queue` holds those between it and the scan.
+//!
+//! Invariants:
+//! - `queue` and `runs` are in the order of the scan; a queued block that is not cached lies in the first run that has blocks left.
+//! - The current block is the front of the queue if `in_queue`, else the one under the edge.
+//! - Steps go in the direction of the last seek.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_io::ReadBuf;
+
+use crate::error::{Error, Result};
+use crate::read::iter::Bounds;
+use crate::read::iter::index_position::{IndexPosition, To, take_block};
+use crate::read::iter::readahead::{ReadaheadLimits, Window};
+use crate::stats::Ticker;
+use crate::table::context::ReadCtx;
+use crate::table::pending::{Pending, RunNumber, Stop};
+use crate::table::{BlockKind, BlockRef, Table};
+
+/// Blocks further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
+const MAX_GAP_BYTES: u64 = 4096;
+
+#[derive(Debug)]
+struct Queued {
+    handle: BlockHandle,
+    /// The block, if it was in the cache; else it is in a run.
+    cached: Option<BlockRef>,
+}
+
+/// Neighbouring blocks, read in one request.
+#[derive(Debug)]
+struct Run {
+    start: u64,
+    end: u64,
+    /// Its blocks that are still in the queue.
+    blocks_left: u32,
+    /// Once it has been asked for.
+    number: Option<RunNumber>,
+    bytes: Option<ReadBuf>,
+}
+
+/// The blocks of one table in the order of a scan.
+#[derive(Debug)]
+pub(super) struct BlockFeed {
+    edge: IndexPosition,
+    /// The edge has left the last block of the queue (or the current one), but not arrived at the next: its index partition is not here.
+    edge_is_on_its_way: bool,
+    /// The edge has come to the end of the table.
+    edge_is_through: bool,
+    /// What the edge met in the index; for the scan to report if it gets there.
+    edge_error: Option<Error>,
+    /// There is nothing worth asking for behind the edge.
+    at_end: bool,
+    queue: VecDeque<Queued>,
+    in_queue: bool,
+    runs: VecDeque<Run>,
+    /// Sizes of the queued blocks behind the current one.
+    ahead_bytes: u64,
+    window: Window,
+    forward: bool,
+    /// The block that the scan has left, whose memory the next one may take.
+    spare: Option<BlockRef>,
+}
+
+impl BlockFeed {
+    pub(super) fn new(limits: ReadaheadLimits) -> Self {
+        BlockFeed::with_window(Window::new(limits))
+    }
+
+    /// For the file behind the one that `before` feeds.
+    pub(super) fn in_next_file(before: &BlockFeed, adaptive: bool) -> Self {
+        BlockFeed::with_window(before.window.in_next_file(adaptive))
+    }
+
+    fn with_window(window: Window) -> Self {
+        BlockFeed {
+            edge: IndexPosition::default(),
+            edge_is_on_its_way: false,
+            edge_is_through: false,
+            edge_error: None,
+            at_end: false,
+            queue: VecDeque::new(),
+            in_queue: false,
+            runs: VecDeque::new(),
+            ahead_bytes: 0,
+            window,
+            forward: true,
+            spare: None,
+        }
+    }
+
+    /// The scan goes elsewhere: give up what was asked for, and start small again.
+    pub(super) fn close(&mut self, pending: &mut Pending) {
+        self.window.close();
+        self.drop_queue(pending);
+    }
+
+    /// The scan goes elsewhere, in another table.
+    pub(super) fn change_table(&mut self, pending: &mut Pending) {
+        self.close(pending);
+        self.edge = IndexPosition::default();
+    }
+
+    /// Give up what was asked for; the scan does not come to it.
+    pub(super) fn drop_queue(&mut self, pending: &mut Pending) {
+        self.queue.clear();
+        self.in_queue = false;
+        for number in self.runs.drain(..).filter_map(|run| run.number) {
+            pending.drop_run(number);
+        }
+        self.ahead_bytes = 0;
+        self.edge_is_on_its_way = false;
+        self.edge_is_through = false;
+        self.edge_error = None;
+        self.at_end = false;
+    }
+
+    /// Whether the index has been walked to its end, in the direction of the scan, while reading ahead.
+    pub(super) fn has_asked_for_all(&self) -> bool {
+        self.edge_is_through && self.window.is_open()
+    }
+
+    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be fetched first, and then nothing has changed.
+    pub(super) fn seek(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        to: To,
+        target: &[u8],
+    ) -> Result<bool, Stop> {
+        debug_assert!(self.queue.is_empty(), "a feed is closed before a seek");
+        self.forward = to.is_forward();
+        self.edge.seek(table, ctx, pending, to, target)
+    }
+
+    /// Move to the next block in the direction of the scan; whether there is one, as far as can be told before [`BlockFeed::block`].
+    pub(super) fn step(&mut self, table: &Arc<Table>) -> Result<bool> {
+        if self.in_queue {
+            self.leave_front();
+        }
+        if let Some(front) = self.queue.front() {
+            self.in_queue = true;
+            self.ahead_bytes -= front.handle.size;
+            return Ok(true);
+        }
+        self.in_queue = false;
+        if let Some(error) = &self.edge_error {
+            return Err(error.clone());
+        }
+        if self.edge_is_through {
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.edge_is_on_its_way) {
+            return Ok(true);
+        }
+        self.edge.step(table, self.forward)
+    }
+
+    fn leave_front(&mut self) {
+        if self.queue.pop_front().is_some_and(|left| left.cached.is_none())
+            && let Some(run) = self.runs.front_mut()
+        {
+            run.blocks_left -= 1;
+            if run.blocks_left == 0 {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    /// The current block; `None` if the index has no more, after all. Stops when it has to be fetched.
+    pub(super) fn block(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        target: &[u8],
+    ) -> Result<Option<(BlockHandle, BlockRef)>, Stop> {
+        if self.in_queue {
+            return self.queued_block(table, ctx, pending).map(Some);
+        }
+        if !self.edge.settle(table, ctx, pending, target)? {
+            return Ok(None);
+        }
+        let handle = self.edge.handle();
+        Ok(Some((handle, take_block(table, ctx, pending, handle, BlockKind::Data)?)))
+    }
+
+    fn queued_block(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+    ) -> Result<(BlockHandle, BlockRef), Stop> {
+        let front = self.queue.front_mut().expect("the current block is queued");
+        let handle = front.handle;
+        if let Some(block) = &front.cached {
+            return Ok((handle, table.checked(block.clone(), handle, BlockKind::Data)?));
+        }
+        let run = self.runs.front_mut().expect("a queued block that is not cached is in a run");
+        let bytes = match &run.bytes {
+            Some(bytes) => bytes,
+            None => match pending.take_run(run.number.expect("runs are asked for when they are made")) {
+                Ok(bytes) => run.bytes.insert(bytes),
+                Err(stop) => {
+                    self.window.note_wait(ctx);
+                    return Err(stop);
+                }
+            },
+        };
+        let from = (handle.offset - run.start) as usize;
+        let to = from + handle.size as usize + BLOCK_TRAILER_BYTES;
+        let Some(bytes) = bytes.get(from..to) else {
+            return Err(table.truncated(handle, BlockKind::Data).into());
+        };
+        ctx.stats().record(Ticker::PrefetchBytesUseful, handle.size);
+        Ok((handle, table.decode_into(ctx, handle, BlockKind::Data, bytes, &mut self.spare)?))
+    }
+
+    /// Takes back a block that the scan has left.
+    pub(super) fn recycle(&mut self, block: Option<BlockRef>) {
+        self.spare = block.filter(|block| block.is_alone());
+    }
+
+    /// The scan has entered the current block; `in_order` if it came from its neighbour. Ask for what comes next.
+    pub(super) fn entered(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        in_order: bool,
+        bounds: &Bounds,
+    ) {
+        if !in_order && !self.window.starts_at_once() {
+            return;
+        }
+        self.window.note_block(ctx);
+        if !self.at_end && self.window.wants_refill(self.ahead_bytes) {
+            self.refill(table, ctx, pending, bounds);
+            self.window.grow();
+        }
+    }
+
+    fn refill(&mut self, table: &Arc<Table>, ctx: &ReadCtx<'_>, pending: &mut Pending, bounds: &Bounds) {
+        let asked_for = self.runs.len();
+        while self.ahead_bytes < self.window.bytes() {
+            if !self.advance_edge(table, ctx, pending, bounds) {
+                break;
+            }
+            let handle = self.edge.handle();
+            if !self.enqueue(table, ctx, handle) {
+                // A handle outside of the file is for the scan to report, if it gets there.
+                self.edge_is_on_its_way = true;
+                self.at_end = true;
+                break;
+            }
+        }
+        for run in self.runs.iter_mut().skip(asked_for) {
+            ctx.stats().record(Ticker::PrefetchBytes, run.end - run.start);
+            run.number = Some(pending.want_run(table, run.start, (run.end - run.start) as usize));
+        }
+    }
+
+    /// Move the edge on by one block; false if there is none to ask for now.
+    fn advance_edge(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        bounds: &Bounds,
+    ) -> bool {
+        let trims = ctx.options.auto_readahead_size;
+        if !self.edge_is_on_its_way {
+            if self.forward && trims && bounds.upper_excludes(table.comparator(), self.edge.separator(table))
+            {
+                ctx.stats().tick(Ticker::ReadaheadTrimmed);
+                self.at_end = true;
+                return false;
+            }
+            match self.edge.step(table, self.forward) {
+                Ok(true) => self.edge_is_on_its_way = true,
+                Ok(false) => return self.end_ahead(None),
+                Err(error) => return self.end_ahead(Some(error)),
+            }
+        }
+        match self.edge.settle(table, ctx, pending, &[]) {
+            Ok(true) => {}
+            Ok(false) => return self.end_ahead(None),
+            // The partition has been asked for; the next refill goes on there.
+            Err(Stop::Need) => return false,
+            Err(Stop::Error(error)) => return self.end_ahead(Some(error)),
+        }
+        // Every key of the block is at or before its separator.
+        if !self.forward && trims && bounds.lower_excludes(table.comparator(), self.edge.separator(table)) {
+            ctx.stats().tick(Ticker::ReadaheadTrimmed);
+            self.at_end = true;
+            return false;
+        }
+        self.edge_is_on_its_way = false;
+        true
+    }
+
+    fn end_ahead(&mut self, error: Option<Error>) -> bool {
+        self.edge_is_on_its_way = false;
+        self.edge_is_through = error.is_none();
+        self.edge_error = error;
+        self.at_end = true;
+        false
+    }
+
+    /// Put the block at `handle` behind the queue; false if it is not inside the file.
+    fn enqueue(&mut self, table: &Arc<Table>, ctx: &ReadCtx<'_>, handle: BlockHandle) -> bool {
+        let cached = ctx.cache().get(table.cache_key(handle));
+        match &cached {
+            Some(block) => ctx.count_cache_hit(BlockKind::Data, block),
+            None => {
+                if table.check_bounds(handle).is_err() {
+                    return false;
+                }
+                ctx.count_cache_miss(BlockKind::Data);
+                self.add_to_run(handle);
+            }
+        }
+        self.queue.push_back(Queued { handle, cached });
+        self.ahead_bytes += handle.size;
+        true
+    }
+
+    fn add_to_run(&mut self, handle: BlockHandle) {
+        let (start, end) = (handle.offset, handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64);
+        if let Some(run) = self.runs.back_mut().filter(|run| run.number.is_none()) {
+            let gap = if self.forward { start.checked_sub(run.end) } else { run.start.checked_sub(end) };
+            // Why the last block may go beyond: a request cut before it would leave it to one of its own.
+            if gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
+                && run.end - run.start < self.window.request_bytes()
+            {
+                (run.start, run.end) = (start.min(run.start), end.max(run.end));
+                run.blocks_left += 1;
+                return;
+            }
+        }
+        self.runs.push_back(Run { start, end, blocks_left: 1, number: None, bytes: None });
+    }
+}
