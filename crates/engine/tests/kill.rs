@@ -8,9 +8,10 @@
 //! The default run kills 10 times, `KARST_LONG_TESTS=1` 200 times.
 
 use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
-use karst_testkit::chronicle::{Change, Chronicle, Cut, mark, marked};
+use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
-use std::io::{BufRead, BufReader, Write};
+use karst_testkit::script::Write;
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,12 +49,12 @@ impl Drawing {
         Self { chronicle: Chronicle::new(FAMILIES.len(), WRITERS), random, writer }
     }
 
-    fn next(&mut self) -> (u64, Vec<Change>) {
+    fn next(&mut self) -> (u64, Vec<Write>) {
         draw(&mut self.chronicle, &mut self.random, self.writer)
     }
 }
 
-fn draw(chronicle: &mut Chronicle, random: &mut Random, writer: usize) -> (u64, Vec<Change>) {
+fn draw(chronicle: &mut Chronicle, random: &mut Random, writer: usize) -> (u64, Vec<Write>) {
     let both = random.one_in(2);
     chronicle.begin(writer, if both { &[0, 1] } else { &[0] }, random)
 }
@@ -105,17 +106,17 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
     unreachable!("writers write until they are killed")
 }
 
-fn batch(families: &[ColumnFamily], changes: &[Change]) -> WriteBatch {
+fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for change in changes {
         let done = match change {
-            Change::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
-            Change::Delete { family, key } => batch.delete_cf(&families[*family], key),
-            Change::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
-            Change::DeleteRange { family, begin, end } => {
+            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
+            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
+            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
+            Write::DeleteRange { family, begin, end } => {
                 batch.delete_range_cf(&families[*family], begin, end)
             }
-            Change::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
+            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
         };
         done.unwrap();
     }

@@ -10,24 +10,9 @@
 //! and no part of another.
 
 use crate::random::Random;
+use crate::script::Write;
 use crate::{Entry, show};
 use std::collections::BTreeMap;
-
-/// One entry of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are what their names say")]
-pub enum Change {
-    /// The value of a key.
-    Put { family: usize, key: Vec<u8>, value: Vec<u8> },
-    /// A key is gone.
-    Delete { family: usize, key: Vec<u8> },
-    /// A key that was put once is gone.
-    SingleDelete { family: usize, key: Vec<u8> },
-    /// All keys from `begin` to before `end` are gone.
-    DeleteRange { family: usize, begin: Vec<u8>, end: Vec<u8> },
-    /// One more operand for a key, appended to its value after a comma.
-    Merge { family: usize, key: Vec<u8>, operand: Vec<u8> },
-}
 
 /// How many batches of each writer are seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +106,7 @@ impl Chronicle {
 
     /// Draw the next batch of a writer, over the column families that `families` lists, and note that it begins. The
     /// number of the batch is the last put's value.
-    pub fn begin(&mut self, writer: usize, families: &[usize], random: &mut Random) -> (u64, Vec<Change>) {
+    pub fn begin(&mut self, writer: usize, families: &[usize], random: &mut Random) -> (u64, Vec<Write>) {
         self.moment += 1;
         let began = self.moment;
         let own = &mut self.writers[writer];
@@ -137,7 +122,7 @@ impl Chronicle {
         }
         for family in families {
             let value = number.to_string().into_bytes();
-            let change = Change::Put { family: *family, key: mark(writer), value };
+            let change = Write::Put { family: *family, key: mark(writer), value };
             own.record(number, &change);
             changes.push(change);
         }
@@ -317,50 +302,50 @@ impl Writer {
         self.keys.get(&(family, key.to_vec())).and_then(|versions| versions.last()?.1.as_deref())
     }
 
-    fn draw(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Change {
+    fn draw(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Write {
         let at = random.below(KEYS);
         let key = key(writer, at);
         match random.below(100) {
-            0..=14 => Change::Delete { family, key },
+            0..=14 => Write::Delete { family, key },
             15..=17 => {
                 let width = if random.one_in(8) { 40 } else { 1 + random.below(6) };
-                Change::DeleteRange { family, begin: key, end: self::key(writer, (at + width).min(KEYS + 1)) }
+                Write::DeleteRange { family, begin: key, end: self::key(writer, (at + width).min(KEYS + 1)) }
             }
             18..=40 => {
                 // Merged values are cut back by the next put, or they would grow for ever.
                 let long = self.current(family, &key).is_some_and(|v| v.len() > 4000);
                 let operand = format!("{number}").into_bytes();
-                if long { Change::Delete { family, key } } else { Change::Merge { family, key, operand } }
+                if long { Write::Delete { family, key } } else { Write::Merge { family, key, operand } }
             }
             41..=50 => self.single(writer, family, number, random),
-            _ => Change::Put { family, key, value: value(number, random) },
+            _ => Write::Put { family, key, value: value(number, random) },
         }
     }
 
     /// A key of its own is put, or one that was put once is deleted singly.
-    fn single(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Change {
+    fn single(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Write {
         if !self.singles.is_empty() && random.one_in(2) {
             let (family, key) = self.singles.swap_remove(random.index(self.singles.len()));
-            return Change::SingleDelete { family, key };
+            return Write::SingleDelete { family, key };
         }
         self.singles_made += 1;
         let key = format!("w{writer}/s{}", self.singles_made).into_bytes();
         self.singles.push((family, key.clone()));
-        Change::Put { family, key, value: value(number, random) }
+        Write::Put { family, key, value: value(number, random) }
     }
 
-    fn record(&mut self, number: u64, change: &Change) {
+    fn record(&mut self, number: u64, change: &Write) {
         let (family, key, value) = match change {
-            Change::Put { family, key, value } => (*family, key, Some(value.clone())),
-            Change::Delete { family, key } | Change::SingleDelete { family, key } => (*family, key, None),
-            Change::Merge { family, key, operand } => {
+            Write::Put { family, key, value } => (*family, key, Some(value.clone())),
+            Write::Delete { family, key } | Write::SingleDelete { family, key } => (*family, key, None),
+            Write::Merge { family, key, operand } => {
                 let merged = match self.current(*family, key) {
                     Some(existing) => [existing, b",", operand].concat(),
                     None => operand.clone(),
                 };
                 (*family, key, Some(merged))
             }
-            Change::DeleteRange { family, begin, end } => {
+            Write::DeleteRange { family, begin, end } => {
                 let range = (*family, begin.clone())..(*family, end.clone());
                 for versions in self.keys.range_mut(range).map(|(_, versions)| versions) {
                     if versions.last().is_some_and(|(_, value)| value.is_some()) {
@@ -490,10 +475,10 @@ mod tests {
             let (_, changes) = chronicle.begin(0, &[0, 1], &mut random);
             for change in &changes {
                 match change {
-                    Change::Put { family, key, .. } if key.starts_with(b"w0/s") => {
+                    Write::Put { family, key, .. } if key.starts_with(b"w0/s") => {
                         assert!(singles.insert((*family, key.clone())));
                     }
-                    Change::SingleDelete { family, key } => assert!(singles.remove(&(*family, key.clone()))),
+                    Write::SingleDelete { family, key } => assert!(singles.remove(&(*family, key.clone()))),
                     _ => {}
                 }
             }

@@ -25,7 +25,7 @@ pub enum Write {
     SingleDelete { family: usize, key: Vec<u8> },
     /// All keys from `begin` to before `end` are gone.
     DeleteRange { family: usize, begin: Vec<u8>, end: Vec<u8> },
-    /// One more operand for a key.
+    /// One more operand for a key; a chronicle's operator appends it to the value after a comma.
     Merge { family: usize, key: Vec<u8>, operand: Vec<u8> },
 }
 

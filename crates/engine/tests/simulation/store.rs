@@ -2,8 +2,8 @@
 
 use karst_engine::{ColumnFamily, Db, Options, WriteBatch};
 use karst_io::Env;
-use karst_testkit::chronicle::Change;
 use karst_testkit::random::Random;
+use karst_testkit::script::Write;
 
 pub(crate) const DIRECTORY: &str = "/db";
 
@@ -90,17 +90,17 @@ pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
     Db::open_cf(DIRECTORY, options, &NAMES[..plan.families])
 }
 
-pub(crate) fn batch(families: &Families, changes: &[Change]) -> WriteBatch {
+pub(crate) fn batch(families: &Families, changes: &[Write]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for change in changes {
         let done = match change {
-            Change::Put { family, key, value } => batch.put_cf(&families.0[*family], key, value),
-            Change::Delete { family, key } => batch.delete_cf(&families.0[*family], key),
-            Change::SingleDelete { family, key } => batch.single_delete_cf(&families.0[*family], key),
-            Change::DeleteRange { family, begin, end } => {
+            Write::Put { family, key, value } => batch.put_cf(&families.0[*family], key, value),
+            Write::Delete { family, key } => batch.delete_cf(&families.0[*family], key),
+            Write::SingleDelete { family, key } => batch.single_delete_cf(&families.0[*family], key),
+            Write::DeleteRange { family, begin, end } => {
                 batch.delete_range_cf(&families.0[*family], begin, end)
             }
-            Change::Merge { family, key, operand } => batch.merge_cf(&families.0[*family], key, operand),
+            Write::Merge { family, key, operand } => batch.merge_cf(&families.0[*family], key, operand),
         };
         done.unwrap();
     }
