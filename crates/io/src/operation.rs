@@ -194,7 +194,7 @@ impl Operation {
     /// Start on the channel that is current here, or on the driver.
     fn bind(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         self.give_up();
-        let request = self.request.clone();
+        let request = &self.request;
         let local = current::with_current(|channel| {
             let channel = channel?;
             let ticket = channel.start(request.clone(), cx.waker().clone());
@@ -207,7 +207,7 @@ impl Operation {
             }
             Some((outbox, ticket, None)) => State::Local { outbox, ticket },
             None => {
-                let op = Arc::new(RemoteOp::new(request, cx.waker().clone()));
+                let op = Arc::new(RemoteOp::new(request.clone(), cx.waker().clone()));
                 self.env.driver_send(op.clone());
                 State::Remote { op, fork_generation: posix::fork_generation() }
             }

@@ -4,6 +4,7 @@
 //! asynchronous form allocates then.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use karst_format::key::SeqNo;
 
@@ -50,13 +51,14 @@ pub(crate) fn get(
     key: &[u8],
 ) -> Result<Option<Value>> {
     let view = View::new(tables, superversion, options);
+    let began = view.ctx.start_timer();
     let mut lookup = Lookup::new(key, snapshot);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Need) => wait(lookup, view),
     };
-    count(view.ctx.stats(), &result);
+    count(&view.ctx, began, &result);
     result
 }
 
@@ -76,15 +78,17 @@ pub(crate) fn attempt<'a>(
     key: &[u8],
 ) -> Attempt<'a, Result<Option<Value>>> {
     let view = View::new(tables, superversion, options);
+    let began = view.ctx.start_timer();
     let mut lookup = Lookup::new(key, snapshot);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Need) => {
-            return Attempt::Waiting(Box::pin(finish(lookup, tables.clone(), superversion.clone(), options)));
+            let waiting = finish(lookup, tables.clone(), superversion.clone(), options, began);
+            return Attempt::Waiting(Box::pin(waiting));
         }
     };
-    count(view.ctx.stats(), &result);
+    count(&view.ctx, began, &result);
     Attempt::Done(result)
 }
 
@@ -93,18 +97,21 @@ async fn finish(
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
     options: &ReadOptions,
+    began: Option<Duration>,
 ) -> Result<Option<Value>> {
     let view = View::new(&tables, &superversion, options);
     let mut read = PointRead { lookup, view };
-    let mut fetches = Fetches::new(options);
+    let mut fetches = Fetches::new(options, HistogramKind::FileReadGetMicros);
     let result = drive::drive(view.ctx, &mut read, &mut fetches).await;
-    count(view.ctx.stats(), &result);
+    count(&view.ctx, began, &result);
     result
 }
 
 #[inline]
-fn count(stats: &Statistics, result: &Result<Option<Value>>) {
+fn count(ctx: &ReadCtx<'_>, began: Option<Duration>, result: &Result<Option<Value>>) {
+    let stats = ctx.stats();
     if stats.enabled() || perf_context::level() != perf_context::PerfLevel::Disable {
+        ctx.measure_since(HistogramKind::DbGet, began);
         count_slow(stats, result);
     }
 }

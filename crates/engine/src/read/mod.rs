@@ -8,6 +8,8 @@ pub mod iter;
 mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -33,6 +35,15 @@ impl<'a> View<'a> {
         options: &'a ReadOptions,
     ) -> Self {
         View { superversion, ctx: ReadCtx::new(tables, options) }
+    }
+
+    /// The same of a column family's tables and superversion in one.
+    #[inline]
+    pub(crate) fn of(
+        (tables, superversion): (&'a Arc<TableCache>, &'a Arc<SuperVersion>),
+        options: &'a ReadOptions,
+    ) -> Self {
+        View::new(tables, superversion, options)
     }
 
     /// The tree.

@@ -12,6 +12,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use karst_format::key::SeqNo;
 
@@ -103,6 +104,8 @@ struct Batch {
     results: Results,
     waiting: Vec<Waiting>,
     value_bytes: u64,
+    /// When it began, if times are collected.
+    began: Option<Duration>,
 }
 
 /// Steps every key once. Allocates nothing but the results unless a key has to wait.
@@ -113,7 +116,12 @@ fn first_pass<K: AsRef<[u8]>>(
     snapshot: SeqNo,
     keys: &[K],
 ) -> Batch {
-    let mut batch = Batch { results: Vec::with_capacity(keys.len()), waiting: Vec::new(), value_bytes: 0 };
+    let began = match sources.len() {
+        0 => None,
+        _ => View::of(sources.get(0), options).ctx.start_timer(),
+    };
+    let results = Vec::with_capacity(keys.len());
+    let mut batch = Batch { results, waiting: Vec::new(), value_bytes: 0, began };
     for (index, key) in keys.iter().enumerate() {
         let source = sources.of_key(index);
         let (tables, superversion) = sources.get(source);
@@ -154,7 +162,7 @@ impl Batch {
             let (tables, superversion) = sources.get(source);
             View::new(tables, superversion, options)
         };
-        let mut fetches = Fetches::new(options);
+        let mut fetches = Fetches::new(options, HistogramKind::FileReadMultigetMicros);
         let mut unfinished = self.waiting.len();
         let ctx = view_of(self.waiting[0].source).ctx;
         for (number, waiting) in self.waiting.iter_mut().enumerate() {
@@ -199,10 +207,11 @@ impl Batch {
         fetches.count_levels(&ctx);
     }
 
-    fn count(&self, sources: &impl Sources) {
+    fn count(&self, sources: &impl Sources, options: &ReadOptions) {
         if self.results.is_empty() || sources.len() == 0 {
             return;
         }
+        View::of(sources.get(0), options).ctx.measure_since(HistogramKind::DbMultiget, self.began);
         let stats = &sources.get(0).0.shared.stats;
         if stats.enabled() || perf_context::level() != perf_context::PerfLevel::Disable {
             let found = self.results.iter().filter(|result| matches!(result, Ok(Some(_)))).count();
@@ -238,7 +247,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
         let env = &sources.get(0).0.shared.env;
         karst_io::block_on(env, batch.finish(sources, options));
     }
-    batch.count(sources);
+    batch.count(sources, options);
     batch.results
 }
 
@@ -251,7 +260,7 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
 ) -> Attempt<'a, Results> {
     let mut batch = first_pass(sources, options, snapshot, keys);
     if batch.waiting.is_empty() {
-        batch.count(sources);
+        batch.count(sources, options);
         return Attempt::Done(batch.results);
     }
     let owned: Vec<Source> = (0..sources.len())
@@ -264,7 +273,7 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
         // Each waiting key knows its source by number; the others are done.
         let sources = Many { sources: &owned, of_keys: &[] };
         batch.finish(&sources, options).await;
-        batch.count(&sources);
+        batch.count(&sources, options);
         batch.results
     }))
 }

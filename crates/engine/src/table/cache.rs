@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
 use crate::options::{BlockBasedTableOptions, FamilyConfig};
-use crate::stats::{Statistics, Ticker};
+use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::Table;
 use crate::table::block::CachedBlock;
 
@@ -179,7 +179,13 @@ impl TableCache {
         if let Some(table) = self.opened(file) {
             return Ok(table.clone());
         }
+        let shared = &self.shared;
+        let began = shared.stats.timers_enabled().then(|| shared.env.now());
         let table = Table::open(&self, file, level).await;
+        if let Some(began) = began {
+            let micros = shared.env.now().saturating_sub(began).as_micros() as u64;
+            shared.stats.measure(HistogramKind::TableOpenIoMicros, micros);
+        }
         let table = match table {
             Ok(table) => Arc::new(table),
             Err(error) => {

@@ -2,13 +2,14 @@
 //! caller's read options. Borrowed and `Copy`, so that passing it costs nothing on a hit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use karst_mem::BlockCache;
 
 use crate::blob::BlobFiles;
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
-use crate::stats::{Statistics, Ticker};
+use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
 
@@ -39,6 +40,25 @@ impl<'a> ReadCtx<'a> {
     #[inline]
     pub(crate) fn stats(&self) -> &'a Statistics {
         &self.tables.shared.stats
+    }
+
+    /// The time, if times are collected; else the clock is not read.
+    #[inline]
+    pub(crate) fn start_timer(&self) -> Option<Duration> {
+        self.stats().timers_enabled().then(|| self.tables.shared.env.now())
+    }
+
+    /// The whole microseconds since `began`.
+    pub(crate) fn micros_since(&self, began: Duration) -> u64 {
+        self.tables.shared.env.now().saturating_sub(began).as_micros() as u64
+    }
+
+    /// Adds the time since `began` to a histogram, if times are collected.
+    #[inline]
+    pub(crate) fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {
+        if let Some(began) = began {
+            self.stats().measure(kind, self.micros_since(began));
+        }
     }
 
     /// Counts a block found in the cache.

@@ -1,7 +1,9 @@
 //! From the bytes of a block, as stored, to the decoded block in the cache.
 //!
-//! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an allocation of the right size, parse,
+//! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an allocation of the right size (filters are parsed where they are), parse,
 //! put into the cache. Out: the pinned block. Errors name the file and the block's offset.
+
+use std::borrow::Cow;
 
 use karst_format::Corruption;
 use karst_format::block::Block;
@@ -33,14 +35,14 @@ pub(super) struct Storage {
 const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
-    /// The contents of the block that `bytes`, block and trailer, hold.
-    pub(super) fn unpack(
+    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed.
+    pub(super) fn unpack<'b>(
         &self,
         handle: BlockHandle,
-        bytes: &[u8],
+        bytes: &'b [u8],
         dictionary: Option<&Dictionary>,
         verify: bool,
-    ) -> Result<Box<[u8]>, Corruption> {
+    ) -> Result<Cow<'b, [u8]>, Corruption> {
         let Some(length) = bytes.len().checked_sub(BLOCK_TRAILER_BYTES) else {
             return Err(Corruption::new("block is too short for its trailer", bytes.len()));
         };
@@ -52,10 +54,11 @@ impl Storage {
         };
         let contents = &bytes[..length];
         if kind == CompressionType::None as u8 {
-            return Ok(contents.into());
+            return Ok(Cow::Borrowed(contents));
         }
         let kind = CompressionType::from_u8(kind)?;
         compression::decompress(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES)
+            .map(|contents| Cow::Owned(contents.into_vec()))
     }
 }
 
@@ -84,13 +87,16 @@ impl Layout {
     }
 
     /// Parses a block's contents as what `kind` calls for.
-    pub(super) fn parse(&self, kind: BlockKind, contents: Box<[u8]>) -> Result<CachedBlock, Corruption> {
+    pub(super) fn parse(&self, kind: BlockKind, contents: Cow<'_, [u8]>) -> Result<CachedBlock, Corruption> {
+        let owned = |contents: Cow<'_, [u8]>| contents.into_owned().into_boxed_slice();
         Ok(match kind {
-            BlockKind::Data => CachedBlock::Data(Block::parse(contents)?),
+            BlockKind::Data => CachedBlock::Data(Block::parse(owned(contents))?),
             BlockKind::Index | BlockKind::IndexPartition => {
-                CachedBlock::Index(IndexBlock::parse(contents, self.index)?)
+                CachedBlock::Index(IndexBlock::parse(owned(contents), self.index)?)
             }
-            BlockKind::FilterIndex => CachedBlock::Index(IndexBlock::parse(contents, self.filter_index)?),
+            BlockKind::FilterIndex => {
+                CachedBlock::Index(IndexBlock::parse(owned(contents), self.filter_index)?)
+            }
             BlockKind::Filter | BlockKind::FilterPartition => {
                 CachedBlock::Filter(FilterReader::parse(&contents))
             }

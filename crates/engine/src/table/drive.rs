@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::error::Result;
+use crate::stats::HistogramKind;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
@@ -49,7 +50,7 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
 /// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own ring.
 #[cold]
 pub(crate) fn wait<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
-    wait_with(ctx, step, &mut Fetches::new(ctx.options))
+    wait_with(ctx, step, &mut Fetches::new(ctx.options, HistogramKind::FileReadGetMicros))
 }
 
 /// The same with fetches of the caller's, which go on between calls.

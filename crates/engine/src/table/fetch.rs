@@ -8,11 +8,11 @@
 //!
 //! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel and are not leaked.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_io::ReadFuture;
@@ -49,12 +49,15 @@ struct Part {
 
 enum Fetch {
     /// One read that brings one block, or several neighbours.
-    Blocks { table: Arc<Table>, start: u64, parts: SmallVec<[Part; 1]>, read: ReadFuture },
+    Blocks { table: Arc<Table>, start: u64, parts: SmallVec<[Part; 1]>, read: ReadFuture, began: Began },
     /// One read that is handed out as it is.
-    Run { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, read: ReadFuture },
+    Run { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, read: ReadFuture, began: Began },
     /// Anything with steps of its own: opening a table, reading a blob.
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
 }
+
+/// When a read was started, where times are collected.
+type Began = Option<Duration>;
 
 struct Fresh {
     key: NeedKey,
@@ -64,9 +67,12 @@ struct Fresh {
 
 /// The fetches in flight on behalf of one operation (or of one iterator, between its operations).
 pub(crate) struct Fetches {
-    running: Vec<Fetch>,
-    fresh: VecDeque<Fresh>,
+    running: SmallVec<[Fetch; 1]>,
+    /// Collected and not started: in the order of collection, or, while they are started, the next one last.
+    fresh: SmallVec<[Fresh; 1]>,
     one_at_a_time: bool,
+    /// The histogram of the times that reads take, by what they are for.
+    read_micros: HistogramKind,
     /// Blocks fetched by level: metadata, data.
     fetched: [(u32, u32); LEVELS_COUNTED],
 }
@@ -76,11 +82,14 @@ const LEVELS_COUNTED: usize = 8;
 
 impl Fetches {
     /// An empty set that keeps to what the options say about reading in parallel.
-    pub(crate) fn new(options: &ReadOptions) -> Self {
+    ///
+    /// `read_micros` is the histogram of reads for this kind of operation.
+    pub(crate) fn new(options: &ReadOptions, read_micros: HistogramKind) -> Self {
         Fetches {
-            running: Vec::new(),
-            fresh: VecDeque::new(),
+            running: SmallVec::new(),
+            fresh: SmallVec::new(),
             one_at_a_time: !options.async_io,
+            read_micros,
             fetched: [(0, 0); LEVELS_COUNTED],
         }
     }
@@ -100,7 +109,7 @@ impl Fetches {
                     waiters.push(waiter);
                 }
             } else {
-                self.fresh.push_back(Fresh { key, need, waiters: smallvec![waiter] });
+                self.fresh.push(Fresh { key, need, waiters: smallvec![waiter] });
             }
         });
     }
@@ -125,26 +134,29 @@ impl Fetches {
 
     /// Starts what has been collected.
     pub(crate) fn launch(&mut self, ctx: &ReadCtx<'_>) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let began = ctx.start_timer();
         if self.one_at_a_time {
-            while self.running.is_empty()
-                && let Some(fresh) = self.fresh.pop_front()
-            {
-                self.start(ctx, fresh);
+            if self.running.is_empty() {
+                let fresh = self.fresh.remove(0);
+                self.start(ctx, fresh, began);
             }
             return;
         }
         if self.fresh.len() > 1 {
             // Why: neighbours in a file meet, and the device sees ascending offsets.
-            self.fresh.make_contiguous().sort_unstable_by_key(|fresh| (fresh.key.0, fresh.key.1));
+            self.fresh.sort_unstable_by_key(|fresh| std::cmp::Reverse((fresh.key.0, fresh.key.1)));
         }
-        while let Some(fresh) = self.fresh.pop_front() {
-            self.start(ctx, fresh);
+        while let Some(fresh) = self.fresh.pop() {
+            self.start(ctx, fresh, began);
         }
         ctx.stats().measure(HistogramKind::MultigetIoBatchSize, self.running.len() as u64);
     }
 
     /// Starts one fetch; a block takes its neighbours behind it in the queue along.
-    fn start(&mut self, ctx: &ReadCtx<'_>, fresh: Fresh) {
+    fn start(&mut self, ctx: &ReadCtx<'_>, fresh: Fresh, began: Began) {
         let Fresh { key, need, waiters } = fresh;
         let fetch = match need {
             Need::Block { table, handle, kind } => {
@@ -160,12 +172,12 @@ impl Fetches {
                 // Invariant: `Pending` has checked every handle against the size of the file.
                 let read =
                     karst_io::read(&ctx.tables.shared.env, table.file(), start, (end - start) as usize);
-                Fetch::Blocks { table, start, parts, read }
+                Fetch::Blocks { table, start, parts, read, began }
             }
             Need::Run { table, start, len } => {
                 // Invariant: the scan has checked every handle in it against the size of the file.
                 let read = karst_io::read(&ctx.tables.shared.env, table.file(), start, len);
-                Fetch::Run { key, waiters, read }
+                Fetch::Run { key, waiters, read, began }
             }
             Need::Open { tables, file, level } => {
                 let task = Box::pin(async move { tables.open(&file, level).await.map(Held::Table) });
@@ -182,7 +194,7 @@ impl Fetches {
 
     /// Takes the next in the queue if it is a block of `table` close behind `end`, in a read that began at `start`.
     fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64) -> Option<Part> {
-        let Need::Block { table: next, handle, .. } = &self.fresh.front()?.need else { return None };
+        let Need::Block { table: next, handle, .. } = &self.fresh.last()?.need else { return None };
         let close = Arc::ptr_eq(table, next)
             && handle.offset >= end
             && handle.offset - end <= MAX_GAP_BYTES
@@ -190,10 +202,10 @@ impl Fetches {
         if !close {
             return None;
         }
-        let Fresh { key, need, waiters } = self.fresh.pop_front()?;
+        let Fresh { key, need, waiters } = self.fresh.pop()?;
         match need {
             Need::Block { handle, kind, .. } => Some(Part { key, handle, kind, waiters }),
-            Need::Open { .. } | Need::Run { .. } | Need::Blob(_) => unreachable!("the front was a block"),
+            Need::Open { .. } | Need::Run { .. } | Need::Blob(_) => unreachable!("the last was a block"),
         }
     }
 
@@ -208,7 +220,7 @@ impl Fetches {
         let mut delivered = false;
         let mut index = 0;
         while index < self.running.len() {
-            if !self.running[index].poll(cx, ctx, &mut self.fetched, deliver) {
+            if !self.running[index].poll(cx, ctx, &mut self.fetched, self.read_micros, deliver) {
                 index += 1;
                 continue;
             }
@@ -257,6 +269,7 @@ impl Fetch {
         cx: &mut Context<'_>,
         ctx: &ReadCtx<'_>,
         fetched: &mut [(u32, u32); LEVELS_COUNTED],
+        read_micros: HistogramKind,
         deliver: &mut Deliver<'_>,
     ) -> bool {
         match self {
@@ -264,15 +277,17 @@ impl Fetch {
                 let Poll::Ready(result) = task.as_mut().poll(cx) else { return false };
                 hand_out(waiters, *key, result, deliver);
             }
-            Fetch::Run { key, waiters, read } => {
+            Fetch::Run { key, waiters, read, began } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
+                measure_read(ctx, *began, read_micros);
                 if let Ok(bytes) = &result {
                     ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
                 }
                 hand_out(waiters, *key, result.map(Held::Bytes).map_err(Error::from), deliver);
             }
-            Fetch::Blocks { table, start, parts, read } => {
+            Fetch::Blocks { table, start, parts, read, began } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
+                measure_read(ctx, *began, read_micros);
                 match result {
                     Ok(bytes) => {
                         ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
@@ -286,6 +301,9 @@ impl Fetch {
                                 Some(bytes) => table.decode(ctx, part.handle, part.kind, bytes),
                                 None => Err(table.truncated(part.handle, part.kind)),
                             };
+                            if let Some(micros) = micros_since(ctx, *began) {
+                                ctx.stats().measure(HistogramKind::ReadBlockGetMicros, micros);
+                            }
                             hand_out(&part.waiters, part.key, result.map(Held::Block), deliver);
                         }
                     }
@@ -300,6 +318,17 @@ impl Fetch {
         }
         true
     }
+}
+
+fn measure_read(ctx: &ReadCtx<'_>, began: Began, read_micros: HistogramKind) {
+    if let Some(micros) = micros_since(ctx, began) {
+        ctx.stats().measure(HistogramKind::SstReadMicros, micros);
+        ctx.stats().measure(read_micros, micros);
+    }
+}
+
+fn micros_since(ctx: &ReadCtx<'_>, began: Began) -> Option<u64> {
+    began.map(|began| ctx.micros_since(began))
 }
 
 fn end_of(handle: BlockHandle) -> u64 {

@@ -148,7 +148,8 @@ impl Opening<'_> {
     fn unpack(&self, tail: &Tail, storage: &Storage, handle: BlockHandle) -> Result<Box<[u8]>> {
         let bytes = tail.block(handle).expect("the block was brought");
         // Why always verified: a table is opened once and trusted from then on.
-        storage.unpack(handle, bytes, None, true).map_err(|c| self.corrupt(handle, c))
+        let contents = storage.unpack(handle, bytes, None, true).map_err(|c| self.corrupt(handle, c))?;
+        Ok(contents.into_owned().into_boxed_slice())
     }
 
     fn footer(&self, tail: &Tail) -> Result<Footer> {

@@ -10,6 +10,7 @@ use crate::read::View;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::{Bounds, PrefixFilter, readahead_limits};
+use crate::stats::HistogramKind;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
@@ -61,7 +62,7 @@ impl InternalIterator {
     ) -> Self {
         let readahead = readahead_limits(&options, &superversion);
         let merging = Merging::new(&superversion, SeqNo::MAX, &Bounds::default(), readahead, true);
-        let fetches = Fetches::new(&options);
+        let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
         InternalIterator {
             tables,
             superversion,

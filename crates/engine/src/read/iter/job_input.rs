@@ -28,6 +28,7 @@ use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
+use crate::stats::HistogramKind;
 #[cfg(test)]
 use crate::table::Value;
 use crate::table::cache::TableCache;
@@ -102,7 +103,7 @@ impl JobInput {
             ..ReadOptions::default()
         };
         let merging = Merging::of_inputs(&tables.comparator, memtables, inputs, readahead);
-        let fetches = Fetches::new(&options);
+        let fetches = Fetches::new(&options, HistogramKind::FileReadCompactionMicros);
         let bounds = Bounds { lower, upper };
         JobInput { tables, options, bounds, merging, pending: Pending::new(), fetches, valid: false }
     }

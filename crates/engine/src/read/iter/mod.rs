@@ -26,6 +26,7 @@ mod table_cursor;
 mod visible;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
@@ -35,7 +36,7 @@ use crate::error::Result;
 use crate::options::{ReadOptions, ReadTier};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
-use crate::stats::Ticker;
+use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
@@ -114,6 +115,8 @@ pub struct DbIterator {
     pending: Pending,
     fetches: Fetches,
     status: Result<()>,
+    /// When the seek in progress began, if times are collected.
+    seek_began: Option<Duration>,
 }
 
 /// What the steps of an iterator work on.
@@ -165,7 +168,7 @@ impl DbIterator {
         let merging =
             Merging::new(&superversion, snapshot, &bounds, readahead, !options.ignore_range_deletions);
         let prefix = PrefixFilter::new(&options, &superversion);
-        let fetches = Fetches::new(&options);
+        let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
         tables.shared.stats.tick(Ticker::NoIteratorCreated);
         let visible = Visible::new(merging, snapshot);
         Ok(DbIterator {
@@ -173,6 +176,7 @@ impl DbIterator {
             pending: Pending::new(),
             fetches,
             status: Ok(()),
+            seek_began: None,
         })
     }
 
@@ -309,24 +313,21 @@ impl DbIterator {
     }
 
     fn begin_seek_to_first(&mut self) {
+        self.count_seek();
         let scan = &mut self.scan;
-        perf_context::count(PerfMetric::IterSeekCount, 1);
-        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
         scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.pending);
     }
 
     fn begin_seek_to_last(&mut self) {
+        self.count_seek();
         let scan = &mut self.scan;
-        perf_context::count(PerfMetric::IterSeekCount, 1);
-        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
         let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
         scan.visible.begin_seek_back(upper, None, &mut self.pending);
     }
 
     fn begin_seek(&mut self, key: &[u8]) {
+        self.count_seek();
         let scan = &mut self.scan;
-        perf_context::count(PerfMetric::IterSeekCount, 1);
-        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
         scan.adapt_prefix_filter(key);
         let comparator = scan.superversion.version().comparator();
         let lower = scan.bounds.lower.as_deref().filter(|_| scan.bounds.lower_excludes(comparator, key));
@@ -335,9 +336,8 @@ impl DbIterator {
     }
 
     fn begin_seek_for_prev(&mut self, key: &[u8]) {
+        self.count_seek();
         let scan = &mut self.scan;
-        perf_context::count(PerfMetric::IterSeekCount, 1);
-        scan.tables.shared.stats.tick(Ticker::NumberDbSeek);
         let comparator = scan.superversion.version().comparator();
         let upper = scan.bounds.upper.as_deref().filter(|_| scan.bounds.upper_excludes(comparator, key));
         let start = scan.start_prefix(key);
@@ -404,12 +404,27 @@ impl DbIterator {
         } else if self.status.is_err() {
             self.status = Ok(());
         }
-        let stats = &self.scan.tables.shared.stats;
-        if stats.enabled() && self.scan.visible.valid() {
-            let bytes = self.scan.visible.key().len() + self.scan.visible.value().len();
-            stats.record(Ticker::IterBytesRead, bytes as u64);
+        if self.scan.tables.shared.stats.enabled() {
+            self.count_move();
         }
         result
+    }
+
+    fn count_move(&mut self) {
+        let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
+        if self.scan.visible.valid() {
+            let bytes = self.scan.visible.key().len() + self.scan.visible.value().len();
+            ctx.stats().record(Ticker::IterBytesRead, bytes as u64);
+        }
+        ctx.measure_since(HistogramKind::DbSeek, self.seek_began.take());
+    }
+
+    /// Counts a seek that begins.
+    fn count_seek(&mut self) {
+        perf_context::count(PerfMetric::IterSeekCount, 1);
+        let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
+        ctx.stats().tick(Ticker::NumberDbSeek);
+        self.seek_began = ctx.start_timer();
     }
 }
 
