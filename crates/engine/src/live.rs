@@ -22,7 +22,7 @@ use crate::pacing::{StallController, WriteBufferManager};
 use crate::snapshot::Snapshots;
 use crate::versions::Change;
 use crate::versions::Versions;
-use crate::wal::writer::NewLog;
+use crate::wal::writer::{NewLog, reserve_bytes};
 use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::{VersionEdit, WalAddition};
@@ -77,7 +77,12 @@ impl Live {
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
-        let log = NewLog::create(env.fs(), &wal_directory, first_log, rules.log)?;
+        let families = opened.families.all();
+        let largest = families.iter().map(|family| family.config.options.write_buffer_size).max();
+        let log_bytes =
+            reserve_bytes(largest.unwrap_or(0), db_options.max_total_wal_size, write_buffers.limit_bytes());
+        let log_options = rules.log.reserving(log_bytes);
+        let log = NewLog::create(env.fs(), &wal_directory, first_log, log_options)?;
         versions.add_log(first_log);
         let pipeline = Pipeline::new(write::Parts {
             env: env.clone(),
@@ -86,6 +91,7 @@ impl Live {
                 triggers: triggers.clone(),
                 on_log_failed: log_failed(&health),
                 on_log_synced: log_synced(versions, &db_options),
+                retired_logs: versions.obsolete().retired_logs().clone(),
             },
             health: health.clone(),
             stalls: stalls.clone(),

@@ -24,12 +24,18 @@ const FAMILIES: [&str; 2] = ["default", "second"];
 /// After so many kills a new database is begun, so that going over its whole history again stays quick.
 const KILLS_OF_ONE: u64 = 20;
 
-fn options() -> Options {
+/// Every other database recycles its logs.
+fn options(seed: u64) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
                 target_file_size_base=30000;max_bytes_for_level_base=100000;max_manifest_file_size=4000;\
                 merge_operator={id=StringAppendOperator;delimiter=,;};enable_blob_files=true;min_blob_size=1000;\
                 enable_blob_garbage_collection=true;level0_file_num_compaction_trigger=3";
-    Options::new().set_all(text).unwrap()
+    let options = Options::new().set_all(text).unwrap();
+    if (seed / KILLS_OF_ONE).is_multiple_of(2) {
+        options.db(|db| db.recycle_log_file_num = 2)
+    } else {
+        options
+    }
 }
 
 fn families(db: &Db) -> Vec<ColumnFamily> {
@@ -67,7 +73,7 @@ fn cut_of(db: &Db) -> Cut {
 
 /// The process that is killed.
 fn write_until_killed(directory: &Path, seed: u64) -> ! {
-    let db = Db::open_cf(directory, &options(), &FAMILIES).unwrap();
+    let db = Db::open_cf(directory, &options(seed), &FAMILIES).unwrap();
     let cut = cut_of(&db);
     let say = |what: char, writer: usize, number: u64| {
         let mut out = std::io::stdout().lock();
@@ -188,7 +194,7 @@ impl Known {
 
     /// Open what is left and hold it against what is known.
     fn check(&mut self, directory: &Path) -> Cut {
-        let db = Db::open_cf(directory, &options(), &FAMILIES).unwrap();
+        let db = Db::open_cf(directory, &options(self.seed), &FAMILIES).unwrap();
         let cut = cut_of(&db);
         for (number, family) in families(&db).iter().enumerate() {
             let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();

@@ -140,7 +140,13 @@ pub trait WritableFile: Send + Debug {
     /// The sync failed: what was appended since the last sync may be lost, and the file must not be trusted
     /// with more.
     fn sync(&mut self) -> Result<()>;
-    /// Cut the file to `size` bytes.
+    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
+    /// the file system cannot.
+    ///
+    /// # Errors
+    /// There is no such space.
+    fn reserve(&mut self, offset: u64, len: u64) -> Result<()>;
+    /// Cut the file to `size` bytes, and give back the space reserved beyond.
     ///
     /// # Errors
     /// It could not be cut.
@@ -243,6 +249,12 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// It cannot be created.
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
+
+    /// Open an existing file for writing at any offset. What is in it stays until it is written over.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be opened.
+    fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
     /// Give `from` the name `to`, replacing what had it.
     ///

@@ -129,6 +129,11 @@ impl FileSystem for PosixFileSystem {
         Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into() }))
     }
 
+    fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        let file = fs::OpenOptions::new().write(true).open(path).context("open", path)?;
+        Ok(Arc::new(PosixWriter { file, path: path.into() }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         fs::rename(from, to).context("rename", from)
     }
@@ -206,6 +211,11 @@ impl WritableFile for Appender {
 
     fn sync(&mut self) -> Result<()> {
         self.file.sync_data().context("sync", &self.path)
+    }
+
+    fn reserve(&mut self, offset: u64, len: u64) -> Result<()> {
+        let reserved = reserve_space(self.file.as_fd(), offset, len);
+        reserved.map_err(|e| Error::at("reserve space in", &self.path, offset, e))
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

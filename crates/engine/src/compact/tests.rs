@@ -60,7 +60,13 @@ impl Workshop {
         let env = opened.env.clone();
         let lock = env.fs().lock(&path.join("LOCK")).unwrap();
         let shared = opened.shared.clone();
-        let obsolete = ObsoleteFiles::new(shared, path.to_owned(), path.to_owned(), lock);
+        let obsolete = ObsoleteFiles::new(
+            shared,
+            path.to_owned(),
+            path.to_owned(),
+            Arc::new(crate::wal::retired::RetiredLogs::new(&crate::options::DbOptions::default())),
+            lock,
+        );
         let identity = Arc::new(Identity {
             db_id: opened.db_id.clone().unwrap(),
             session_id: "T".repeat(20),
@@ -73,6 +79,7 @@ impl Workshop {
             options: ManifestOptions {
                 max_file_bytes: 1 << 30,
                 growth_percent: 500,
+                reserve_bytes: 0,
                 writes_db_id: true,
                 tracks_wals: false,
                 allow_ingest_behind: false,

@@ -176,12 +176,13 @@ impl FlushContext {
             log_number: Some(log),
             ..VersionEdit::default()
         }));
-        self.advance_idle(jobs);
         if self.families.all().len() > 1 {
             // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
             // batch is torn, and the database does not open.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
         }
+        // Why not before the sync: another install may record it at any time, and then what these logs lose is a hole.
+        self.advance_idle(jobs);
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
         let took = self.env.now().saturating_sub(start);

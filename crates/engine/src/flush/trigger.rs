@@ -63,6 +63,11 @@ impl Triggers {
         self.max_log_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Most bytes of all logs, and of all memtables; 0 for no limit.
+    pub(crate) fn budgets(&self) -> (u64, usize) {
+        (self.max_log_bytes.load(Ordering::Relaxed), self.budget.limit_bytes())
+    }
+
     /// A writer has inserted its entries into `memtable`, the family's.
     #[inline]
     pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable) {

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{TablePlace, file_checksums, table_options};
 use karst_format::comparator::Comparator;
+use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;
 
 /// Checks the options of a database that is to be written.
@@ -44,6 +45,27 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
         return Err(Error::not_supported("option allow_2pc: transactions are not there yet"));
     }
     file_checksums(options).map(drop)
+}
+
+/// Gives up what other options do not allow, as RocksDB does: not an error, but said, and what is in effect shows in OPTIONS.
+pub(super) fn settle(options: &mut DbOptions) {
+    if options.recycle_log_file_num > 0 && !allows_recycled_logs(options) {
+        tracing::warn!(
+            wal_recovery_mode = options.wal_recovery_mode.name(),
+            "recycle_log_file_num is taken for 0: logs are not recycled in this recovery mode, nor where they are archived"
+        );
+        options.recycle_log_file_num = 0;
+    }
+}
+
+/// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, as its point-in-time recovery could not tell a hole from a log's end.
+///
+/// Why not in the two other modes: the end of the newest log of a database that was not closed looks like damage, which they do not excuse.
+fn allows_recycled_logs(options: &DbOptions) -> bool {
+    let mode = RecoveryMode::from_name(options.wal_recovery_mode.name()).unwrap_or_default();
+    let tells_the_end =
+        matches!(mode, RecoveryMode::PointInTimeRecovery | RecoveryMode::SkipAnyCorruptedRecords);
+    tells_the_end && options.wal_ttl_seconds == 0 && options.wal_size_limit_mb == 0
 }
 
 /// Checks the options of a column family that is to be written.

@@ -151,7 +151,11 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         families: Arc::new(Families::new(loaded.families)),
         unopened: set.unopened.values().cloned().collect(),
         options_file: loaded.directory.newest_options(),
-        log_damage: loaded.recovered.stopped.map(|stopped| stopped.to_string()),
+        log_damage: loaded
+            .recovered
+            .stopped
+            .filter(|stopped| !stopped.is_plain_end())
+            .map(|stopped| stopped.to_string()),
         min_log_number: set.min_log_number(),
         env: loaded.env,
         db_options: loaded.db_options,

@@ -23,6 +23,7 @@ use crate::table::writer::{Identity, NeverCut, Outputs, RunWriter, TablePlace, f
 use crate::versions::{
     Change, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
 };
+use crate::wal::retired::RetiredLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
@@ -50,6 +51,7 @@ impl Writable {
         let env = self.versions.env();
         let last = self.versions.close();
         let outcome = last.map_or(Ok(()), |last| block_on(env, last));
+        self.versions.end_manifest();
         block_on(env, self.versions.obsolete().close());
         outcome
     }
@@ -91,6 +93,7 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     loaded.db_options.create_missing_column_families = choices.create_missing_column_families;
     loaded.db_options.error_if_exists = choices.error_if_exists;
     check(path, &loaded, families)?;
+    check_options::settle(&mut loaded.db_options);
     begin(path, options, loaded, lock, names)
 }
 
@@ -157,7 +160,9 @@ fn begin(
     let has_identity = loaded.directory.contains(FileName::Identity);
     let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
     let mut opened = opened(loaded, path);
-    let obsolete = ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path.clone(), lock);
+    let retired_logs = Arc::new(RetiredLogs::new(&opened.db_options));
+    let obsolete =
+        ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, lock);
     // Why: when an error is told, the lock has been given back.
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
@@ -222,6 +227,7 @@ fn manifest_options(options: &DbOptions) -> ManifestOptions {
     ManifestOptions {
         max_file_bytes: options.max_manifest_file_size,
         growth_percent: u64::try_from(options.max_manifest_space_amp_pct).unwrap_or(0),
+        reserve_bytes: if options.allow_fallocate { options.manifest_preallocation_size as u64 } else { 0 },
         writes_db_id: options.write_dbid_to_manifest,
         tracks_wals: options.track_and_verify_wals_in_manifest,
         allow_ingest_behind: options.allow_ingest_behind,

@@ -23,21 +23,25 @@ pub(super) struct ManifestFile {
     log: LogWriter,
     /// Its size when it was begun, in bytes.
     begun_bytes: u64,
+    /// Bytes reserved for it, and how many to reserve at a time; 0 for none.
+    reserved: u64,
+    reserve_bytes: u64,
 }
 
 impl ManifestFile {
-    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number.
+    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number. Space is reserved in steps of `reserve_bytes`; 0 for never.
     pub(super) fn begin(
         fs: &dyn FileSystem,
         directory: &Path,
         number: FileNumber,
         temporary: FileNumber,
         snapshot: &[VersionEdit],
+        reserve_bytes: u64,
     ) -> Result<ManifestFile> {
         let name = FileName::Manifest(number);
         let file = fs.create(&directory.join(name.to_string()))?;
         let log = LogWriter::new(FileNumber(0), false);
-        let mut manifest = ManifestFile { number, file, log, begun_bytes: 0 };
+        let mut manifest = ManifestFile { number, file, log, begun_bytes: 0, reserved: 0, reserve_bytes };
         manifest.append(snapshot)?;
         manifest.begun_bytes = manifest.file.size();
         // Why before the rename: CURRENT shall not outlive the name of the file that it names.
@@ -66,8 +70,24 @@ impl ManifestFile {
                 .append(&edit.encode(), &mut bytes)
                 .map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
         }
+        let end = self.file.size() + bytes.len() as u64;
+        if self.reserve_bytes > 0 && end > self.reserved {
+            let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
+            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            let _ = self.file.reserve(self.reserved, more);
+            self.reserved += more;
+        }
         self.file.append(&bytes)?;
         Ok(self.file.sync()?)
+    }
+
+    /// Gives back the space that it does not use. Nothing is written to it afterwards.
+    pub(super) fn end(mut self) {
+        let size = self.file.size();
+        if self.reserved > size {
+            // Why ignored: nothing is lost but space, until another MANIFEST takes its place.
+            let _ = self.file.truncate(size);
+        }
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct ManifestOptions {
     pub(crate) max_file_bytes: u64,
     /// Percent by which it may outgrow what it began with, however large that is (`max_manifest_space_amp_pct`).
     pub(crate) growth_percent: u64,
+    /// Bytes of space to reserve for it at a time (`manifest_preallocation_size`, `allow_fallocate`); 0 for none.
+    pub(crate) reserve_bytes: u64,
     /// `write_dbid_to_manifest`.
     pub(crate) writes_db_id: bool,
     /// `track_and_verify_wals_in_manifest`.
@@ -303,6 +305,14 @@ impl Versions {
         Some(installed)
     }
 
+    /// Gives back the space that the MANIFEST does not use, once nothing is installed any more. Blocks.
+    pub(crate) fn end_manifest(&self) {
+        let file = self.state.lock().file.take();
+        if let Some(file) = file {
+            file.end();
+        }
+    }
+
     /// Carries out what is queued, group by group.
     fn install_all(&self) {
         let running = Running(self);
@@ -372,10 +382,15 @@ impl Versions {
                 file.append(&staged.records)?;
                 Ok(file)
             }
-            _ => {
+            outgrown => {
                 let (number, temporary) = (self.new_file_number(), self.new_file_number());
                 let snapshot = staged.state.snapshot(self.next_number_unused(), described);
-                let begun = ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot);
+                let reserve_bytes = self.options.reserve_bytes;
+                let begun =
+                    ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot, reserve_bytes);
+                if let Some(outgrown) = outgrown {
+                    outgrown.end();
+                }
                 if begun.is_err() {
                     let names = [FileName::Manifest(number), FileName::Temp(temporary)];
                     // Invariant: CURRENT may name it already; it is removed only after CURRENT names another.

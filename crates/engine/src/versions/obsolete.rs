@@ -13,6 +13,7 @@
 use super::Versions;
 use crate::table::cache::Shared;
 use crate::table::writer::NewFiles;
+use crate::wal::retired::RetiredLogs;
 use event_listener::Event;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -40,6 +41,7 @@ pub(crate) struct ObsoleteFiles {
     path: PathBuf,
     wal_path: PathBuf,
     shared: Arc<Shared>,
+    retired_logs: Arc<RetiredLogs>,
     this: Weak<ObsoleteFiles>,
     queue: Mutex<Queue>,
     /// A removal has ended.
@@ -76,6 +78,7 @@ impl ObsoleteFiles {
         shared: Arc<Shared>,
         path: PathBuf,
         wal_path: PathBuf,
+        retired_logs: Arc<RetiredLogs>,
         lock: Box<dyn FileLock>,
     ) -> Arc<ObsoleteFiles> {
         let queue = Mutex::new(Queue { lock: Some(lock), ..Queue::default() });
@@ -85,10 +88,16 @@ impl ObsoleteFiles {
             path,
             wal_path,
             shared,
+            retired_logs,
             this: this.clone(),
             queue,
             ended: Event::new(),
         })
+    }
+
+    /// Which logs are files for the next ones.
+    pub(crate) fn retired_logs(&self) -> &Arc<RetiredLogs> {
+        &self.retired_logs
     }
 
     /// Removes these files as soon as that is allowed. Returns at once.
@@ -119,6 +128,7 @@ impl ObsoleteFiles {
 
     /// Removes what may be removed, and gives the lock on the database back. Nothing is removed after that. Again, it only waits.
     pub(crate) async fn close(&self) {
+        self.remove(self.retired_logs.close().into_iter().map(Gone::Wal));
         loop {
             let ended = self.ended.listen();
             {
@@ -180,6 +190,7 @@ impl ObsoleteFiles {
                     Err(_) => return true,
                 }
             }
+            Gone::Wal(number) if self.retired_logs.keeps(number) => return true,
             Gone::Wal(number) => self.wal_path.join(FileName::Wal(number).to_string()),
             Gone::Named(name) => self.path.join(name.to_string()),
         };

@@ -5,6 +5,7 @@
 
 pub(crate) mod recovery;
 pub(crate) mod replay;
+pub(crate) mod retired;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writer;

@@ -42,6 +42,17 @@ pub(crate) struct Stopped {
     pub(crate) log: FileNumber,
     pub(crate) path: PathBuf,
     pub(crate) corruption: Corruption,
+    /// It may be where the file's former life begins: the log's end, unless records of later logs tell otherwise.
+    pub(crate) former_life: bool,
+    /// Records of later logs were left out.
+    pub(crate) left_out: bool,
+}
+
+impl Stopped {
+    /// Whether it is the end of the newest log in a file that was another's before, and no damage.
+    pub(crate) fn is_plain_end(&self) -> bool {
+        self.former_life && !self.left_out
+    }
 }
 
 impl std::fmt::Display for Stopped {
@@ -94,8 +105,7 @@ impl Recovery {
                 LogEvent::Damage(damage) => Err(damage.corruption),
                 LogEvent::OldRecord { offset } => {
                     // Compat: whether this is the end of the log or a hole, only the next log's first number tells.
-                    let corruption = Corruption::new("a record of an older log", offset);
-                    self.stopped = Some(Stopped { log: number, path: path.to_owned(), corruption });
+                    self.stop(number, path, Corruption::new("a record of an older log", offset), true);
                     Ok(Then::LeaveLog)
                 }
                 LogEvent::Predecessor(recorded) => self.check_predecessor(recorded).map(|()| Then::Next),
@@ -109,7 +119,8 @@ impl Recovery {
                         tracing::warn!(log = %path.display(), offset, "skipped: {}", corruption.what);
                     }
                     RecoveryMode::PointInTimeRecovery => {
-                        self.stopped = Some(Stopped { log: number, path: path.to_owned(), corruption });
+                        // Why: the last record ends where it will, mostly in the middle of an older one.
+                        self.stop(number, path, corruption, reader.is_recyclable());
                         break;
                     }
                     RecoveryMode::TolerateCorruptedTailRecords | RecoveryMode::AbsoluteConsistency => {
@@ -122,11 +133,17 @@ impl Recovery {
         Ok(())
     }
 
+    fn stop(&mut self, log: FileNumber, path: &Path, corruption: Corruption, former_life: bool) {
+        let left_out = self.stopped.as_ref().is_some_and(|before| before.left_out);
+        self.stopped = Some(Stopped { log, path: path.to_owned(), corruption, former_life, left_out });
+    }
+
     fn record(&mut self, log: FileNumber, record: &[u8], last_seq: &mut SeqNo) -> Result<Then, Corruption> {
         let batch = BatchReader::parse(record)?;
         *last_seq = batch.seq();
-        if self.stopped.is_some() {
+        if let Some(stopped) = &mut self.stopped {
             if self.expected != Some(batch.seq()) {
+                stopped.left_out = true;
                 return Ok(Then::LeaveLog);
             }
             self.stopped = None;
@@ -177,12 +194,12 @@ impl Recovery {
                     )));
                 }
             }
-            tracing::warn!(
-                log = %stopped.path.display(),
-                offset = stopped.corruption.offset,
-                "recovered up to damage in a log: {}",
-                stopped.corruption.what
-            );
+            let (log, offset) = (stopped.path.display(), stopped.corruption.offset);
+            if stopped.is_plain_end() {
+                tracing::debug!(%log, offset, "the newest log ends before its file does");
+            } else {
+                tracing::warn!(%log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
+            }
         }
         Ok(Recovered {
             next_seq: self.replay.next_seq(),

@@ -1,6 +1,7 @@
 //! Log files as they are written.
 //!
-//! In: options, a number and a directory for a new log; bytes that were framed in order. Out: a file that holds them, durable when asked.
+//! In: options, a number and a directory for a new log, perhaps the file of a log that nobody needs; bytes that were framed in order. Out: a file that holds them,
+//! durable when asked.
 //!
 //! The two halves of a log live in two places: its framing ([`LogFraming`]) under the lock that orders writes, since a record's place in its block depends on all before
 //! it; its file ([`LogFile`]) with the leader that writes. [`NewLog`] is both, made before anyone needs it, so that nobody waits for `open(2)`.
@@ -8,6 +9,7 @@
 //! Invariants:
 //! - All bytes of a framing reach its file, in order, or the file is never written again.
 //! - A log is durable only once its name is: the first sync of a file syncs its directory too.
+//! - A file in its second life is cut where its log ends before the next log has a byte. So only the newest log can have something of an older one behind its end.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DbOptions;
@@ -19,9 +21,6 @@ use karst_io::{FileSystem, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why not RocksDB's, which reserves the size of a memtable at once: a small database shall not hold space that it never uses.
-const RESERVE_BYTES: u64 = 4 << 20;
-
 /// How logs are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogOptions {
@@ -31,7 +30,9 @@ pub(crate) struct LogOptions {
     pub(crate) zstd: bool,
     /// Each log says what the one before it was (`track_and_verify_wals`).
     pub(crate) names_predecessor: bool,
-    /// Bytes of space to reserve at a time (`allow_fallocate`); 0 for none.
+    /// Space is reserved ahead of what is written (`allow_fallocate`).
+    pub(crate) reserves: bool,
+    /// Bytes of space to reserve at a time: what a log has when its memtables are full. See [`reserve_bytes`].
     pub(crate) reserve_bytes: u64,
     /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0 for never.
     pub(crate) bytes_per_sync: u64,
@@ -55,10 +56,24 @@ impl LogOptions {
             recyclable: options.recycle_log_file_num > 0,
             zstd,
             names_predecessor: options.track_and_verify_wals,
-            reserve_bytes: if options.allow_fallocate { RESERVE_BYTES } else { 0 },
+            reserves: options.allow_fallocate,
+            reserve_bytes: 0,
             bytes_per_sync: options.wal_bytes_per_sync,
         })
     }
+
+    /// With so much space reserved at a time, if any is.
+    pub(crate) fn reserving(self, bytes: u64) -> LogOptions {
+        LogOptions { reserve_bytes: if self.reserves { bytes } else { 0 }, ..self }
+    }
+}
+
+/// How much space to reserve for a log: a memtable and a tenth, but no more than all logs or all memtables may have (0: no such limit).
+///
+/// Compat: RocksDB's, with the largest memtable for that of the family that asked for the log.
+pub(crate) fn reserve_bytes(largest_memtable: usize, all_logs: u64, all_memtables: usize) -> u64 {
+    let one = (largest_memtable as u64).saturating_add(largest_memtable as u64 / 10);
+    [all_logs, all_memtables as u64].into_iter().filter(|limit| *limit > 0).fold(one, u64::min)
 }
 
 /// The framing half of a log.
@@ -126,6 +141,8 @@ pub(crate) struct LogFile {
     file_system: Arc<dyn FileSystem>,
     directory: PathBuf,
     size: u64,
+    /// Bytes in the file, what is left of its former life included.
+    file_bytes: u64,
     /// Bytes reserved, and how many to reserve at a time; 0 for none.
     reserved: u64,
     reserve_bytes: u64,
@@ -176,6 +193,7 @@ impl LogFile {
         self.unsynced = true;
         self.file.write_at(self.size, bytes)?;
         self.size = end;
+        self.file_bytes = self.file_bytes.max(end);
         if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
             self.file.sync_range(self.started, end - self.started)?;
             self.started = end;
@@ -183,13 +201,24 @@ impl LogFile {
         Ok(())
     }
 
-    /// Ends a log that takes no more writes: gives back what was reserved and not used. Blocks.
-    pub(crate) fn end(&mut self) {
-        if self.reserved > self.size {
-            // Why ignored: nothing is lost but space, and that only until the log is removed.
-            let _ = self.file.truncate(self.size);
-            self.reserved = self.size;
+    /// Ends a log that takes no more writes: cuts off what is left of the file's former life. Blocks.
+    ///
+    /// # Errors
+    /// The file could not be cut: what comes behind the log may not be recovered.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        if self.file_bytes > self.size {
+            self.file.truncate(self.size)?;
+            (self.file_bytes, self.reserved) = (self.size, self.size);
+            self.unsynced = true;
         }
+        Ok(())
+    }
+
+    /// What gives back the space that an ended log does not use. It may be run at any time, on any thread; it blocks.
+    pub(crate) fn unused_space(&self) -> Option<impl FnOnce() + Send + 'static> {
+        let (file, size) = (self.file.clone(), self.size);
+        // Why ignored: nothing is lost but space, and that only until the log is removed.
+        (self.reserved > self.size).then_some(move || drop(file.truncate(size)))
     }
 
     /// Makes what was appended durable, and the file's name. Blocks.
@@ -229,26 +258,43 @@ impl NewLog {
         number: FileNumber,
         options: LogOptions,
     ) -> Result<NewLog> {
-        let path = directory.join(FileName::Wal(number).to_string());
-        // Why: `create` would cut a log that someone may still need to nothing.
-        match file_system.metadata(&path) {
-            Ok(found) if found.len > 0 => {
-                let text =
-                    format!("{}: a log of {} bytes is in the way of a new one", path.display(), found.len);
-                return Err(Error::new(ErrorKind::Corruption, text));
-            }
-            Ok(_) => {}
-            Err(e) if e.is_not_found() => {}
-            Err(e) => return Err(Error::from(e).in_context("creating a log")),
-        }
-        let file =
-            file_system.create_positional(&path).map_err(|e| Error::from(e).in_context("creating a log"))?;
+        let path = free_path(file_system.as_ref(), directory, number)?;
+        let file = file_system.create_positional(&path).map_err(creating)?;
+        NewLog::over((file_system.clone(), file, directory.to_owned()), 0, number, options)
+    }
+
+    /// Makes the file of log `number` of that of `old`, which nobody needs and nobody has open for writing. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be renamed or opened, or a file of the new name has something in it.
+    pub(crate) fn reuse(
+        file_system: &Arc<dyn FileSystem>,
+        directory: &Path,
+        old: FileNumber,
+        number: FileNumber,
+        options: LogOptions,
+    ) -> Result<NewLog> {
+        let path = free_path(file_system.as_ref(), directory, number)?;
+        let old = directory.join(FileName::Wal(old).to_string());
+        file_system.rename(&old, &path).map_err(creating)?;
+        let file_bytes = file_system.metadata(&path).map_err(creating)?.len;
+        let file = file_system.open_positional(&path).map_err(creating)?;
+        NewLog::over((file_system.clone(), file, directory.to_owned()), file_bytes, number, options)
+    }
+
+    /// A log that begins at the start of a file of so many bytes.
+    fn over(
+        (file_system, file, directory): (Arc<dyn FileSystem>, Arc<dyn PositionalFile>, PathBuf),
+        file_bytes: u64,
+        number: FileNumber,
+        options: LogOptions,
+    ) -> Result<NewLog> {
         let mut head = Vec::new();
         let mut writer = LogWriter::new(number, options.recyclable);
         if options.zstd {
             let set_up = writer.compress_with_zstd(&mut head);
             set_up.map_err(|e| {
-                let text = format!("{}: setting up compression: {e}", path.display());
+                let text = format!("{}: setting up compression: {e}", file.path().display());
                 Error::with_source(ErrorKind::Io, text, e)
             })?;
         }
@@ -259,13 +305,19 @@ impl NewLog {
             bytes: head.len() as u64,
             last_seq: SeqNo::ZERO,
         };
+        // Why now: nobody waits for it yet.
+        if options.reserve_bytes > file_bytes {
+            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            let _ = file.reserve(file_bytes, options.reserve_bytes - file_bytes);
+        }
         let file = LogFile {
             number,
             file,
-            file_system: file_system.clone(),
-            directory: directory.to_owned(),
+            file_system,
+            directory,
             size: 0,
-            reserved: 0,
+            file_bytes,
+            reserved: file_bytes.max(options.reserve_bytes),
             reserve_bytes: options.reserve_bytes,
             started: 0,
             bytes_per_sync: options.bytes_per_sync,
@@ -273,5 +325,24 @@ impl NewLog {
             unsynced: false,
         };
         Ok(NewLog { framing, file, head })
+    }
+}
+
+fn creating(e: karst_io::Error) -> Error {
+    Error::from(e).in_context("creating a log")
+}
+
+/// Where log `number` is to be; nothing is there that someone may need.
+fn free_path(file_system: &dyn FileSystem, directory: &Path, number: FileNumber) -> Result<PathBuf> {
+    let path = directory.join(FileName::Wal(number).to_string());
+    match file_system.metadata(&path) {
+        // Why: making a file there would lose it.
+        Ok(found) if found.len > 0 => {
+            let text = format!("{}: a log of {} bytes is in the way of a new one", path.display(), found.len);
+            Err(Error::new(ErrorKind::Corruption, text))
+        }
+        Ok(_) => Ok(path),
+        Err(e) if e.is_not_found() => Ok(path),
+        Err(e) => Err(creating(e)),
     }
 }

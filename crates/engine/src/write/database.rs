@@ -14,12 +14,14 @@ use crate::error::{Error, Result};
 use crate::flush::{BoxFuture, Sealed, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
 use crate::superversion::SuperVersion;
-use crate::versions::Versions;
-use crate::wal::writer::NewLog;
+use crate::versions::{Gone, Versions};
+use crate::wal::retired::RetiredLogs;
+use crate::wal::writer::{NewLog, reserve_bytes};
 use arc_swap::Guard;
 use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,8 @@ pub(crate) struct DatabaseHost {
     pub(crate) on_log_failed: Box<dyn Fn(&Error) + Send + Sync>,
     /// A finished log is durable, with so many bytes.
     pub(crate) on_log_synced: Box<dyn Fn(FileNumber, u64) + Send + Sync>,
+    /// Who has a use for logs that nobody needs.
+    pub(crate) retired_logs: Arc<RetiredLogs>,
 }
 
 impl Host for DatabaseHost {
@@ -65,6 +69,10 @@ impl Host for DatabaseHost {
     fn log_synced(&self, log: FileNumber, bytes: u64) {
         (self.on_log_synced)(log, bytes);
     }
+
+    fn log_ended(&self, log: FileNumber) {
+        self.retired_logs.ended(log);
+    }
 }
 
 /// Seals memtables of a database.
@@ -73,6 +81,9 @@ pub(crate) struct Sealer {
     versions: Arc<Versions>,
     /// Where logs are.
     wal_dir: PathBuf,
+    /// A log that was made and not put to use yet, because whoever wanted it gave up.
+    /// Lock: held to put it there or take it.
+    ready: Arc<Mutex<Option<NewLog>>>,
     /// Whether a seal is under way.
     busy: AtomicBool,
     free: Event,
@@ -101,7 +112,8 @@ impl Sealer {
         versions: Arc<Versions>,
         wal_dir: PathBuf,
     ) -> Self {
-        Self { pipeline, versions, wal_dir, busy: AtomicBool::new(false), free: Event::new() }
+        let (ready, busy, free) = (Arc::default(), AtomicBool::new(false), Event::new());
+        Self { pipeline, versions, wal_dir, ready, busy, free }
     }
 
     async fn turn(&self) -> Turn<'_> {
@@ -121,12 +133,32 @@ impl Sealer {
         if !has_records && !pipeline.is_failed() {
             return Ok(None);
         }
-        let number = self.versions.new_file_number();
-        let (directory, options) = (self.wal_dir.clone(), pipeline.log_options());
-        let create = move |env: &karst_io::Env| NewLog::create(env.fs(), &directory, number, options);
-        let log = pipeline.env.run_blocking(create).await?;
-        self.versions.add_log(number);
-        Ok(Some(log))
+        if self.ready.lock().is_none() {
+            let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
+            let options = pipeline.log_options().reserving(self.reserve_bytes());
+            let ready = self.ready.clone();
+            let make = move |env: &karst_io::Env| -> Result<()> {
+                let number = versions.new_file_number();
+                let log = match versions.obsolete().retired_logs().take() {
+                    Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
+                        .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
+                    None => NewLog::create(env.fs(), &directory, number, options),
+                }?;
+                versions.add_log(number);
+                *ready.lock() = Some(log);
+                Ok(())
+            };
+            // Why not its result: if nobody waits any more, the log is there for the next one who wants it, and no other gets a larger number before it.
+            pipeline.env.run_blocking(make).await?;
+        }
+        Ok(self.ready.lock().take())
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        let families = self.pipeline.host.families.all();
+        let largest = families.iter().map(|family| family.config.options.write_buffer_size).max();
+        let (all_logs, all_memtables) = self.pipeline.host.triggers.budgets();
+        reserve_bytes(largest.unwrap_or(0), all_logs, all_memtables)
     }
 }
 

@@ -31,4 +31,7 @@ pub(crate) trait Host: Send + Sync + 'static {
 
     /// A log that takes no more writes is durable, with so many bytes; for `track_and_verify_wals_in_manifest`. Called by the leader under its lock.
     fn log_synced(&self, log: FileNumber, bytes: u64);
+
+    /// A log takes no more writes, and its file is not changed any more: it may become another log's once nobody needs it. Called without a lock.
+    fn log_ended(&self, log: FileNumber);
 }

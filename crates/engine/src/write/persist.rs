@@ -63,9 +63,16 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Ends the newest log.
-    pub(super) fn end(&mut self) {
-        self.current.end();
+    /// Ends the newest log, and gives back the space that it does not use. Blocks.
+    ///
+    /// # Errors
+    /// As [`LogFile::end`].
+    pub(super) fn end(&mut self) -> Result<()> {
+        self.current.end()?;
+        if let Some(give_back) = self.current.unused_space() {
+            give_back();
+        }
+        Ok(())
     }
 
     /// Takes the last of `logs` in place of all there are.
@@ -183,7 +190,7 @@ impl Persist {
 
 impl<H: Host> Pipeline<H> {
     /// Leads one round. The caller has taken the leadership.
-    pub(super) fn lead(&self) {
+    pub(super) fn lead(self: &Arc<Self>) {
         let persist = &self.persist;
         let first = persist.written.load(Ordering::Relaxed);
         let mut files = persist.files.lock();
@@ -261,11 +268,24 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    fn write_logs(&self, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
+    /// Gives back the space that an ended log does not use, and says that it has ended; elsewhere, as writers wait here.
+    fn let_go(self: &Arc<Self>, log: &LogFile) {
+        let (pipeline, number, give_back) = (self.clone(), log.number(), log.unused_space());
+        drop(self.env.run_blocking(move |_| {
+            if let Some(give_back) = give_back {
+                give_back();
+            }
+            pipeline.host.log_ended(number);
+        }));
+    }
+
+    fn write_logs(self: &Arc<Self>, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
         for Switched { rest, next } in switched {
             files.current.write(&rest)?;
-            let mut old = std::mem::replace(&mut files.current, next);
-            old.end();
+            // Invariant: before the next log has a byte, since recovery goes on with it only behind a log's end.
+            files.current.end()?;
+            let old = std::mem::replace(&mut files.current, next);
+            self.let_go(&old);
             if old.is_unsynced() {
                 files.older.push(old);
             } else if old.is_durable() {

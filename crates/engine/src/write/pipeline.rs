@@ -387,8 +387,7 @@ impl<H: Host> Pipeline<H> {
     pub(crate) async fn close_log(self: &Arc<Self>) -> Result<()> {
         self.flush_wal(false).await?;
         let pipeline = self.clone();
-        self.env.run_blocking(move |_| pipeline.persist.files().end()).await;
-        Ok(())
+        self.env.run_blocking(move |_| pipeline.persist.files().end()).await
     }
 
     /// Why writes are refused.

@@ -183,6 +183,12 @@ impl<'a> LogReader<'a> {
         &self.timestamp_sizes
     }
 
+    /// Whether records of this log carry its number, so that the file may hold records of an older one behind them.
+    #[must_use]
+    pub fn is_recyclable(&self) -> bool {
+        self.recycled
+    }
+
     /// How far the file has been read, in bytes.
     #[must_use]
     pub fn position(&self) -> u64 {

@@ -265,6 +265,18 @@ impl FileSystem for SimulatedFileSystem {
         Ok(Arc::new(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 }))
     }
 
+    fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.note("open to write", path);
+        let (file, life) = {
+            let disk = self.shared.disk.lock();
+            disk.check_on(disk.life).context("open", path)?;
+            (disk.file(&normal(path)).context("open", path)?, disk.life)
+        };
+        let size = file.lock().current.len() as u64;
+        let (shared, path) = (self.shared.clone(), path.into());
+        Ok(Arc::new(Writer { shared, file, path, life, size, end: size }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.shared.note(format_args!("rename {} {}", from.display(), to.display()));
         let (old, new) = (normal(from), normal(to));
@@ -448,6 +460,9 @@ impl WritableFile for Writer {
     }
     fn sync(&mut self) -> Result<()> {
         self.shared.sync(self.life, &self.path, &self.file).context("sync", &self.path)
+    }
+    fn reserve(&mut self, _: u64, _: u64) -> Result<()> {
+        Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<()> {
         self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)?;

@@ -112,6 +112,9 @@ impl<D: Disturb> WritableFile for DisturbedAppender<D> {
         self.between.write(self.inner.path()).context("sync", self.inner.path())?;
         self.inner.sync()
     }
+    fn reserve(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.inner.reserve(offset, len)
+    }
     fn truncate(&mut self, size: u64) -> Result<()> {
         self.between.write(self.inner.path()).context("truncate", self.inner.path())?;
         self.inner.truncate(size)
@@ -182,6 +185,11 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         self.between.write(path).context("create", path)?;
         let inner = self.inner.create_positional(path)?;
+        Ok(Arc::new(DisturbedWriter { inner, between: self.between.clone() }))
+    }
+    fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.between.write(path).context("open", path)?;
+        let inner = self.inner.open_positional(path)?;
         Ok(Arc::new(DisturbedWriter { inner, between: self.between.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

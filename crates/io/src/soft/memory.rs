@@ -186,6 +186,11 @@ impl FileSystem for MemoryFileSystem {
         Ok(Arc::new(MemoryAppender { content: self.fresh(path)?, path: path.into() }))
     }
 
+    fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        let content = self.tree.lock().file(&normal(path)).context("open", path)?;
+        Ok(Arc::new(MemoryAppender { content, path: path.into() }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let (old, new) = (normal(from), normal(to));
         let mut tree = self.tree.lock();
@@ -325,6 +330,9 @@ impl WritableFile for MemoryAppender {
         Ok(())
     }
     fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn reserve(&mut self, _: u64, _: u64) -> Result<()> {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<()> {

@@ -116,3 +116,28 @@ pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path) {
     assert!(size > 0 && env.fs().read_file(&path).unwrap() == pattern(0, size as usize));
     env.fs().remove(&path).unwrap();
 }
+
+/// A file that is opened anew under another name keeps what is not written over, and its space may be reserved and given back.
+pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
+    let (old, new, fs) = (dir.join("old"), dir.join("new"), env.fs());
+    let missing = fs.open_positional(&old).unwrap_err();
+    assert_eq!((missing.op, &*missing.path, missing.is_not_found()), ("open", &*old, true));
+    let mut file = fs.create(&old).unwrap();
+    file.reserve(0, 100_000).unwrap();
+    file.append(&[7; 5000]).unwrap();
+    assert_eq!((file.size(), fs.metadata(&old).unwrap().len), (5000, 5000));
+    drop(file);
+    fs.rename(&old, &new).unwrap();
+    let file = fs.open_positional(&new).unwrap();
+    assert_eq!(fs.metadata(&new).unwrap().len, 5000);
+    file.reserve(5000, 100_000).unwrap();
+    file.write_at(0, &[1; 1000]).unwrap();
+    file.sync().unwrap();
+    let bytes = fs.read_file(&new).unwrap();
+    assert!(bytes.len() == 5000 && bytes[..1000] == [1; 1000] && bytes[1000..] == [7; 4000]);
+    file.truncate(1000).unwrap();
+    file.write_at(1000, &[2; 10]).unwrap();
+    let bytes = fs.read_file(&new).unwrap();
+    assert!(bytes.len() == 1010 && bytes[..1000] == [1; 1000] && bytes[1000..] == [2; 10]);
+    fs.remove(&new).unwrap();
+}

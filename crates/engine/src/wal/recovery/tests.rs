@@ -176,3 +176,28 @@ fn records_that_are_no_batches() {
     assert!(error.contains(&format!("offset {start}")) && error.contains("header"), "{error}");
     assert_eq!(recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap().0, 2);
 }
+
+/// What is behind the newest log's end in a file that was another's is no damage, and no more of it than of a hole in front of a later log is told.
+#[test]
+fn the_end_of_a_recycled_log_is_told_from_damage() {
+    let old = log(3, 1, 40, true, false);
+    // The second ends in the middle of an old record.
+    let mode = RecoveryMode::PointInTimeRecovery;
+    for extra in [0, 7] {
+        let mut new = log(8, 41, 10, true, false);
+        let mut writer = LogWriter::new(FileNumber(8), true);
+        let mut batch = WriteBatch::new();
+        batch.put(&vec![b'k'; extra + 1], b"");
+        batch.set_seq(SeqNo(51));
+        writer.append(batch.as_bytes(), &mut new).unwrap();
+        let mut recycled = old.clone();
+        recycled[..new.len()].copy_from_slice(&new);
+        let (entries, recovered) = recover(mode, &[(8, &recycled)]).unwrap();
+        assert_eq!((entries, recovered.next_seq), (11, SeqNo(52)), "{extra}");
+        assert!(recovered.stopped.unwrap().is_plain_end());
+        let hole = log(9, 60, 2, true, false);
+        let (entries, recovered) = recover(mode, &[(8, &recycled), (9, &hole)]).unwrap();
+        assert_eq!(entries, 11);
+        assert!(!recovered.stopped.unwrap().is_plain_end());
+    }
+}

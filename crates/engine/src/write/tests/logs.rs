@@ -149,3 +149,51 @@ fn a_log_is_not_made_over_one_that_has_something_in_it() {
     assert!(error.unwrap_err().to_string().contains("000001.log"));
     assert!(!bench.log_bytes(1).is_empty());
 }
+
+/// A log in the file of another, longer one, is read back at every moment of its life; ended, it has nothing else in it.
+#[test]
+fn a_log_takes_the_file_of_an_older_one() {
+    let log = LogOptions { recyclable: true, names_predecessor: true, ..LogOptions::default() };
+    let bench = Bench::new(Rules { log, manual_flush: None });
+    let mode = RecoveryMode::PointInTimeRecovery;
+    for n in 0..100 {
+        bench.put(&format!("old{n}"), &"v".repeat(100 + n)).unwrap();
+    }
+    bench.seal(Some(2));
+    bench.put("second", "2").unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap();
+    while !bench.ended.lock().contains(&FileNumber(1)) {
+        std::thread::yield_now();
+    }
+    let second = bench.log_bytes(2);
+    let old_bytes = bench.log_bytes(1);
+    let options = bench.pipeline.log_options().reserving(1 << 20);
+    let reused =
+        NewLog::reuse(bench.env.fs(), &bench.directory, FileNumber(1), FileNumber(3), options).unwrap();
+    assert!(!bench.env.fs().exists(&bench.log_path(1)).unwrap());
+    assert!(bench.log_bytes(3) == old_bytes, "nothing is written before a record is");
+    let check = |bench: &Bench, more: usize| {
+        let third = bench.log_bytes(3);
+        let (found, _) = recover(&[(1, &old_bytes), (2, &second), (3, &third)], mode).unwrap();
+        assert_eq!(found.len(), 101 + more, "{found:?}");
+    };
+    bench.pipeline.seal(Some(reused), |seal| {
+        let mut open = bench.memtables.lock();
+        open.values_mut().for_each(|memtable| std::mem::replace(memtable, self::memtable()).seal(seal));
+    });
+    check(&bench, 0);
+    for n in 0..30 {
+        bench.put(&format!("new{n}"), &"w".repeat(n * 7)).unwrap();
+        check(&bench, n + 1);
+        assert_eq!(bench.log_bytes(3).len(), old_bytes.len());
+    }
+    bench.seal(Some(4));
+    bench.put("fourth", "4").unwrap();
+    let (third, fourth) = (bench.log_bytes(3), bench.log_bytes(4));
+    assert!(third.len() < old_bytes.len());
+    // What the fourth says of the third is what is there.
+    let logs = [(1, &old_bytes[..]), (2, &second[..]), (3, &third[..]), (4, &fourth[..])];
+    for mode in [mode, RecoveryMode::AbsoluteConsistency, RecoveryMode::SkipAnyCorruptedRecords] {
+        assert_eq!(recover(&logs, mode).unwrap().0.len(), 132, "{mode:?}");
+    }
+}

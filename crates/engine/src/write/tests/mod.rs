@@ -36,6 +36,7 @@ struct TestHost {
     open: Memtables,
     failures: Arc<AtomicU64>,
     synced: Arc<Mutex<Vec<(FileNumber, u64)>>>,
+    ended: Arc<Mutex<Vec<FileNumber>>>,
 }
 
 impl Host for TestHost {
@@ -54,6 +55,9 @@ impl Host for TestHost {
     fn log_synced(&self, log: FileNumber, bytes: u64) {
         self.synced.lock().push((log, bytes));
     }
+    fn log_ended(&self, log: FileNumber) {
+        self.ended.lock().push(log);
+    }
 }
 
 fn memtable() -> Arc<MemTable> {
@@ -66,6 +70,7 @@ struct Bench {
     memtables: Memtables,
     failures: Arc<AtomicU64>,
     synced: Arc<Mutex<Vec<(FileNumber, u64)>>>,
+    ended: Arc<Mutex<Vec<FileNumber>>>,
     pipeline: Arc<Pipeline<TestHost>>,
     directory: PathBuf,
 }
@@ -83,6 +88,7 @@ impl Bench {
         let health = Arc::new(Health::new(true));
         let stalls = StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20);
         let (memtables, failures, synced) = (host.open.clone(), host.failures.clone(), host.synced.clone());
+        let ended = host.ended.clone();
         let log = NewLog::create(env.fs(), directory, FileNumber(1), rules.log).unwrap();
         let pipeline = Pipeline::new(Parts {
             env: env.clone(),
@@ -94,7 +100,7 @@ impl Bench {
             last_seq: SeqNo(0),
             log,
         });
-        Self { env, memtables, failures, synced, pipeline, directory: directory.to_owned() }
+        Self { env, memtables, failures, synced, ended, pipeline, directory: directory.to_owned() }
     }
 
     fn log_path(&self, number: u64) -> PathBuf {

@@ -1,0 +1,203 @@
+//! Logs that take the files of older ones (`recycle_log_file_num`), and space that is reserved for logs and MANIFESTs: what is in them is found again, by KarstDB and by
+//! RocksDB, however the process ends; and nothing is left behind.
+
+use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
+use karst_engine::{Db, FlushOptions, Options, WriteOptions};
+use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+fn options(env: &Env) -> Options {
+    let text = "create_if_missing=true;recycle_log_file_num=2;write_buffer_size=100000;format_version=5";
+    Options::new().env(env.clone()).set_all(text).unwrap()
+}
+
+fn logs(env: &Env, directory: &Path) -> Vec<String> {
+    let names = env.fs().list_dir(directory).unwrap();
+    names.into_iter().filter(|name| name.ends_with(".log")).collect()
+}
+
+fn value(n: usize) -> Vec<u8> {
+    vec![b'a' + (n % 26) as u8; 50 + n * 7 % 300]
+}
+
+/// Puts of numbered keys, with a flush after each hundred.
+fn fill(db: &Db, numbers: std::ops::Range<usize>) {
+    for n in numbers {
+        db.put(format!("key{n:05}"), value(n)).unwrap();
+        if n % 100 == 99 {
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+    }
+}
+
+fn check(db: &Db, count: usize) {
+    for n in 0..count {
+        assert_eq!(db.get(format!("key{n:05}")).unwrap().as_deref(), Some(&value(n)[..]), "{n}");
+    }
+    assert_eq!(db.get(format!("key{count:05}")).unwrap(), None);
+}
+
+/// A log's file is there under the next numbers, with the end of its former life in it; closing leaves none that nobody needs.
+#[test]
+fn logs_take_the_files_of_older_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, env) = (directory.path(), Env::posix());
+    let db = Db::open(path, &options(&env)).unwrap();
+    fill(&db, 0..1000);
+    db.put("key01000", value(1000)).unwrap();
+    check(&db, 1001);
+    let needed: BTreeSet<u64> = db.log_numbers().into_iter().collect();
+    let there = logs(&env, path);
+    assert!(there.len() > needed.len() && there.len() <= needed.len() + 2, "{there:?}, needed {needed:?}");
+    // Invariant of the test: the newest log is in a file that is longer than it is.
+    let newest = path.join(format!("{:06}.log", needed.last().unwrap()));
+    let bytes = env.fs().read_file(&newest).unwrap();
+    assert!(bytes.len() > 5000 && bytes[6] == 5, "{} bytes", bytes.len());
+    // What another process sees of it while it is written.
+    assert_eq!(ldb_scan(path, "default").unwrap().len(), 1001);
+    check(&Db::open_read_only(path, &Options::new()).unwrap(), 1001);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(logs(&env, path).len(), needed.len());
+    assert_eq!(ldb_scan(path, "default").unwrap().len(), 1001);
+    ldb(path, &["put", "other", "x"], b"").unwrap();
+    check(&Db::open(path, &options(&env)).unwrap(), 1001);
+}
+
+/// A database that was not closed: RocksDB and KarstDB find everything, though the newest log ends in the middle of an older one's record.
+#[test]
+fn both_engines_recover_from_recycled_logs() {
+    for ends_at in [1000, 1007, 1031, 1099] {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, env) = (directory.path(), Env::posix());
+        let db = Db::open(path, &options(&env)).unwrap();
+        fill(&db, 0..ends_at);
+        let copy = tempfile::tempdir().unwrap();
+        for name in env.fs().list_dir(path).unwrap() {
+            std::fs::copy(path.join(&name), copy.path().join(&name)).unwrap();
+        }
+        drop(db);
+        let recovered = ldb_scan(copy.path(), "default").unwrap();
+        assert_eq!(recovered.len(), ends_at);
+        let db = Db::open(copy.path(), &options(&env)).unwrap();
+        check(&db, ends_at);
+        assert_eq!(db.log_damage(), None);
+        // Spares of the former process are no spares any more.
+        db.put("more", "1").unwrap();
+        drop(db);
+        let db = Db::open(copy.path(), &options(&env)).unwrap();
+        let needed: BTreeSet<u64> = db.log_numbers().into_iter().collect();
+        assert_eq!(logs(&env, copy.path()).len(), needed.len());
+        assert_eq!(db.get("more").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+}
+
+/// Where a recovery mode takes a recycled log's end for damage, logs are not recycled.
+#[test]
+fn recovery_modes_that_exclude_it_turn_it_off() {
+    let modes = [
+        ("kPointInTimeRecovery", true),
+        ("kSkipAnyCorruptedRecords", true),
+        ("kTolerateCorruptedTailRecords", false),
+        ("kAbsoluteConsistency", false),
+    ];
+    for (mode, recycles) in modes {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = options(&env).set("wal_recovery_mode", mode).unwrap();
+        let db = Db::open("/db", &options).unwrap();
+        assert_eq!(db.options().recycle_log_file_num, if recycles { 2 } else { 0 }, "{mode}");
+        fill(&db, 0..500);
+        let spares = logs(&env, Path::new("/db")).len() - db.log_numbers().len();
+        assert_eq!(spares > 0, recycles, "{mode}: {spares} spares");
+        drop(db);
+        check(&Db::open("/db", &options).unwrap(), 500);
+    }
+}
+
+/// Power failures at every change around the exchange of logs: what was synced is there, and what is there is a prefix.
+#[test]
+fn nothing_synced_is_lost_with_the_power() {
+    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
+    let mut reused = 0;
+    for seed in 0..if long { 2000 } else { 150 } {
+        let mut simulation = Simulation::new(seed);
+        let directory = Path::new("/db");
+        simulation.fs().create_dir(directory).unwrap();
+        simulation.fs().sync_dir(Path::new("/")).unwrap();
+        let (mut certain, mut written) = (0usize, 0usize);
+        for life in 0..4 {
+            simulation.fs().lose_power_after(40 + (seed * 31 + life * 7) % 160);
+            let env = simulation.env().clone();
+            let (synced, begun) = (std::cell::Cell::new(certain), std::cell::Cell::new(written));
+            let _ = simulation.run(async {
+                let db = Db::open(directory, &options(&env)).unwrap_or_else(|e| panic!("{seed}: {e}"));
+                let mut count = 0;
+                while db.get_async(format!("{count:05}").as_bytes()).await?.is_some() {
+                    count += 1;
+                }
+                assert!(
+                    count >= synced.get() && count <= begun.get(),
+                    "{seed}: {count}, synced {}",
+                    synced.get()
+                );
+                loop {
+                    let sync = count % 5 == 4;
+                    let options = WriteOptions { sync, ..WriteOptions::default() };
+                    begun.set(count + 1);
+                    let (key, value) = (format!("{count:05}"), vec![b'v'; 40 + count % 90]);
+                    db.put_opt_async(&options, key.as_bytes(), &value).await?;
+                    count += 1;
+                    if sync {
+                        synced.set(count);
+                    }
+                    if count % 12 == 0 {
+                        db.flush_async(&FlushOptions::default()).await?;
+                        reused += usize::from(logs(&env, directory).len() > db.log_numbers().len());
+                    }
+                }
+                #[allow(unreachable_code)]
+                Ok::<(), karst_engine::Error>(())
+            });
+            (certain, written) = (synced.get(), begun.get());
+            drop(env);
+            let crash = if (seed + life) % 3 == 0 { Crash::Process } else { Crash::Power };
+            simulation = simulation.restart(crash, seed * 10 + life);
+        }
+    }
+    assert!(reused > 100, "{reused} flushes left a spare");
+}
+
+/// Space is reserved for what will be written, shows in no file's length, and is given back.
+#[test]
+fn space_is_reserved_and_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let allocated = |path: &Path| std::fs::metadata(path).unwrap().blocks() * 512;
+    let probe = scratch.path().join("probe");
+    let file = PosixFileSystem.create_positional(&probe).unwrap();
+    file.reserve(0, 1 << 20).unwrap();
+    let can_reserve = allocated(&probe) >= 1 << 20;
+    for allow in [true, false] {
+        let path = scratch.path().join(format!("db-{allow}"));
+        let options = Options::new()
+            .db(|db| db.create_if_missing = true)
+            .column_families(|cf| cf.write_buffer_size = 4 << 20)
+            .set("allow_fallocate", if allow { "true" } else { "false" })
+            .unwrap();
+        let db = Db::open(&path, &options).unwrap();
+        db.put("a", "1").unwrap();
+        let log = path.join(format!("{:06}.log", db.log_numbers().last().unwrap()));
+        let names = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        let manifest = names.filter(|p| p.to_string_lossy().contains("MANIFEST-")).last().unwrap();
+        let expected = if allow && can_reserve { [(4 << 20) + (4 << 20) / 10, 4 << 20] } else { [0, 0] };
+        for (file, expected) in [&log, &manifest].into_iter().zip(expected) {
+            assert!(std::fs::metadata(file).unwrap().len() < 5000);
+            assert!(allocated(file) >= expected, "{}: {}", file.display(), allocated(file));
+            assert!(expected > 0 || allocated(file) < 1 << 20, "{}: {}", file.display(), allocated(file));
+        }
+        db.close().unwrap();
+        assert!(allocated(&log) < 1 << 16 && allocated(&manifest) < 1 << 16);
+    }
+}
