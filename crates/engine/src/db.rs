@@ -371,6 +371,26 @@ impl Db {
         DbIterator::new(family.tables.clone(), superversion, seq, options.clone())
     }
 
+    /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
+    /// memtables and files of the old state. It stands nowhere until the next seek.
+    ///
+    /// # Errors
+    /// The iterator is not over `family`, or the snapshot is of another database; the iterator is then as it was.
+    pub fn refresh(
+        &self,
+        iterator: &mut DbIterator,
+        family: &ColumnFamily,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<()> {
+        if !Arc::ptr_eq(&self.family(family)?.tables, iterator.tables()) {
+            let name = family.name();
+            return Err(Error::invalid_argument(format!("the iterator is not over column family {name:?}")));
+        }
+        let options = ReadOptions { snapshot: snapshot.cloned(), ..iterator.options().clone() };
+        *iterator = self.iter_cf(&options, family)?;
+        Ok(())
+    }
+
     /// An iterator over all entries of a column family, hidden ones too; for tools.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub use ingest::{BulkLoader, SortedRun};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
 };
-pub use merge_operator::MergeOperator;
+pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use open::{BlockCache, Options};
 pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};
 pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};

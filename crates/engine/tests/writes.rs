@@ -1,7 +1,10 @@
 //! The calls that write, through the public API: what they do, what they refuse, what is there after closing and opening again.
 
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
-use karst_engine::{Db, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_engine::{
+    CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch,
+    WriteOptions,
+};
 use std::sync::Arc;
 
 const PATH: &str = "/db";
@@ -155,6 +158,59 @@ fn stress_writers_across_flushes() {
     db.close().unwrap();
     drop(db);
     check(&Db::open(PATH, &options).unwrap());
+}
+
+/// An iterator shows its moment whatever is written, flushed and compacted, and keeps just the files that it needs for that.
+#[test]
+fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
+    let db = Db::open(PATH, &options()).unwrap();
+    let family = db.default_column_family().clone();
+    let entries = |iterator: &mut DbIterator| {
+        let mut all = Vec::new();
+        iterator.seek_to_first().unwrap();
+        while iterator.valid() {
+            all.push(String::from_utf8([iterator.key(), b"=", iterator.value()].concat()).unwrap());
+            iterator.next().unwrap();
+        }
+        all
+    };
+    // Files are removed in the background, soon after nobody needs them any more.
+    let come_down_to = |expected: usize| {
+        for _ in 0..10_000 {
+            let names = db.env().fs().list_dir(PATH.as_ref()).unwrap();
+            let tables = names.iter().filter(|name| name.ends_with(".sst")).count();
+            assert!(tables >= expected, "{tables} tables are left where {expected} are needed");
+            if tables == expected {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("more than {expected} tables stay");
+    };
+    db.put("a", "1").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    db.put("b", "1").unwrap();
+    let mut iterator = db.iter(&ReadOptions::new()).unwrap();
+    let between = db.snapshot();
+    db.put("a", "2").unwrap();
+    db.delete("b").unwrap();
+    db.put("c", "2").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+    assert_eq!(entries(&mut iterator), ["a=1", "b=1"]);
+    come_down_to(2); // The first table for the iterator, and the compacted one.
+    assert_eq!(entries(&mut iterator), ["a=1", "b=1"]);
+
+    db.refresh(&mut iterator, &family, None).unwrap();
+    assert!(!iterator.valid(), "a refreshed iterator stands nowhere");
+    come_down_to(1);
+    assert_eq!(entries(&mut iterator), ["a=2", "c=2"]);
+    db.refresh(&mut iterator, &family, Some(&between)).unwrap();
+    assert_eq!(entries(&mut iterator), ["a=1", "b=1"]);
+
+    let other = db.create_column_family("other", &options()).unwrap();
+    assert_eq!(db.refresh(&mut iterator, &other, None).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(entries(&mut iterator), ["a=1", "b=1"], "a refusal leaves the iterator as it was");
 }
 
 /// The options of the log: what they write is read back, and shows in the file.

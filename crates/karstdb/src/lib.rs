@@ -113,11 +113,11 @@
 #![forbid(unsafe_code)]
 
 pub use karst_engine::{
-    BackgroundError, BackgroundErrorReason, BlobGarbageCollection, BlockBasedTableOptions, BlockCache,
-    BottommostLevelCompaction, BulkLoader, ColumnFamily, ColumnFamilyOptions, CompactFilesOptions,
-    CompactRangeOptions, CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error, ErrorKind,
-    EventListener, FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile, MergeOperator,
-    Options, RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun, Statistics,
-    StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions, format,
-    io, merge_operator, options, perf_context,
+    Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
+    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, ColumnFamily,
+    ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, CompactionInfo, Db, DbIterator, DbOptions,
+    Direction, EntryStream, Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason,
+    HistogramKind, IoPriority, LiveFile, MergeOperator, Options, RateLimiter, ReadOptions, ReadTier, Result,
+    Severity, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch,
+    WriteBufferManager, WriteOptions, format, io, merge_operator, options, perf_context,
 };

@@ -3,7 +3,7 @@
 //! Compat: each gives byte for byte what RocksDB's operator of that name gives, its treatment of bad operands included,
 //! unless RocksDB's would run off the end of the operand.
 
-use super::{MergeFailed, MergeOperator, Merged};
+use super::{AssociativeMergeOperator, MergeFailed, MergeOperator, Merged};
 
 /// Joins the existing value and the operands with a delimiter (`,` unless given).
 #[derive(Clone, Debug)]
@@ -61,32 +61,14 @@ impl MergeOperator for StringAppend {
 #[derive(Clone, Copy, Debug)]
 pub struct UInt64Add;
 
-impl UInt64Add {
-    fn number(bytes: &[u8]) -> u64 {
-        bytes.try_into().map_or(0, u64::from_le_bytes)
-    }
-
-    fn sum<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-        parts.fold(0u64, |sum, part| sum.wrapping_add(Self::number(part))).to_le_bytes().to_vec()
-    }
-}
-
-impl MergeOperator for UInt64Add {
+impl AssociativeMergeOperator for UInt64Add {
     fn name(&self) -> &str {
         "UInt64AddOperator"
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        existing: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> Result<Merged, MergeFailed> {
-        Ok(Merged::Bytes(Self::sum(existing.into_iter().chain(operands.iter().copied()))))
-    }
-
-    fn partial_merge(&self, _key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
-        Some(Self::sum(operands.iter().copied()))
+    fn merge(&self, _key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed> {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        Ok(existing.map_or(0, number).wrapping_add(number(operand)).to_le_bytes().to_vec())
     }
 }
 
@@ -147,35 +129,18 @@ impl MergeOperator for Max {
 #[derive(Clone, Copy, Debug)]
 pub struct BytesXor;
 
-impl BytesXor {
-    fn fold<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-        let mut out = Vec::new();
-        for part in parts {
-            if part.len() > out.len() {
-                out.resize(part.len(), 0);
-            }
-            out.iter_mut().zip(part).for_each(|(to, from)| *to ^= from);
-        }
-        out
-    }
-}
-
-impl MergeOperator for BytesXor {
+impl AssociativeMergeOperator for BytesXor {
     fn name(&self) -> &str {
         "BytesXOR"
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        existing: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> Result<Merged, MergeFailed> {
-        Ok(Merged::Bytes(Self::fold(existing.into_iter().chain(operands.iter().copied()))))
-    }
-
-    fn partial_merge(&self, _key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
-        Some(Self::fold(operands.iter().copied()))
+    fn merge(&self, _key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed> {
+        let existing = existing.unwrap_or_default();
+        let (longer, shorter) =
+            if existing.len() < operand.len() { (operand, existing) } else { (existing, operand) };
+        let mut out = longer.to_vec();
+        out.iter_mut().zip(shorter).for_each(|(to, from)| *to ^= from);
+        Ok(out)
     }
 }
 

@@ -70,6 +70,69 @@ pub trait MergeOperator: Send + Sync + Debug {
     }
 }
 
+/// A merge operator whose operands are values: merging is one function of two of them, and it is associative, as sums, unions and
+/// maxima are. Wrapped in [`Associative`] it is a [`MergeOperator`] that also merges operands before the value below them is known.
+///
+/// ```
+/// use karst_engine::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
+///
+/// #[derive(Debug)]
+/// struct Longest;
+///
+/// impl AssociativeMergeOperator for Longest {
+///     fn name(&self) -> &str {
+///         "Longest"
+///     }
+///     fn merge(&self, _key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed> {
+///         let longest = existing.filter(|value| value.len() >= operand.len()).unwrap_or(operand);
+///         Ok(longest.to_vec())
+///     }
+/// }
+///
+/// let operator = Associative(Longest);
+/// assert_eq!(operator.partial_merge(b"key", &[b"a", b"ccc", b"bb"]).unwrap(), b"ccc");
+/// ```
+pub trait AssociativeMergeOperator: Send + Sync + Debug {
+    /// The name kept in OPTIONS; a database is read with the operator of the name it was written with.
+    fn name(&self) -> &str;
+
+    /// `operand` applied to the value, or to the merged operands, before it; `existing` is none when there is nothing before it.
+    fn merge(&self, key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed>;
+}
+
+/// The [`MergeOperator`] that an [`AssociativeMergeOperator`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Associative<T>(pub T);
+
+impl<T: AssociativeMergeOperator> Associative<T> {
+    fn fold(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeFailed> {
+        let mut merged: Option<Vec<u8>> = None;
+        for operand in operands {
+            merged = Some(self.0.merge(key, merged.as_deref().or(existing), operand)?);
+        }
+        merged.ok_or_else(|| MergeFailed("no operand".into()))
+    }
+}
+
+impl<T: AssociativeMergeOperator> MergeOperator for Associative<T> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Merged, MergeFailed> {
+        self.fold(key, existing, operands).map(Merged::Bytes)
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.fold(key, None, operands).ok()
+    }
+}
+
 /// The operator RocksDB ships under `name`: its class name (as OPTIONS has it), its short name, or an option string
 /// such as `{id=StringAppendOperator;delimiter=|;}`.
 pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
@@ -95,10 +158,10 @@ pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
         // Compat: the short names are `MergeOperator::NickName`s; both string operators give the same values.
         "StringAppendOperator" | "stringappend" => Arc::new(StringAppend::new(delimiter)),
         "StringAppendTESTOperator" | "stringappendtest" => Arc::new(StringAppend::test_variant(delimiter)),
-        "UInt64AddOperator" | "uint64add" => Arc::new(UInt64Add),
+        "UInt64AddOperator" | "uint64add" => Arc::new(Associative(UInt64Add)),
         "PutOperator" | "put" | "put_v1" => Arc::new(Put),
         "MaxOperator" | "max" => Arc::new(Max),
-        "BytesXOR" | "bytesxor" => Arc::new(BytesXor),
+        "BytesXOR" | "bytesxor" => Arc::new(Associative(BytesXor)),
         "MergeSortOperator" | "sortlist" => Arc::new(SortList),
         _ => return None,
     })

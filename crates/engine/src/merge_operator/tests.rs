@@ -50,6 +50,9 @@ fn integers_are_added_and_bad_ones_count_as_zero() {
     assert_eq!(merge("uint64add", None, &[&n(1), &n(2)]), n(3));
     assert_eq!(merge("uint64add", Some(&n(u64::MAX)), &[&n(2)]), n(1));
     assert_eq!(merge("uint64add", Some(b"short"), &[&n(7)]), n(7));
+    let add = from_name("uint64add").unwrap();
+    assert_eq!(add.partial_merge(b"", &[&n(1), b"short", &n(2)]).unwrap(), n(3));
+    assert!(add.full_merge(b"", None, &[]).is_err());
 }
 
 #[test]

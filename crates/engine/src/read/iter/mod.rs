@@ -109,7 +109,8 @@ impl PrefixFilter {
 /// Every move has two forms. The plain one may block the calling thread while it reads; no other thread takes part. The `_async`
 /// one is a `Send` future for any executor; dropping it leaves the iterator where a seek is needed, and nothing else is lost.
 ///
-/// The iterator pins the memtables and files it reads from; drop it soon, or [`refresh`](crate::db) a long-lived one.
+/// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one up to date with
+/// [`Db::refresh`](crate::Db::refresh).
 pub struct DbIterator {
     scan: Scan,
     pending: Pending,
@@ -178,6 +179,16 @@ impl DbIterator {
             status: Ok(()),
             seek_began: None,
         })
+    }
+
+    /// The tables it reads from, which are of one column family of one database.
+    pub(crate) fn tables(&self) -> &Arc<TableCache> {
+        &self.scan.tables
+    }
+
+    /// Its options.
+    pub(crate) fn options(&self) -> &ReadOptions {
+        &self.scan.options
     }
 
     /// Whether the iterator stands at an entry.
