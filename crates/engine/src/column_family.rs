@@ -71,7 +71,7 @@ impl Family {
 
     /// An empty memtable for it.
     pub(crate) fn new_memtable(&self) -> Arc<MemTable> {
-        Arc::new(MemTable::new(self.config.comparator.clone()))
+        Arc::new(MemTable::of(&self.config))
     }
 
     /// Ends the memtable that takes writes and puts `mem` in its place. Returns the sealed one.

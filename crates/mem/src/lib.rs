@@ -1,5 +1,5 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index), a weighted, pin-counted block cache, and a ring that publishes in order what is finished in any.
+//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, and a ring that publishes in order what is finished in any.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
 //! randomness, no threads of its own.
@@ -17,11 +17,13 @@
 //! `unsafe` is confined to `arena`, `skiplist`, and `cache::{slot, handle, table, slots}`.
 
 mod arena;
+pub mod bloom;
 pub mod cache;
 pub mod ring;
 pub mod skiplist;
 mod sync;
 
+pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
 pub use ring::PublishRing;
 pub use skiplist::{KeyOrder, Position, SkipList};

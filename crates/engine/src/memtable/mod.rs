@@ -9,12 +9,15 @@
 //!   same for as long as it lives if everything up to `s` was added before `s` was published.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
 
+mod filter;
 #[cfg(test)]
 mod tests;
 mod tombstones;
 
+use crate::options::FamilyConfig;
 use crate::pacing::{Charge, WriteBufferManager};
 use crate::range_del::{Fragments, RangeTombstone};
+use filter::Filter;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
@@ -40,6 +43,8 @@ impl KeyOrder for InternalOrder {
 pub(crate) struct MemTable {
     comparator: Comparator,
     list: SkipList<InternalOrder>,
+    /// Tells which keys are not in `list`.
+    filter: Option<Filter>,
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
@@ -115,10 +120,16 @@ impl ValueAt {
 pub(crate) struct DuplicateEntry;
 
 impl MemTable {
-    /// An empty memtable.
+    /// An empty memtable for a column family, with the filter that its options ask for.
+    pub(crate) fn of(config: &FamilyConfig) -> Self {
+        Self { filter: Filter::of(config), ..Self::new(config.comparator.clone()) }
+    }
+
+    /// An empty memtable without a filter.
     pub(crate) fn new(comparator: Comparator) -> Self {
         Self {
             list: SkipList::new(InternalOrder(comparator.clone())),
+            filter: None,
             tombstones: Tombstones::default(),
             comparator,
             counts: Counts::default(),
@@ -199,6 +210,9 @@ impl MemTable {
             }
             self.tombstones.add(RangeTombstone::new(user_key, value, seq));
         } else {
+            if let Some(filter) = &self.filter {
+                filter.add(user_key);
+            }
             let mut internal: SmallVec<[u8; 128]> = SmallVec::new();
             internal.extend_from_slice(user_key);
             internal.extend_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
@@ -222,6 +236,9 @@ impl MemTable {
         let mut deletes = 0;
         for (seq, kind, user_key, _) in entries {
             debug_assert!(*kind != ValueType::RangeDeletion, "tombstones are kept apart");
+            if let Some(filter) = &self.filter {
+                filter.add(user_key);
+            }
             keys.extend_from_slice(user_key);
             keys.extend_from_slice(&key::pack_trailer(*seq, *kind).to_le_bytes());
             ends.push(keys.len());
@@ -247,7 +264,10 @@ impl MemTable {
     /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
     #[inline]
     pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Entries<'a> {
-        Entries { memtable: self, user_key: key::user_key(seek_key), next: self.list.seek_ge(seek_key) }
+        let user_key = key::user_key(seek_key);
+        let may_hold = self.filter.as_ref().is_none_or(|filter| filter.may_hold(user_key));
+        let next = if may_hold { self.list.seek_ge(seek_key) } else { None };
+        Entries { memtable: self, user_key, next }
     }
 
     /// The sequence number of the newest range tombstone over `user_key` that a reader at `read_seq` sees; 0 if there is none.
@@ -331,7 +351,8 @@ impl MemTable {
 
     /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.list.memory_usage() + self.tombstones.memory_bytes()
+        let filter = self.filter.as_ref().map_or(0, Filter::memory_bytes);
+        self.list.memory_usage() + filter + self.tombstones.memory_bytes()
     }
 
     /// The order of its user keys.

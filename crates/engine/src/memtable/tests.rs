@@ -86,14 +86,48 @@ fn readers_and_writers_at_the_same_time() {
     });
 }
 
+/// The filters there can be, by number: none, of whole keys, of prefixes, of both.
+fn filter(number: u8) -> Option<Filter> {
+    use karst_format::options::{ColumnFamilyOptions, OptionSet};
+    let mut options = ColumnFamilyOptions {
+        memtable_prefix_bloom_size_ratio: 0.01,
+        memtable_whole_key_filtering: number & 1 != 0,
+        ..Default::default()
+    };
+    if number & 2 != 0 {
+        options.set_all("prefix_extractor=rocksdb.FixedPrefix.1").unwrap();
+    }
+    let id = karst_format::ids::ColumnFamilyId(0);
+    let config = FamilyConfig::resolve(id, "default", options, None, Default::default()).unwrap();
+    Filter::of(&config)
+}
+
+#[test]
+fn a_filter_passes_keys_by_that_were_not_added() {
+    for (number, of_prefix) in [(1, 0), (2, 500), (3, 0)] {
+        let memtable = MemTable { filter: filter(number), ..MemTable::new(Comparator::Bytewise) };
+        memtable
+            .add_many(&[(SeqNo(1), ValueType::Value, b"a", b""), (SeqNo(2), ValueType::Value, b"b1", b"")])
+            .unwrap();
+        let filter = memtable.filter.as_ref().unwrap();
+        assert!([&b"a"[..], b"b1"].iter().all(|key| filter.may_hold(key)), "filter {number}");
+        let may_hold = (1000..1500).filter(|n| filter.may_hold(format!("b{n}").as_bytes())).count();
+        let others = (1000..1500).filter(|n| filter.may_hold(format!("{n}").as_bytes())).count();
+        assert!(may_hold.abs_diff(of_prefix) < 10 && others < 10, "filter {number}: {may_hold}, {others}");
+        assert!(memtable.memory_bytes() > filter.memory_bytes());
+    }
+    assert!(filter(0).is_none(), "nothing to put into a filter");
+}
+
 proptest! {
     #[test]
     fn agrees_with_a_sorted_list(
         adds in proptest::collection::vec((proptest::collection::vec(0u8..4, 0..3), 1u64..50, 0u8..3), 0..60),
         reverse: bool,
+        filtered in 0u8..4,
     ) {
         let comparator = if reverse { Comparator::ReverseBytewise } else { Comparator::Bytewise };
-        let memtable = MemTable::new(comparator.clone());
+        let memtable = MemTable { filter: filter(filtered), ..MemTable::new(comparator.clone()) };
         let mut model: BTreeMap<(Vec<u8>, u64), ValueType> = BTreeMap::new();
         for (user_key, seq, kind) in &adds {
             let kind = [ValueType::Value, ValueType::Merge, ValueType::Deletion][usize::from(*kind)];

@@ -48,7 +48,7 @@ pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<A
     let config = FamilyConfig::resolve(id, name, family_options, None, options.instances_for(name))?;
     check_options::column_family(&config)?;
     let config = Arc::new(config);
-    let memtable = Arc::new(MemTable::new(config.comparator.clone()));
+    let memtable = Arc::new(MemTable::of(&config));
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
     let version = Arc::new(Version::empty(config.comparator.clone(), levels));
     let database = opened.families.all().first().map_or(0, |family| family.database);

@@ -63,8 +63,8 @@ option_table! {
         max_sequential_skip_in_iterations: u64 = 8, mutable, kept, "Versions of a key that an iterator steps over before it seeks";
         memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";
         memtable_insert_with_hint_prefix_extractor: Object = Object::NONE, fixed, kept, "Prefixes whose last insert position is remembered";
-        memtable_prefix_bloom_size_ratio: f64 = 0.0, mutable, kept, "Part of a memtable used for a filter; 0 for none";
-        memtable_whole_key_filtering: bool = false, mutable, kept, "Put whole keys into that filter";
+        memtable_prefix_bloom_size_ratio: f64 = 0.0, mutable, honoured, "Bytes of a memtable's filter as a part of write_buffer_size, at most 0.25; 0 for none";
+        memtable_whole_key_filtering: bool = false, mutable, honoured, "Put whole keys into that filter";
         memtable_huge_page_size: usize = 0, mutable, kept, "Size of huge pages for memtables; 0 for none";
         memtable_protection_bytes_per_key: u32 = 0, mutable, kept, "Bytes of checksum with each entry of a memtable";
         memtable_verify_per_key_checksum_on_seek: bool = false, mutable, kept, "Check them on seeks";
