@@ -28,6 +28,11 @@ impl Latencies {
         self.worst_ns = self.worst_ns.max(other.worst_ns);
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.total
+    }
+
     fn bucket(ns: u64) -> usize {
         if ns < SUBS {
             return ns as usize;

@@ -4,17 +4,15 @@
 
 mod latency;
 mod load;
+mod reads;
 mod store;
 mod table;
 
 use super::Settings;
 use super::fio;
-use super::measure::{Deadline, Meter};
-use karst_testkit::random::Random;
-use latency::Latencies;
+use super::measure::Meter;
 use load::{End, Keys, Load, Outcome};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use store::{Durability, Engine, Store};
 use table::{Column, Row, Table};
@@ -41,7 +39,7 @@ pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
         "write-flush" => flush(settings),
         "write-compaction" => compaction(settings),
         "write-overwrite" => overwrite(settings),
-        _ => read_while_writing(settings),
+        _ => reads::while_writing(settings),
     }
 }
 
@@ -305,93 +303,4 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-const READS: [Column; 6] = [
-    Column { name: "reads/s", digits: 0, ratio: true },
-    Column { name: "CPU us/read", digits: 2, ratio: true },
-    Column { name: "p50 us", digits: 1, ratio: true },
-    Column { name: "p99 us", digits: 1, ratio: true },
-    Column { name: "worst ms", digits: 1, ratio: false },
-    Column { name: "writes/s", digits: 0, ratio: true },
-];
-
-/// Readers beside one writer that keeps a pace; the data is many times the block cache.
-fn read_while_writing(settings: &Settings) -> Result<(), String> {
-    const KEYS: u64 = 8_000_000;
-    const WRITES_PER_SECOND: f64 = 20_000.0;
-    let options = "use_direct_reads=true;block_based_table_factory={block_cache=33554432;};";
-    let title = format!(
-        "readwhilewriting: {:.0} MB of data, direct reads, 32 MiB block cache, one writer at {WRITES_PER_SECOND:.0} keys/s",
-        KEYS as f64 * ENTRY_BYTES / 1e6
-    );
-    let mut table = Table::new(title, &READS);
-    for readers in [1, 8] {
-        table.compare(settings, format!("{readers} readers"), |engine| {
-            settings.with_store(engine, options, |store| {
-                load(Keys::Sequential, 1, 64, NO_WAL, End::Keys(KEYS)).run(store)?;
-                store.settle()?;
-                reads_beside_a_writer(store, readers, KEYS, WRITES_PER_SECOND, settings.seconds * 2.0)
-            })
-        })?;
-    }
-    table.print();
-    Ok(())
-}
-
-fn reads_beside_a_writer(
-    store: &Store,
-    readers: usize,
-    keys: u64,
-    writes_per_second: f64,
-    seconds: f64,
-) -> Result<Row, String> {
-    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let writes = Load {
-        pace: Some(writes_per_second),
-        ..load(Keys::Random(keys), 1, 1, WAL, End::Seconds(f64::INFINITY))
-    };
-    let meter = Meter::start();
-    let deadline = Deadline::after(seconds);
-    let (latencies, writes) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| writes.run_until(store, &stop));
-        let handles: Vec<_> = (0..readers)
-            .map(|reader| {
-                let reads = &reads;
-                scope.spawn(move || {
-                    let (mut random, mut latencies) = (Random::new(reader as u64 + 5), Latencies::new());
-                    while !deadline.passed() {
-                        let start = Instant::now();
-                        store.get(&load::key(random.below(keys)))?;
-                        latencies.add(start.elapsed().as_nanos() as u64);
-                        reads.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Ok::<Latencies, String>(latencies)
-                })
-            })
-            .collect();
-        let mut all = Ok(Latencies::new());
-        for handle in handles {
-            let one = handle.join().unwrap_or_else(|_| Err("a reader panicked".into()));
-            all = all.and_then(|mut all: Latencies| {
-                one.map(|one| {
-                    all.merge(&one);
-                    all
-                })
-            });
-        }
-        stop.store(true, Ordering::Relaxed);
-        let writes = writer.join().unwrap_or_else(|_| Err("the writer panicked".into()));
-        (all, writes)
-    });
-    let (latencies, writes) = (latencies?, writes?);
-    let figures = meter.stop(reads.into_inner());
-    Ok(vec![
-        figures.rate(),
-        figures.cpu_us(),
-        latencies.percentile_us(50.0),
-        latencies.percentile_us(99.0),
-        latencies.worst_us() / 1000.0,
-        writes.keys as f64 / writes.seconds,
-    ])
 }
