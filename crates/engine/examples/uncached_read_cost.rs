@@ -1,4 +1,6 @@
-//! What an uncached point read costs on one reactor thread: `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH]`.
+//! What an uncached point read costs on one reactor thread: `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH] [CACHE_BYTES]
+//! [spin] [metadata] [sync]`: under a tool that runs one thread at a time, `spin` keeps the reactor from sleeping in the kernel; with `metadata`,
+//! indexes and filters live in the block cache; with `sync`, DEPTH threads read one key at a time.
 //!
 //! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing; with BATCH, each reads batches of so
 //! many keys. Prints lookups a second, CPU and reads a lookup.
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
-use karst_io::{Env, Reactor, spawn_local};
+use karst_io::{Env, IdlePolicy, Reactor, spawn_local};
 
 /// CPU time of this process, user and system, in microseconds.
 fn cpu_us() -> (f64, f64) {
@@ -55,29 +57,75 @@ async fn worker(
     }
 }
 
+/// One thread's random keys, one at a time.
+fn read_keys(db: &Db, keys_in_db: u64, seed: u64, until: Instant) -> (u64, u64) {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let (mut done, mut found) = (0, 0);
+    while Instant::now() < until {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        found += u64::from(db.get(key((state >> 11) % keys_in_db)).expect("read").is_some());
+        done += 1;
+    }
+    (done, found)
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: f64| args.get(i).map_or(default, |s| s.parse().expect("a number"));
     let (depth, seconds, batch) = (number(2, 64.0) as u64, number(3, 3.0), number(4, 1.0) as usize);
     let keys_in_db = number(1, 1e6) as u64;
     let env = Env::posix();
-    let options =
-        Options::new().env(env.clone()).block_cache_bytes(1 << 20).db(|db| db.use_direct_reads = true);
+    let cache_bytes = number(5, f64::from(1 << 20)) as usize;
+    let flag = |name: &str| args.iter().any(|arg| arg == name);
+    let in_cache = flag("metadata");
+    let options = Options::new()
+        .env(env.clone())
+        .block_cache_bytes(cache_bytes)
+        .db(|db| db.use_direct_reads = true)
+        .column_families(move |family| {
+            family.table_factory.block_based.cache_index_and_filter_blocks = in_cache;
+        });
     let db = Db::open_read_only(&args[0], &options).expect("open");
-    let reactor = Reactor::builder(&env).build().expect("reactor");
+    let idle = if flag("spin") { IdlePolicy::Spin } else { IdlePolicy::Block };
+    let reactor = Reactor::builder(&env).idle(idle).build().expect("reactor");
     let (before, reads_before, begin) = (cpu_us(), env.io_stats().reads, Instant::now());
     let until = begin + Duration::from_secs_f64(seconds);
-    let job = reactor.spawn(move || async move {
-        let count = Rc::new(Cell::new((0, 0)));
-        let tasks: Vec<_> = (0..depth)
-            .map(|i| spawn_local(worker(db.clone(), keys_in_db, batch, i + 1, until, count.clone())))
-            .collect();
-        for task in tasks {
-            task.await.expect("task");
-        }
-        count.get()
-    });
-    let (lookups, found) = job.join().expect("job");
+    let begin_sync = |db: Db| -> (u64, u64) {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..depth)
+                .map(|seed| {
+                    scope.spawn({
+                        let db = &db;
+                        move || read_keys(db, keys_in_db, seed + 1, until)
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("thread"))
+                .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        })
+    };
+    let sync = flag("sync");
+    let (lookups, found) = if sync {
+        begin_sync(db)
+    } else {
+        reactor
+            .spawn(move || async move {
+                let count = Rc::new(Cell::new((0, 0)));
+                let tasks: Vec<_> = (0..depth)
+                    .map(|i| spawn_local(worker(db.clone(), keys_in_db, batch, i + 1, until, count.clone())))
+                    .collect();
+                for task in tasks {
+                    task.await.expect("task");
+                }
+                count.get()
+            })
+            .join()
+            .expect("job")
+    };
     let (after, elapsed) = (cpu_us(), begin.elapsed().as_secs_f64());
     let reads = env.io_stats().reads - reads_before;
     let each = lookups as f64;

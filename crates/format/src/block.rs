@@ -208,6 +208,18 @@ impl Block {
         &self.contents[..self.keys_end as usize]
     }
 
+    /// The key at restart point `index`, and where its entry lies in the contents; `None` if there is none.
+    pub(crate) fn restart_entry(&self, index: usize, layout: ValueLayout) -> Option<(&[u8], usize)> {
+        let offset = self.restart_offset(index);
+        Some((entry::restart_key(self, offset, layout)?, offset))
+    }
+
+    /// Where restart point `index` lies in the contents.
+    #[inline]
+    pub(crate) fn restart_position(&self, index: usize) -> usize {
+        self.restarts_start as usize + 4 * index
+    }
+
     /// Offset of the entry at restart point `index`; beyond the entries if the block lies.
     #[inline(always)]
     fn restart_offset(&self, index: usize) -> usize {

@@ -23,8 +23,11 @@ use crate::corruption::Corruption;
 use crate::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::key::{self, SeqNo};
 
+mod guide;
 #[cfg(test)]
 mod tests;
+
+use guide::Guide;
 
 /// Which index a table has, by the number in its properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,12 +98,16 @@ impl IndexLayout {
 pub struct IndexBlock {
     block: Block,
     layout: IndexLayout,
+    /// Of a large block.
+    guide: Option<Box<Guide>>,
 }
 
 impl IndexBlock {
     /// Takes decompressed block contents, without the trailer. Reads only the tail.
     pub fn parse(contents: Box<[u8]>, layout: IndexLayout) -> Result<IndexBlock, Corruption> {
-        Ok(IndexBlock { block: Block::parse(contents)?, layout })
+        let block = Block::parse(contents)?;
+        let guide = Guide::for_block(&block);
+        Ok(IndexBlock { block, layout, guide })
     }
 
     /// How the entries are encoded.
@@ -118,7 +125,9 @@ impl IndexBlock {
     /// How much memory the block holds, in bytes, for charging a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.block.memory_bytes()
+        // Why now for later: what a block is charged does not change while it is in a cache.
+        let guide = if self.guide.is_some() { Guide::memory_bytes(&self.block) } else { 0 };
+        self.block.memory_bytes() + guide
     }
 
     /// Whether there are no entries (a table of range tombstones only).
@@ -220,6 +229,12 @@ impl IndexCursor {
     ) -> Result<bool, Corruption> {
         let layout = index.layout;
         let target = if layout.user_keys { key::user_key(internal_key) } else { internal_key };
+        let within = match &index.guide {
+            Some(guide) if matches!(comparator, Comparator::Bytewise) => {
+                guide.narrow(&index.block, layout, target)
+            }
+            _ => 0..index.block.restart_count(),
+        };
         let found = match layout.value_layout() {
             // Why: the layout is a constant in each arm, so that the entry decoder inlines without a branch on it.
             ValueLayout::Sized => self.cursor.seek_in(
@@ -228,6 +243,7 @@ impl IndexCursor {
                 target,
                 layout.key_kind(),
                 ValueLayout::Sized,
+                within,
             )?,
             ValueLayout::Handle => self.cursor.seek_in(
                 &index.block,
@@ -235,8 +251,11 @@ impl IndexCursor {
                 target,
                 layout.key_kind(),
                 ValueLayout::Handle,
+                within,
             )?,
-            other => self.cursor.seek_in(&index.block, comparator, target, layout.key_kind(), other)?,
+            other => {
+                self.cursor.seek_in(&index.block, comparator, target, layout.key_kind(), other, within)?
+            }
         };
         if found {
             self.decode_here(index)?;

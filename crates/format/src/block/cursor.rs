@@ -133,7 +133,8 @@ impl BlockCursor {
         comparator: &Comparator,
         target: &[u8],
     ) -> Result<bool, Corruption> {
-        self.seek_in(block, comparator, target, KeyKind::Internal, ValueLayout::Sized)
+        let all = 0..block.restart_count();
+        self.seek_in(block, comparator, target, KeyKind::Internal, ValueLayout::Sized, all)
     }
 
     /// Moves to the last entry whose internal key is not greater than `target`; whether there is one.

@@ -9,6 +9,7 @@
 //! its own bytes are compared. So a point lookup copies nothing until it has found its entry.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::Block;
 use super::entry::{self, Entry, KeyKind, ValueLayout};
@@ -20,10 +21,16 @@ pub(super) trait Order {
     /// The order of `key` relative to the target.
     fn compare(&self, key: &[u8]) -> Ordering;
 
-    /// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block.
+    /// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block. Keys of restart points
+    /// before `within` are smaller, those behind it greater.
     #[inline(always)]
-    fn first_restart_not_below(&self, block: &Block, layout: ValueLayout) -> Option<(usize, bool)> {
-        let (mut low, mut high) = (0, block.restart_count());
+    fn first_restart_not_below(
+        &self,
+        block: &Block,
+        layout: ValueLayout,
+        within: Range<usize>,
+    ) -> Option<(usize, bool)> {
+        let Range { start: mut low, end: mut high } = within;
         // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
         while low < high {
             let middle = low + (high - low) / 2;
@@ -73,8 +80,13 @@ impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
     }
 
     #[inline(always)]
-    fn first_restart_not_below(&self, block: &Block, layout: ValueLayout) -> Option<(usize, bool)> {
-        let (mut low, mut high) = (0, block.restart_count());
+    fn first_restart_not_below(
+        &self,
+        block: &Block,
+        layout: ValueLayout,
+        within: Range<usize>,
+    ) -> Option<(usize, bool)> {
+        let Range { start: mut low, end: mut high } = within;
         // Why: all keys between two bounds share what both bounds share with the target, so that need not be compared again.
         // Keys of a block have long prefixes in common, and this spares a call of memcmp for each.
         let (mut common_low, mut common_high) = (0, 0);

@@ -163,7 +163,7 @@ proptest! {
         for target in &targets {
             let expected = users.iter().find(|(user, _)| user >= target);
             let found = cursor
-                .seek_in(&block, &Comparator::Bytewise, target, KeyKind::User, ValueLayout::Sized)
+                .seek_in(&block, &Comparator::Bytewise, target, KeyKind::User, ValueLayout::Sized, 0..block.restart_count())
                 .unwrap();
             prop_assert_eq!(found.then(|| cursor.key(&block)), expected.map(|(user, _)| &user[..]));
         }
@@ -200,7 +200,7 @@ proptest! {
                 KeyKind::Internal => Comparator::Bytewise.compare_internal(key, &target).is_ge(),
             };
             let expected = entries.iter().find(|(key, _)| not_below(key));
-            let found = cursor.seek_in(&block, &Comparator::Bytewise, &target, kind, ValueLayout::Sized).unwrap();
+            let found = cursor.seek_in(&block, &Comparator::Bytewise, &target, kind, ValueLayout::Sized, 0..block.restart_count()).unwrap();
             prop_assert_eq!(found.then(|| cursor.key(&block)), expected.map(|(key, _)| &key[..]));
         }
     }
@@ -258,8 +258,14 @@ fn exercise(bytes: Vec<u8>, targets: &[(Vec<u8>, Vec<u8>)]) {
                 let _ = cursor.prev(&block);
                 let _ = cursor.valid() && cursor.next(&block).is_ok();
             }
-            let _ =
-                cursor.seek_in(&block, &comparator, target, KeyKind::User, ValueLayout::HandleAndFirstKey);
+            let _ = cursor.seek_in(
+                &block,
+                &comparator,
+                target,
+                KeyKind::User,
+                ValueLayout::HandleAndFirstKey,
+                0..block.restart_count(),
+            );
             let _ = cursor.valid() && cursor.next_in(&block, ValueLayout::HandleAndFirstKey).is_ok();
         }
     }

@@ -160,3 +160,83 @@ fn first_keys_of_ingested_files() {
     assert!(cursor.seek_to_first(&index).unwrap());
     assert_eq!(cursor.first_internal_key(&index).unwrap(), internal(b"a", 55));
 }
+
+/// Keys in ascending order, enough of them for a guide: with a common prefix, with equal first bytes, ends of different lengths.
+fn many_keys(restarts: usize, prefix: &[u8], alike: usize) -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = (0..restarts as u32)
+        .map(|i| {
+            let mut key = prefix.to_vec();
+            key.extend((i / alike as u32 * 7919).to_be_bytes());
+            key.extend(std::iter::repeat_n(0, (i as usize % alike) * 3));
+            if i % 5 == 0 {
+                key.extend(b"tail");
+            }
+            key
+        })
+        .collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+#[test]
+fn a_guided_search_finds_what_a_search_of_the_whole_block_finds() {
+    for (prefix, alike) in [(&b""[..], 1), (b"user:", 1), (b"", 40), (b"p", 700)] {
+        for layout in [(true, true, false), (false, true, false), (false, false, true)] {
+            let layout = IndexLayout { user_keys: layout.0, delta_handles: layout.1, first_keys: layout.2 };
+            let keys = many_keys(3000, prefix, alike);
+            let mut offset = 0;
+            let entries: Vec<Entry> = keys
+                .iter()
+                .enumerate()
+                .map(|(i, user)| {
+                    let handle = BlockHandle { offset, size: 4000 + i as u64 % 90 };
+                    offset += handle.size + BLOCK_TRAILER_BYTES as u64;
+                    Entry { key: internal(user, 7), handle, first_key: internal(user, 9) }
+                })
+                .collect();
+            let bytes = build(layout, 1, &entries);
+            let guided = IndexBlock::parse(bytes.clone().into(), layout).unwrap();
+            assert!(guided.guide.is_some() && guided.memory_bytes() > guided.block().memory_bytes());
+            let mut targets = keys.clone();
+            targets.extend(keys.iter().map(|key| [&key[..], b"\0"].concat()));
+            targets.extend(keys.iter().map(|key| key[..key.len() - 1].to_vec()));
+            targets.extend([vec![], vec![0xff; 20], prefix.to_vec(), b"usez".to_vec(), b"a".to_vec()]);
+            for (i, target) in targets.iter().enumerate() {
+                let target = internal(target, if i % 2 == 0 { 7 } else { 8 });
+                let comparator = Comparator::Bytewise;
+                let smaller = |entry: &Entry| match layout.user_keys {
+                    true => {
+                        comparator.compare_user(key::user_key(&entry.key), key::user_key(&target)).is_lt()
+                    }
+                    false => comparator.compare_internal(&entry.key, &target).is_lt(),
+                };
+                let expected = entries.get(entries.partition_point(smaller));
+                let found = guided.find(&comparator, &target).unwrap();
+                assert_eq!(found, expected.map(|entry| entry.handle), "{target:?}, {layout:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guide_is_not_made_of_keys_that_do_not_ascend() {
+    let layout = IndexLayout { user_keys: true, delta_handles: false, first_keys: false };
+    let entries: Vec<Entry> = many_keys(1000, b"k", 1)
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(i, user)| Entry {
+            key: internal(user, 1),
+            handle: BlockHandle { offset: i as u64 * 100, size: 95 },
+            first_key: vec![],
+        })
+        .collect();
+    let block = IndexBlock::parse(build(layout, 1, &entries).into(), layout).unwrap();
+    for entry in entries.iter().cycle().take(3000) {
+        // In the order that the keys really have, all are found; the guide is for another order and keeps away.
+        let found = block.find(&Comparator::ReverseBytewise, &entry.key).unwrap();
+        assert_eq!(found, Some(entry.handle));
+        block.find(&Comparator::Bytewise, &entry.key).unwrap();
+    }
+}

@@ -69,7 +69,8 @@ impl BlockCursor {
         Ok(PointSeek::Absent)
     }
 
-    /// [`BlockCursor::seek`] for any kind of keys and values.
+    /// [`BlockCursor::seek`] for any kind of keys and values. Only the restart points `within` are compared: those before have smaller keys than the
+    /// target, those behind greater ones.
     #[inline(always)]
     pub(crate) fn seek_in(
         &mut self,
@@ -78,15 +79,16 @@ impl BlockCursor {
         target: &[u8],
         kind: KeyKind,
         layout: ValueLayout,
+        within: Range<usize>,
     ) -> Result<bool, Corruption> {
         let found = match (comparator, kind) {
             (Comparator::Bytewise, KeyKind::Internal) => {
-                self.seek_bytewise(block, &Bytewise::<true>::new(target), layout)
+                self.seek_bytewise(block, &Bytewise::<true>::new(target), layout, within)
             }
             (Comparator::Bytewise, KeyKind::User) => {
-                self.seek_bytewise(block, &Bytewise::<false>::new(target), layout)
+                self.seek_bytewise(block, &Bytewise::<false>::new(target), layout, within)
             }
-            _ => self.seek_general(block, &General { comparator, kind, target }, layout),
+            _ => self.seek_general(block, &General { comparator, kind, target }, layout, within),
         }?;
         // Why: the search compares stored keys. Where these stand for keys with a greater sequence number, the entry found may
         // sort in front of the target; user keys are unique in such files, so one step is enough.
@@ -102,8 +104,9 @@ impl BlockCursor {
         block: &Block,
         order: &Bytewise<'_, INTERNAL>,
         layout: ValueLayout,
+        within: Range<usize>,
     ) -> Result<bool, Corruption> {
-        let Some((restart, interval)) = self.find_interval(block, order, layout)? else {
+        let Some((restart, interval)) = self.find_interval(block, order, layout, within)? else {
             return Ok(self.valid);
         };
         self.scan_bytewise(block, order, restart, interval, layout)
@@ -148,8 +151,9 @@ impl BlockCursor {
         block: &Block,
         order: &impl Order,
         layout: ValueLayout,
+        within: Range<usize>,
     ) -> Result<bool, Corruption> {
-        let Some((restart, _)) = self.find_interval(block, order, layout)? else {
+        let Some((restart, _)) = self.find_interval(block, order, layout, within)? else {
             return Ok(self.valid);
         };
         self.go_to_restart(block, restart, layout)?;
@@ -163,12 +167,13 @@ impl BlockCursor {
         block: &Block,
         order: &impl Order,
         layout: ValueLayout,
+        within: Range<usize>,
     ) -> Result<Option<(usize, Range<usize>)>, Corruption> {
         self.reset();
         if block.is_empty() {
             return Ok(None);
         }
-        let Some((restart, equal)) = order.first_restart_not_below(block, layout) else {
+        let Some((restart, equal)) = order.first_restart_not_below(block, layout, within) else {
             return Err(Corruption::new("restart point refers to no entry", block.restarts_start));
         };
         if equal || restart == 0 {
