@@ -16,7 +16,7 @@
 //!   inserts; every insert (and every hit in the old table) moves a few of its entries over, and pinned ones
 //!   stay until they are released. When it is empty, its memory goes back to the system; its address range
 //!   stays, since a late search may still look there. Every entry is charged for its slot too, so the
-//!   capacity bounds the table. Large entries leave it sparse, which costs the hand a few steps more.
+//!   capacity bounds the table. Large entries leave it sparse; the hand passes free slots seven at a time.
 //! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes back in a
 //!   standalone handle: usable in every way, charged while it lives, but not found by others.
 //!
@@ -72,7 +72,7 @@ const ROUNDS_AT_MOST: usize = 2 * slot::COUNT_AT_MOST as usize + 3;
 /// An insert gives up looking for room when it has seen this many pinned entries for each it evicted.
 const PINNED_PER_EVICTED_AT_MOST: usize = 64;
 
-/// Slots the hand passes between two looks at how much is free: in a large table a few, so that threads meet
+/// Slots the hand passes, beside free ones, between two looks at how much is free: in a large table a few, so that threads meet
 /// less often at the hand; in a small one each, so that not one entry goes too many.
 fn sweep_slots(table_slots: usize) -> usize {
     if table_slots <= 4096 { 1 } else { 4 }

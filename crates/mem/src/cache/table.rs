@@ -306,13 +306,13 @@ impl<V> Table<V> {
         any
     }
 
-    /// Move the hand over `slots` slots: unpinned entries whose count ran out go to `evicted`, others age.
-    /// Those of high priority are spared in most rounds if `spares_high`.
+    /// Move the hand over the free slots before it, and then over `slots` slots: unpinned entries whose count ran out go to `evicted`, others
+    /// age. Those of high priority are spared in most rounds if `spares_high`.
     pub(super) fn sweep(&self, slots: usize, spares_high: bool, evicted: &mut impl FnMut(Entry<V>)) -> Swept {
         let slots = slots.min(self.len());
-        let start = self.hand.fetch_add(slots, Ordering::Relaxed);
-        let mut swept = Swept { slots, ..Swept::default() };
-        for place in start..start.wrapping_add(slots) {
+        let (start, passed) = self.advance_hand(slots);
+        let mut swept = Swept { slots: passed + slots, ..Swept::default() };
+        for place in (0..slots).map(|i| start.wrapping_add(i)) {
             let index = place % self.len();
             let spares_high = spares_high && !(place / self.len()).is_multiple_of(super::HIGH_AGES_EVERY);
             if self.is_free(index) {
@@ -335,6 +335,44 @@ impl<V> Table<V> {
             }
         }
         swept
+    }
+
+    /// Takes the next `slots` slots of the hand's way, from the first that is not free on, for this thread. Where they start, and how many free
+    /// ones were passed.
+    ///
+    /// Why: large entries leave the table nearly empty, and a step for every free slot was then most of what an eviction cost.
+    fn advance_hand(&self, slots: usize) -> (usize, usize) {
+        let mut hand = self.hand.load(Ordering::Relaxed);
+        loop {
+            let free = self.free_from(hand % self.len());
+            let start = hand.wrapping_add(free);
+            // Ordering: Relaxed; the hand says whose turn it is, and nothing of the slots.
+            let next = start.wrapping_add(slots);
+            match self.hand.compare_exchange_weak(hand, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return (start, free),
+                Err(now) => hand = now,
+            }
+        }
+    }
+
+    /// How many slots from `index` on are free, at most all of the table.
+    fn free_from(&self, index: usize) -> usize {
+        const TAGS: u64 = PASSED_ONE - 1;
+        let mut group = index / GROUP_SLOTS;
+        let first = (self.groups.at(group).load(Ordering::Relaxed) & TAGS) >> (8 * (index % GROUP_SLOTS));
+        if first != 0 {
+            return first.trailing_zeros() as usize / 8;
+        }
+        let mut free = GROUP_SLOTS - index % GROUP_SLOTS;
+        while free < self.len() {
+            group = (group + 1) & (self.groups.len() - 1);
+            let tags = self.groups.at(group).load(Ordering::Relaxed) & TAGS;
+            if tags != 0 {
+                return (free + tags.trailing_zeros() as usize / 8).min(self.len());
+            }
+            free += GROUP_SLOTS;
+        }
+        self.len()
     }
 
     /// Take no more inserts. The entries go by [`drain`](Self::drain).

@@ -488,3 +488,25 @@ fn a_value_that_only_one_handle_holds_is_replaced_in_place() {
     let mut cached = cache.insert(CacheKey(1, 1), vec![5], 8, Priority::Low);
     assert_eq!(cached.replace_if_alone(vec![6]), Err(vec![6]), "others may find it");
 }
+
+#[test]
+fn the_hand_passes_free_slots_at_once() {
+    let cache = cache(10_000, 4000);
+    for number in 0..3 {
+        drop(cache.insert(CacheKey(1, number), number, 4000, Priority::Bottom));
+    }
+    let (table, mut evicted, mut swept) = (cache.current(), Vec::new(), Swept::default());
+    assert!(table.len() > 5000);
+    // Each looks at one entry. All were used once and age in the first round.
+    for _ in 0..6 {
+        swept += table.sweep(1, false, &mut |entry| {
+            evicted.push(entry.value);
+            cache.removed(entry);
+        });
+    }
+    evicted.sort_unstable();
+    assert_eq!((evicted, swept.aged, cache.entry_count()), (vec![0, 1, 2], 3, 0));
+    assert!((table.len()..=3 * table.len()).contains(&swept.slots), "{} slots in two rounds", swept.slots);
+    // An empty table is passed once, whatever is asked for.
+    assert_eq!(table.sweep(1, false, &mut |_| unreachable!("it is empty")).slots, table.len() + 1);
+}
