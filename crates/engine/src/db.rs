@@ -397,6 +397,8 @@ impl Db {
     /// As [`Db::iter_cf`].
     pub fn internal_iter(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<InternalIterator> {
         let family = self.family(family)?;
+        // Why: so that what is acknowledged has been inserted.
+        self.visible_seq();
         Ok(InternalIterator::new(family.tables.clone(), family.superversion(), options.clone()))
     }
 

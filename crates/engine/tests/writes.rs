@@ -154,7 +154,10 @@ fn stress_writers_across_flushes() {
         assert_eq!(db.latest_sequence_number(), threads * each);
     };
     check(&db);
-    assert!(!db.live_files().is_empty());
+    // Memtables were full long ago; on a machine with much else to do the first flush may still be under way.
+    while db.live_files().is_empty() {
+        std::thread::yield_now();
+    }
     db.close().unwrap();
     drop(db);
     check(&Db::open(PATH, &options).unwrap());

@@ -46,13 +46,8 @@ fn main() {
                             let number = (n * batch as u64 + i as u64) * threads + thread;
                             key[16..].copy_from_slice(&number.to_le_bytes());
                         }
-                        if batch == 1 {
-                            assert!(list.insert(&keys[0], &[b'v'; 100]));
-                        } else {
-                            let entries: Vec<(&[u8], &[u8])> =
-                                keys.iter().map(|k| (&k[..], &[b'v'; 100][..])).collect();
-                            assert_eq!(list.insert_many(&entries), 0);
-                        }
+                        let entries = keys.iter().map(|k| list.prepare(&k[..16], &k[16..], &[b'v'; 100]));
+                        assert_eq!(list.link_all(entries), 0);
                     }
                 });
             }

@@ -26,4 +26,4 @@ mod sync;
 pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
 pub use ring::PublishRing;
-pub use skiplist::{KeyOrder, Position, SkipList};
+pub use skiplist::{KeyOrder, Position, SkipList, Unlinked};

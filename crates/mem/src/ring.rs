@@ -94,34 +94,62 @@ impl PublishRing {
 
     /// Says that the work of `ticket` is done, and publishes what can be. Called once for each ticket.
     pub fn finish(&self, ticket: u64) {
-        let slot = self.slot(ticket);
-        debug_assert!(slot.done.load(Ordering::Relaxed) != ticket + 1, "ticket {ticket} is finished twice");
-        slot.done.store(ticket + 1, Ordering::Release);
+        self.finish_run(ticket, 1);
+    }
+
+    /// The same for `count` tickets from `first` on, at the price of one. Another thread may publish them and be about to store their value;
+    /// [`is_published`](Self::is_published) does not return before it is there.
+    pub fn finish_run(&self, first: u64, count: u64) {
+        for ticket in first..first + count {
+            let slot = self.slot(ticket);
+            debug_assert!(
+                slot.done.load(Ordering::Relaxed) != ticket + 1,
+                "ticket {ticket} is finished twice"
+            );
+            slot.done.store(ticket + 1, Ordering::Release);
+        }
         fence(Ordering::SeqCst);
         let mut wakers = Vec::new();
         let mut next = self.published.0.load(Ordering::Acquire);
-        loop {
-            let slot = self.slot(next);
-            if slot.done.load(Ordering::Acquire) != next + 1 {
-                break;
-            }
-            // Why before the swap: behind it the slot may be used again.
-            let value = slot.value.load(Ordering::Relaxed);
-            let moved =
-                self.published.0.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Acquire);
+        while let Some((end, value)) = self.finished_from(next) {
+            let moved = self.published.0.compare_exchange(next, end, Ordering::AcqRel, Ordering::Acquire);
             if let Err(now) = moved {
                 next = now;
                 continue;
             }
             self.value.0.fetch_max(value, Ordering::AcqRel);
             fence(Ordering::SeqCst);
-            if slot.waiting.load(Ordering::Relaxed) != 0 {
-                wakers.extend(slot.take_waker());
+            for ticket in next..end {
+                let slot = self.slot(ticket);
+                if slot.waiting.load(Ordering::Relaxed) != 0 {
+                    wakers.extend(slot.take_waker());
+                }
             }
-            next += 1;
+            next = end;
         }
         // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's wake.
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Where the run of finished tickets ends that begins with `next`, and the value of its last; `None` if there is none.
+    ///
+    /// What it says is true if `published` still is `next` afterwards: behind that, slots may be used again.
+    #[inline]
+    fn finished_from(&self, next: u64) -> Option<(u64, u64)> {
+        let mut run = None;
+        for ticket in next..next + self.slots.len() as u64 {
+            if !self.is_finished(ticket) {
+                break;
+            }
+            run = Some((ticket + 1, self.slot(ticket).value.load(Ordering::Relaxed)));
+        }
+        run
+    }
+
+    /// Whether `ticket`, which is not published yet or only just, was finished.
+    #[inline]
+    pub fn is_finished(&self, ticket: u64) -> bool {
+        self.slot(ticket).done.load(Ordering::Acquire) == ticket + 1
     }
 
     /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value) includes it from now on.

@@ -7,6 +7,7 @@
 //! Invariants:
 //! - Level 0 links every node in strictly ascending order; each higher level links a subset of the one below.
 //! - A node's bytes and its height are written before it is linked and never after.
+//! - What a search found is checked again by the compare-and-swap that links a node, so it may be out of date.
 //! - A node is in the list from the moment the compare-and-swap on level 0 succeeds; that instant orders
 //!   two inserts of equal keys, and the second one fails.
 //!
@@ -27,15 +28,19 @@
 //! structure in every run, and threads share no generator.
 
 use crate::arena::{ALIGN, Arena};
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 use std::cmp;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
+mod insert;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+use insert::Finger;
+pub use insert::Unlinked;
 
 /// Levels a tower may have: with one node in two rising a level, enough for 2^22 nodes; a longer list is searched a little slower.
 const MAX_HEIGHT: usize = if cfg!(loom) { 2 } else { 22 };
@@ -97,12 +102,19 @@ const _: () = assert!(LINK_BYTES.is_multiple_of(ALIGN));
 struct Tower(*const Link);
 
 impl Tower {
+    #[inline(always)]
     fn of(node: *mut Node) -> Self {
         Self(node.cast::<Link>().wrapping_sub(1))
     }
 
+    /// The node it is of; of the head's, nothing that may be read.
+    fn node(self) -> *mut Node {
+        self.0.cast_mut().wrapping_add(1).cast()
+    }
+
     /// # Safety
     /// The node must belong to a list that outlives `'a`, and have a link on `level`.
+    #[inline(always)]
     unsafe fn link<'a>(self, level: usize) -> &'a Link {
         // SAFETY: the caller's promise; a link was initialised when its node was made.
         unsafe { &*self.0.sub(level) }
@@ -110,6 +122,7 @@ impl Tower {
 
     /// # Safety
     /// As for [`link`](Self::link).
+    #[inline(always)]
     unsafe fn next(self, level: usize) -> *mut Node {
         // Ordering: Acquire pairs with the Release that linked the node, so that its bytes are seen.
         // SAFETY: the caller's promise.
@@ -119,6 +132,7 @@ impl Tower {
 
 /// # Safety
 /// `node` must be a node of a list that outlives `'a`, made by `new_node`.
+#[inline(always)]
 unsafe fn key_of<'a>(node: *mut Node) -> &'a [u8] {
     // SAFETY: the header and the key lie in the node's memory, initialised, and never change.
     unsafe { std::slice::from_raw_parts(node.add(1).cast(), (*node).key_len as usize) }
@@ -147,46 +161,9 @@ pub struct SkipList<C> {
     /// Levels in use; grows only.
     height: AtomicUsize,
     entries: AtomicUsize,
+    /// Where the last insert was. Taken only if nobody has it.
+    finger: Mutex<Option<Box<Finger>>>,
     id: u64,
-}
-
-/// The nodes around a key on each level: the tower that must link to it, and what that links to now.
-struct Neighbours {
-    before: [Tower; MAX_HEIGHT],
-    after: [*mut Node; MAX_HEIGHT],
-}
-
-/// Searches that take turns in [`SkipList::insert_many`].
-const LANES: usize = 8;
-
-/// One of the searches of [`SkipList::insert_many`].
-struct Lane {
-    height: usize,
-    searched: usize,
-    level: usize,
-    /// Stands before the key, reached on `level` or above.
-    before: Tower,
-    /// What it links to on `level`; not looked at yet.
-    next: *mut Node,
-    /// What ended the level above.
-    beyond: *mut Node,
-    around: Neighbours,
-    found: bool,
-}
-
-impl Lane {
-    fn idle(head: Tower) -> Self {
-        Self {
-            height: 0,
-            searched: 0,
-            level: 0,
-            before: head,
-            next: ptr::null_mut(),
-            beyond: ptr::null_mut(),
-            around: Neighbours { before: [head; MAX_HEIGHT], after: [ptr::null_mut(); MAX_HEIGHT] },
-            found: false,
-        }
-    }
 }
 
 /// Has the processor fetch what a search reads of a node: its lowest link, header and the start of its key.
@@ -216,6 +193,7 @@ impl<C: KeyOrder> SkipList<C> {
             head: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             height: AtomicUsize::new(1),
             entries: AtomicUsize::new(0),
+            finger: Mutex::new(None),
             id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
         }
     }
@@ -223,121 +201,6 @@ impl<C: KeyOrder> SkipList<C> {
     /// The order given at creation.
     pub fn order(&self) -> &C {
         &self.order
-    }
-
-    /// Add `key` with `value`; `false`, and no change, if an equal key is there already.
-    ///
-    /// # Panics
-    /// If the key or the value is 4 GiB long or longer.
-    pub fn insert(&self, key: &[u8], value: &[u8]) -> bool {
-        let height = height_for(key);
-        // Ordering: Relaxed; a search that starts too low on the towers only takes longer.
-        let searched = self.height.load(Ordering::Relaxed).max(height);
-        let around = self.neighbours(key, searched);
-        self.link(key, value, height, searched, around)
-    }
-
-    /// Adds several entries, each as [`insert`](Self::insert) does. Returns how many were not added because an equal key was there.
-    ///
-    /// Why not one after the other: a search is a chain of cache misses, each of which needs the one before. Here the searches of a few keys take turns, and
-    /// while one waits for memory the others go on.
-    ///
-    /// # Panics
-    /// As [`insert`](Self::insert).
-    pub fn insert_many(&self, entries: &[(&[u8], &[u8])]) -> usize {
-        let mut refused = 0;
-        for group in entries.chunks(LANES) {
-            let mut lanes: [Lane; LANES] = std::array::from_fn(|_| Lane::idle(self.head()));
-            let mut open = group.len();
-            for (lane, (key, _)) in lanes.iter_mut().zip(group) {
-                lane.height = height_for(key);
-                // Ordering: as in `insert`.
-                lane.searched = self.height.load(Ordering::Relaxed).max(lane.height);
-                lane.level = lane.searched - 1;
-                // SAFETY: the head has every level.
-                lane.next = unsafe { lane.before.next(lane.level) };
-                prefetch(lane.next);
-            }
-            while open > 0 {
-                for (lane, (key, _)) in lanes.iter_mut().zip(group) {
-                    if !lane.found && self.step(lane, key) {
-                        lane.found = true;
-                        open -= 1;
-                    }
-                }
-            }
-            for (lane, (key, value)) in lanes.into_iter().zip(group) {
-                refused += usize::from(!self.link(key, value, lane.height, lane.searched, lane.around));
-            }
-        }
-        refused
-    }
-
-    /// One step of a search, up to the next access to memory that may have to be waited for. `true` when it has ended.
-    #[inline]
-    fn step(&self, lane: &mut Lane, key: &[u8]) -> bool {
-        // SAFETY: null or a linked node of this list.
-        if !lane.next.is_null() && self.order.compare(unsafe { key_of(lane.next) }, key).is_lt() {
-            lane.before = Tower::of(lane.next);
-            // SAFETY: `next` was reached on this level.
-            lane.next = unsafe { lane.before.next(lane.level) };
-            if !lane.next.is_null() && lane.next != lane.beyond {
-                prefetch(lane.next);
-                return false;
-            }
-        }
-        loop {
-            lane.around.before[lane.level] = lane.before;
-            lane.around.after[lane.level] = lane.next;
-            if lane.level == 0 {
-                return true;
-            }
-            lane.level -= 1;
-            lane.beyond = lane.next;
-            // SAFETY: `before` was reached on a level above.
-            lane.next = unsafe { lane.before.next(lane.level) };
-            // Why: the node that ended the level above ends this one too.
-            if !lane.next.is_null() && lane.next != lane.beyond {
-                prefetch(lane.next);
-                return false;
-            }
-        }
-    }
-
-    /// Links a new node for `key` between the neighbours that a search on `searched` levels has found.
-    fn link(&self, key: &[u8], value: &[u8], height: usize, searched: usize, mut around: Neighbours) -> bool {
-        if self.is_key(around.after[0], key) {
-            return false;
-        }
-        let node = self.new_node(key, value, height);
-        if searched == height {
-            self.height.fetch_max(height, Ordering::Relaxed);
-        }
-        for level in 0..height {
-            loop {
-                // SAFETY: `node` has a link on each level below `height`; on this one it is not linked yet, so
-                // no other thread reads or writes the link.
-                unsafe { Tower::of(node).link(level) }.store(around.after[level], Ordering::Relaxed);
-                // SAFETY: a tower that the search found on this level.
-                let link = unsafe { around.before[level].link(level) };
-                // Ordering: Release publishes the node's bytes and links; readers load links with Acquire.
-                if link
-                    .compare_exchange(around.after[level], node, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-                {
-                    break;
-                }
-                // Another insert came in between: search on from the node before, which is still before.
-                (around.before[level], around.after[level]) = self.advance(around.before[level], level, key);
-                if level == 0 && self.is_key(around.after[0], key) {
-                    // The node's memory stays unused in the arena: rare, and bounded by the race.
-                    return false;
-                }
-            }
-        }
-        // Ordering: Release, so that who reads the count finds the entries.
-        self.entries.fetch_add(1, Ordering::Release);
-        true
     }
 
     /// The entry with an equal key.
@@ -463,55 +326,6 @@ impl<C: KeyOrder> SkipList<C> {
         Tower(self.head.as_ptr().wrapping_add(MAX_HEIGHT - 1))
     }
 
-    fn is_key(&self, node: *mut Node, key: &[u8]) -> bool {
-        // SAFETY: null or a linked node of this list.
-        !node.is_null() && self.order.compare(unsafe { key_of(node) }, key).is_eq()
-    }
-
-    /// From `before`, which stands before `key`, the last such tower on `level` and what it links to.
-    fn advance(&self, before: Tower, level: usize, key: &[u8]) -> (Tower, *mut Node) {
-        self.advance_to(before, level, key, ptr::null_mut())
-    }
-
-    /// The same where `beyond`, if it is not null, is known not to stand before `key`.
-    #[inline]
-    fn advance_to(
-        &self,
-        mut before: Tower,
-        level: usize,
-        key: &[u8],
-        beyond: *mut Node,
-    ) -> (Tower, *mut Node) {
-        loop {
-            // SAFETY: `before` was reached on this level or one above.
-            let next = unsafe { before.next(level) };
-            if level > 0 {
-                // Why: if `next` ends this level, this is what the search looks at then; both can be on their way at once.
-                // SAFETY: as above; whoever has a link on a level has one on each below.
-                prefetch(unsafe { before.next(level - 1) });
-            }
-            // Why first: the node that ended the level above ends this one too, without a comparison.
-            // SAFETY: a linked node of this list.
-            if next.is_null() || next == beyond || self.order.compare(unsafe { key_of(next) }, key).is_ge() {
-                return (before, next);
-            }
-            before = Tower::of(next);
-        }
-    }
-
-    fn neighbours(&self, key: &[u8], height: usize) -> Neighbours {
-        let mut around =
-            Neighbours { before: [self.head(); MAX_HEIGHT], after: [ptr::null_mut(); MAX_HEIGHT] };
-        let mut before = self.head();
-        let mut beyond = ptr::null_mut();
-        for level in (0..height).rev() {
-            (before, beyond) = self.advance_to(before, level, key, beyond);
-            around.before[level] = before;
-            around.after[level] = beyond;
-        }
-        around
-    }
-
     /// The last entry of the prefix of the list for which `holds` is true.
     fn last_where(&self, holds: impl Fn(&[u8]) -> bool) -> Option<Position> {
         let mut found = ptr::null_mut();
@@ -535,27 +349,6 @@ impl<C: KeyOrder> SkipList<C> {
         }
         self.position(found)
     }
-
-    /// A node with its bytes in place and its links null, not linked from anywhere.
-    fn new_node(&self, key: &[u8], value: &[u8], height: usize) -> *mut Node {
-        let key_len = u32::try_from(key.len()).expect("a key of 4 GiB or more");
-        let value_len = u32::try_from(value.len()).expect("a value of 4 GiB or more");
-        let links = height * LINK_BYTES;
-        let memory = self.arena.allocate(links + size_of::<Node>() + key.len() + value.len()).as_ptr();
-        // SAFETY: the arena handed out this many bytes, aligned, to this thread alone: first `height` links,
-        // then the header, then the key and the value.
-        unsafe {
-            for level in 0..height {
-                memory.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
-            }
-            let node = memory.add(links).cast::<Node>();
-            node.write(Node { key_len, value_len });
-            let bytes = node.add(1).cast::<u8>();
-            bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
-            bytes.add(key.len()).copy_from_nonoverlapping(value.as_ptr(), value.len());
-            node
-        }
-    }
 }
 
 impl<C> fmt::Debug for SkipList<C> {
@@ -565,21 +358,4 @@ impl<C> fmt::Debug for SkipList<C> {
             .field("allocated_bytes", &self.arena.allocated_bytes())
             .finish()
     }
-}
-
-/// Levels for a node of this key: 1, and one more with probability 1/2 each.
-fn height_for(key: &[u8]) -> usize {
-    const M: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = key.len() as u64 ^ M;
-    let mut chunks = key.chunks_exact(8);
-    for chunk in &mut chunks {
-        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        hash = (hash ^ word).wrapping_mul(M).rotate_left(29);
-    }
-    let mut rest = [0; 8];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    hash = (hash ^ u64::from_le_bytes(rest)).wrapping_mul(M);
-    hash = (hash ^ (hash >> 32)).wrapping_mul(M);
-    hash ^= hash >> 29;
-    (1 + (hash.trailing_zeros() / RISE_BITS) as usize).min(MAX_HEIGHT)
 }

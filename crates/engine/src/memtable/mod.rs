@@ -21,8 +21,7 @@ use filter::Filter;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
-use karst_mem::skiplist::{KeyOrder, Position, SkipList};
-use smallvec::SmallVec;
+use karst_mem::skiplist::{KeyOrder, Position, SkipList, Unlinked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -85,6 +84,11 @@ impl std::fmt::Debug for MemTable {
 
 /// An entry to be added: sequence number, kind, user key, value.
 pub(crate) type PointEntry<'a> = (SeqNo, ValueType, &'a [u8], &'a [u8]);
+
+#[inline]
+fn is_delete(kind: ValueType) -> bool {
+    matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
+}
 
 /// An entry as a lookup finds it.
 #[derive(Clone, Copy, Debug)]
@@ -209,54 +213,47 @@ impl MemTable {
                 return Ok(());
             }
             self.tombstones.add(RangeTombstone::new(user_key, value, seq));
-        } else {
-            if let Some(filter) = &self.filter {
-                filter.add(user_key);
-            }
-            let mut internal: SmallVec<[u8; 128]> = SmallVec::new();
-            internal.extend_from_slice(user_key);
-            internal.extend_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
-            if !self.list.insert(&internal, value) {
-                return Err(DuplicateEntry);
-            }
+        } else if self.list.link_all(std::iter::once(self.make(&(seq, kind, user_key, value)))) > 0 {
+            return Err(DuplicateEntry);
         }
-        let counts = &self.counts;
-        counts.entries.fetch_add(1, Ordering::Relaxed);
-        if matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
-        {
-            counts.deletes.fetch_add(1, Ordering::Relaxed);
-        }
+        self.count(1, u64::from(is_delete(kind)));
         Ok(())
+    }
+
+    fn make(&self, (seq, kind, user_key, value): &PointEntry<'_>) -> Unlinked {
+        if let Some(filter) = &self.filter {
+            filter.add(user_key);
+        }
+        self.list.prepare(user_key, &key::pack_trailer(*seq, *kind).to_le_bytes(), value)
+    }
+
+    fn count(&self, entries: u64, deletes: u64) {
+        self.counts.entries.fetch_add(entries, Ordering::Relaxed);
+        if deletes > 0 {
+            self.counts.deletes.fetch_add(deletes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes in a point entry, not a range deletion. It counts from now on, and is found once it is [linked](Self::link).
+    pub(crate) fn prepare(&self, entry: &PointEntry<'_>) -> Unlinked {
+        debug_assert!(entry.1 != ValueType::RangeDeletion, "tombstones are kept apart");
+        self.count(1, u64::from(is_delete(entry.1)));
+        self.make(entry)
+    }
+
+    /// Lets prepared entries be found.
+    pub(crate) fn link(&self, prepared: impl IntoIterator<Item = Unlinked>) -> Result<(), DuplicateEntry> {
+        match self.list.link_all(prepared) {
+            0 => Ok(()),
+            _ => Err(DuplicateEntry),
+        }
     }
 
     /// Adds several point entries, none of them a range deletion. Faster than one after the other, as their searches take turns in waiting for memory.
     pub(crate) fn add_many(&self, entries: &[PointEntry<'_>]) -> Result<(), DuplicateEntry> {
-        let mut keys: SmallVec<[u8; 512]> = SmallVec::new();
-        let mut ends: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut deletes = 0;
-        for (seq, kind, user_key, _) in entries {
-            debug_assert!(*kind != ValueType::RangeDeletion, "tombstones are kept apart");
-            if let Some(filter) = &self.filter {
-                filter.add(user_key);
-            }
-            keys.extend_from_slice(user_key);
-            keys.extend_from_slice(&key::pack_trailer(*seq, *kind).to_le_bytes());
-            ends.push(keys.len());
-            deletes += u64::from(matches!(kind, ValueType::Deletion | ValueType::SingleDeletion));
-        }
-        let mut start = 0;
-        let pairs: SmallVec<[(&[u8], &[u8]); 16]> = entries
-            .iter()
-            .zip(&ends)
-            .map(|((.., value), end)| (&keys[std::mem::replace(&mut start, *end)..*end], *value))
-            .collect();
-        if self.list.insert_many(&pairs) > 0 {
-            return Err(DuplicateEntry);
-        }
-        self.counts.entries.fetch_add(entries.len() as u64, Ordering::Relaxed);
-        if deletes > 0 {
-            self.counts.deletes.fetch_add(deletes, Ordering::Relaxed);
-        }
+        debug_assert!(entries.iter().all(|e| e.1 != ValueType::RangeDeletion), "tombstones are kept apart");
+        self.link(entries.iter().map(|entry| self.make(entry)))?;
+        self.count(entries.len() as u64, entries.iter().filter(|e| is_delete(e.1)).count() as u64);
         Ok(())
     }
 

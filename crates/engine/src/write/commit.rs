@@ -6,6 +6,7 @@
 //! Invariant: whatever a writer does, its ticket is finished once. A future that is dropped between order and apply does so itself if its record is persisted, and otherwise leaves the batch
 //! to the leader ([`Orphans`]).
 
+use super::gather::Gather;
 use super::host::Host;
 use super::options::WriteOptions;
 use super::persist::Fate;
@@ -46,6 +47,8 @@ enum Stage<'a> {
         ticket: u64,
         last_seq: SeqNo,
     },
+    /// It is acknowledged, and inserted before anyone asks what is visible.
+    Gathered,
     Done,
 }
 
@@ -134,6 +137,7 @@ impl<'a, H: Host> Commit<'a, H> {
                     }
                     return Some(self.end(Ok(())));
                 }
+                Stage::Gathered => return Some(self.end(Ok(()))),
                 Stage::Done => panic!("a write was polled after it had completed"),
             }
         }
@@ -203,8 +207,14 @@ impl<'a, H: Host> Commit<'a, H> {
         }
         // Why before the inserts: should they panic, the drop must not do them again.
         self.stage = Stage::Applied { ticket, last_seq };
-        pipeline.apply(&self.source, first_seq, &mut self.pins);
-        pipeline.finish(ticket);
+        match pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
+            Gather::Waits => self.stage = Stage::Gathered,
+            Gather::Inserted => pipeline.finish(ticket),
+            Gather::No => {
+                pipeline.apply(&self.source, first_seq, &mut self.pins);
+                pipeline.finish(ticket);
+            }
+        }
         if std::mem::take(&mut self.led) {
             pipeline.lead_for_others();
         }
@@ -312,6 +322,10 @@ impl<H: Host> Pipeline<H> {
     fn apply(&self, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
+        self.applied(pins);
+    }
+
+    pub(super) fn applied(&self, pins: &mut Pins<H::Pin>) {
         for (family, pin) in pins.drain(..) {
             self.host.applied(family, &pin);
         }

@@ -49,7 +49,7 @@ impl Host for DatabaseHost {
     }
 
     #[inline]
-    fn memtable(pin: &Self::Pin) -> &MemTable {
+    fn memtable(pin: &Self::Pin) -> &Arc<MemTable> {
         pin.mem()
     }
 

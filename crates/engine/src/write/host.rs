@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::memtable::MemTable;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use std::sync::Arc;
 
 /// The database, as the commit pipeline sees it.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -17,9 +18,9 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin>;
 
     /// The pinned memtable.
-    fn memtable(pin: &Self::Pin) -> &MemTable;
+    fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;
 
-    /// A batch was inserted into the pinned memtable of `family`, which may be full now. Called by its writer, without a lock, before the batch is visible.
+    /// A batch was inserted into, or has its memory in, the pinned memtable of `family`, which may be full now. Called by its writer, without a lock, before the batch is visible.
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
 
     /// All logs that are needed have so many bytes now. Called by the leader after each round, under its lock.

@@ -12,11 +12,13 @@
 //! | `pipeline` | order, switching of logs and memtables, failure and resumption |
 //! | `persist` | the leader that writes and syncs logs |
 //! | `commit` | one write as a future: the steps, waiting, and what becomes of it when it is dropped |
+//! | `gather` | writes that are acknowledged and whose entries wait to be inserted together |
 //! | `source` | what is written: a batch or a single operation |
 
 mod batch;
 mod commit;
 mod database;
+mod gather;
 mod host;
 mod options;
 mod persist;

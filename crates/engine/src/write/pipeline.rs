@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | order | the writer | the order lock: takes sequence numbers and a ticket, frames the record into the log buffer, pins the memtable of every family it touches |
 //! | persist | the leader, one at a time | the leader's lock: takes the whole buffer (the next one fills meanwhile), writes it, syncs if any of it asks |
-//! | apply | the writer | nothing: inserts its own batch, at the same time as others |
+//! | apply | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones (`gather`) |
 //! | publish | whoever finishes | nothing: `visible_seq` advances over the finished prefix of tickets ([`PublishRing`]) |
 //!
 //! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has inserted, and the next one forms only then; here nobody waits for a group. Why the
@@ -15,6 +15,7 @@
 //! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock. A sequence number is never used twice, failed writes' included.
 //! - `written`, `synced`: every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
 //!   can be recovered.
+//! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
 //! - From order on a batch belongs to the pipeline. Its writer's future may be dropped: then the drop, or the leader later, applies it (`commit`).
 //! - Work for a leader (`goal` above `written`) never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
 //! - After a failure every logged ticket from `written` on fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
@@ -22,6 +23,7 @@
 //! Lock: `order`, then nothing; `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead, Orphans};
+use super::gather::Gathered;
 use super::host::Host;
 use super::options::WriteOptions;
 use super::persist::Persist;
@@ -94,6 +96,7 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) order: Mutex<Order>,
     pub(super) persist: Persist,
     pub(super) orphans: Orphans<H>,
+    pub(super) gathered: Gathered,
     /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
     room: Event,
     room_waiters: AtomicUsize,
@@ -170,14 +173,16 @@ impl<H: Host> Pipeline<H> {
             }),
             persist: Persist::new(log.file),
             orphans: Orphans::default(),
+            gathered: Gathered::default(),
             room: Event::new(),
             room_waiters: AtomicUsize::new(0),
         })
     }
 
-    /// Everything up to this sequence number is visible. Read it after pinning a superversion.
+    /// Everything up to this sequence number is visible, every acknowledged write among it. Read it after pinning a superversion.
     #[inline]
     pub(crate) fn visible_seq(&self) -> SeqNo {
+        self.settle_for_reader();
         SeqNo(self.ring.value())
     }
 
@@ -262,15 +267,21 @@ impl<H: Host> Pipeline<H> {
     /// The publish step.
     pub(super) fn finish(&self, ticket: u64) {
         self.ring.finish(ticket);
+        // Why: whoever waits behind this ticket may wait for those too, and nobody else would come for them.
+        self.settle();
         self.ring_room();
     }
 
     /// Tells those who wait for room to look again.
     pub(super) fn ring_room(&self) {
         // Ordering: `finish` ends in a fence behind which a waiter that is not counted yet finds the room.
-        if self.room_waiters.load(Ordering::SeqCst) > 0 {
+        if self.has_room_waiters() {
             self.room.notify(usize::MAX);
         }
+    }
+
+    pub(super) fn has_room_waiters(&self) -> bool {
+        self.room_waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
@@ -332,7 +343,11 @@ impl<H: Host> Pipeline<H> {
 
     /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
     pub(crate) async fn wait_until_visible(&self, seq: SeqNo) {
-        self.wait_for_room(|pipeline| pipeline.visible_seq() >= seq).await;
+        self.wait_for_room(|pipeline| {
+            pipeline.settle();
+            pipeline.ring.value() >= seq.0
+        })
+        .await;
     }
 
     /// The log that takes writes: its number, its size in bytes with all that was ordered, and whether it has any record.
@@ -408,6 +423,7 @@ impl<H: Host> Pipeline<H> {
     /// No new log took the place of the failed one.
     pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
         self.wait_for_room(|pipeline| {
+            pipeline.settle();
             let order = pipeline.order.lock();
             pipeline.ring.published() == order.next_ticket
         })

@@ -31,6 +31,10 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
     })
 }
 
+/// Entries that a write may leave to be inserted together with those of others; more are a group of their own.
+const FEW: usize = 4;
+pub(super) type Few<'a> = SmallVec<[PointEntry<'a>; FEW]>;
+
 /// What is written.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a single operation is encoded in place, without an allocation")]
@@ -109,6 +113,24 @@ impl<'a> Source<'a> {
                 Source::Owned(Box::new(batch))
             }
         }
+    }
+
+    /// Its entries, the first with number `seq`, if they are few, all point entries, and of one column family.
+    pub(super) fn few(&self, mut seq: SeqNo) -> Option<Few<'_>> {
+        let batch = match self {
+            Source::One { op, .. } => return point(seq, *op).map(|entry| Few::from_iter([entry])),
+            Source::Batch(batch) => batch,
+            Source::Owned(batch) => &**batch,
+        };
+        if batch.count() as usize > FEW || batch.families().len() != 1 {
+            return None;
+        }
+        let mut few = Few::new();
+        for op in batch.iter().filter(|op| op.column_family().is_some()) {
+            few.push(point(seq, op)?);
+            seq = SeqNo(seq.0 + 1);
+        }
+        Some(few)
     }
 
     /// Inserts it, its first operation with number `seq`. Operations on families without a pin are passed over, and take their numbers.

@@ -52,6 +52,23 @@ fn loom_three_finishers_leave_nothing_behind() {
     });
 }
 
+#[test]
+fn loom_a_run_and_what_is_behind_it_are_published_together() {
+    loom::model(|| {
+        let ring = Arc::new(PublishRing::new(4, 0));
+        (0..3).for_each(|t| ring.enter(t, t + 1));
+        let other = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.finish(2))
+        };
+        ring.finish_run(0, 2);
+        // The other may have published all three and not have stored the value yet.
+        assert!(ring.is_published(1, 2) && ring.value() >= 2);
+        other.join().unwrap();
+        assert_eq!((ring.published(), ring.value()), (3, 3));
+    });
+}
+
 /// Wakes are counted with a plain atomic: the model only asks whether there was one.
 struct Bell(AtomicUsize);
 

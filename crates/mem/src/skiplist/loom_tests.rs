@@ -1,5 +1,6 @@
 //! Every interleaving of two threads on a small skiplist. Run as the crate's head says.
 
+use super::insert::height_for;
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
@@ -20,7 +21,7 @@ fn keys(list: &List) -> Vec<Vec<u8>> {
 
 /// A key with this first byte whose tower has the wanted height.
 fn key_of_height(first: u8, height: usize) -> Vec<u8> {
-    (0u8..).map(|i| vec![first, i]).find(|k| height_for(k) == height).unwrap()
+    (0u8..).map(|i| vec![first, i]).find(|k| height_for(k, &[]) == height).unwrap()
 }
 
 #[test]
@@ -88,4 +89,22 @@ fn loom_a_reader_sees_whole_nodes_in_order() {
         writer.join().unwrap();
         assert_eq!(keys(&list), all[2]);
     });
+}
+
+#[test]
+fn loom_a_finger_that_another_insert_makes_old_does_no_harm() {
+    for heights in [(1, 1), (2, 1), (1, 2)] {
+        loom::model(move || {
+            let (a, b) = (key_of_height(b'b', heights.0), key_of_height(b'c', heights.1));
+            // The finger stands behind `a`, where both go.
+            let list = list(&[b"d", b"a"]);
+            let other = {
+                let (list, b) = (list.clone(), b.clone());
+                thread::spawn(move || assert!(list.insert(&b, &b)))
+            };
+            assert!(list.insert(&a, &a));
+            other.join().unwrap();
+            assert_eq!(keys(&list), [b"a".to_vec(), a, b, b"d".to_vec()]);
+        });
+    }
 }

@@ -1,5 +1,6 @@
 //! The skiplist against a `BTreeMap`, its errors, and threads that race.
 
+use super::insert::height_for;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -12,6 +13,10 @@ type List = SkipList<fn(&[u8], &[u8]) -> cmp::Ordering>;
 
 fn list() -> List {
     SkipList::new(bytewise)
+}
+
+fn insert_many(list: &List, entries: &[(&[u8], &[u8])]) -> usize {
+    list.link_all(entries.iter().map(|(key, value)| list.prepare(key, &[], value)))
 }
 
 fn forward<C: KeyOrder>(list: &SkipList<C>) -> Vec<Vec<u8>> {
@@ -77,7 +82,7 @@ fn one_node_in_two_rises() {
     let mut at_least = [0usize; MAX_HEIGHT + 1];
     let n = 100_000u64;
     for i in 0..n {
-        (1..=height_for(format!("user{i:016}").as_bytes())).for_each(|h| at_least[h] += 1);
+        (1..=height_for(format!("user{i:016}").as_bytes(), &[])).for_each(|h| at_least[h] += 1);
     }
     for (h, found) in at_least.iter().enumerate().take(9).skip(1) {
         let expected = n as f64 / 2f64.powi(h as i32 - 1);
@@ -168,7 +173,7 @@ fn many_at_once_are_added_as_one_after_the_other() {
         let values: Vec<[u8; 4]> = (from..from + size).map(u32::to_be_bytes).collect();
         let entries: Vec<(&[u8], &[u8])> = keys.iter().zip(&values).map(|(k, v)| (&k[..], &v[..])).collect();
         let refused_now = entries.iter().filter(|(k, v)| !one.insert(k, v)).count();
-        assert_eq!(many.insert_many(&entries), refused_now);
+        assert_eq!(insert_many(&many, &entries), refused_now);
         refused += refused_now;
         from += size;
         if from > count {
@@ -198,7 +203,7 @@ fn stress_groups_of_many_threads() {
                         .map(|n| ((group * 8 + n) * threads + thread).wrapping_mul(0x9e37_79b1).to_be_bytes())
                         .collect();
                     let entries: Vec<(&[u8], &[u8])> = keys.iter().map(|k| (&k[..], &k[..])).collect();
-                    assert_eq!(list.insert_many(&entries), 0);
+                    assert_eq!(insert_many(list, &entries), 0);
                     assert!(keys.iter().all(|k| list.get(k).is_some()));
                 }
             });
@@ -214,4 +219,63 @@ fn stress_groups_of_many_threads() {
     }
     assert_eq!(found, threads * groups * 8);
     assert_eq!(list.len(), found as usize);
+}
+
+#[test]
+fn keys_in_order_are_linked_along_the_finger() {
+    let list = list();
+    let count = if cfg!(miri) { 40 } else { 3000u32 };
+    for n in 0..count {
+        assert!(list.insert(&n.to_be_bytes(), b""));
+        assert!(list.finger_stands_behind(list.get(&n.to_be_bytes()).unwrap()));
+    }
+    // Somewhere else, then on from there, up to what is there already.
+    for n in (0..count).rev().step_by(7) {
+        for next in 0..3u8 {
+            assert!(list.insert(&[&n.to_be_bytes()[..], &[next]].concat(), b""));
+        }
+        assert!(!list.insert(&n.to_be_bytes(), b""));
+    }
+    let found = forward(&list);
+    assert!(found.is_sorted() && found.len() == list.len());
+    assert_eq!(found.len(), (count + count.div_ceil(7) * 3) as usize);
+}
+
+#[test]
+fn an_entry_is_in_the_list_only_once_it_is_linked() {
+    let list = list();
+    let entries: Vec<Unlinked> = [b"b", b"a", b"c"].map(|key| list.prepare(key, b"#", key)).into();
+    let _never_linked = list.prepare(b"d", b"#", b"");
+    assert_eq!((list.is_empty(), list.len()), (true, 0));
+    assert_eq!(list.link_all(entries), 0);
+    assert_eq!(forward(&list), [b"a#", b"b#", b"c#"]);
+    assert_eq!(list.value(list.get(b"b#").unwrap()), b"b");
+}
+
+#[test]
+#[should_panic(expected = "linked to list")]
+fn an_entry_of_another_list_is_not_linked() {
+    let (a, b) = (list(), list());
+    b.link_all([a.prepare(b"k", b"", b"")]);
+}
+
+/// Each writer counts up in a range of its own, so that fingers are always of someone else.
+#[test]
+fn stress_sequential_writers_share_the_finger() {
+    let (threads, count) = if cfg!(miri) { (2u32, 20) } else { (4, 20_000u32) };
+    let list = list();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let list = &list;
+            scope.spawn(move || {
+                for n in 0..count {
+                    let key = [&thread.to_be_bytes()[..], &n.to_be_bytes()].concat();
+                    assert!(list.insert(&key, &key));
+                    assert!(list.get(&key).is_some());
+                }
+            });
+        }
+    });
+    let found = forward(&list);
+    assert!(found.is_sorted() && found.len() as u32 == threads * count && list.len() == found.len());
 }

@@ -1,6 +1,7 @@
 //! The pipeline without a database: memtables in a map, logs on a file system in memory, read back by the recovery that ships.
 
 mod failing;
+mod gathering;
 mod logs;
 mod ordering;
 
@@ -44,7 +45,7 @@ impl Host for TestHost {
     fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
         self.open.lock().get(&family).cloned()
     }
-    fn memtable(pin: &Arc<MemTable>) -> &MemTable {
+    fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
         pin
     }
     fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {}
