@@ -23,6 +23,8 @@ const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
 /// Size and alignment of a huge page where they are most common.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+pub(crate) mod stock;
+
 struct Block {
     /// Bytes handed out from `data`; passes `bytes` when a request did not fit.
     used: AtomicUsize,
@@ -118,10 +120,14 @@ impl Block {
 
     fn new(bytes: usize, older: *mut Block) -> *mut Block {
         let layout = Self::layout(bytes.max(ALIGN));
-        // SAFETY: the layout is not empty.
-        let data = unsafe { alloc(layout) };
-        let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
-        Self::advise(data, layout.size());
+        let stocked = if layout.size() == HUGE_PAGE_BYTES { stock::take() } else { None };
+        let data = stocked.unwrap_or_else(|| {
+            // SAFETY: the layout is not empty.
+            let data = unsafe { alloc(layout) };
+            let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
+            Self::advise(data, layout.size());
+            data
+        });
         Box::into_raw(Box::new(Block { used: AtomicUsize::new(0), data, bytes: layout.size(), older }))
     }
 
@@ -146,8 +152,13 @@ impl Drop for Arena {
         while !block.is_null() {
             // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`, once.
             let owned = unsafe { Box::from_raw(block) };
-            // SAFETY: allocated with this very layout.
-            unsafe { dealloc(owned.data.as_ptr(), Block::layout(owned.bytes)) };
+            if owned.bytes == HUGE_PAGE_BYTES {
+                // SAFETY: a block of this size has the layout of the stock's, and its user is gone.
+                unsafe { stock::give(owned.data) };
+            } else {
+                // SAFETY: allocated with this very layout.
+                unsafe { dealloc(owned.data.as_ptr(), Block::layout(owned.bytes)) };
+            }
             block = owned.older;
         }
     }

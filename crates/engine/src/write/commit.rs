@@ -329,6 +329,10 @@ impl<H: Host> Pipeline<H> {
         for (family, pin) in pins.drain(..) {
             self.host.applied(family, &pin);
         }
+        if karst_mem::wants_blocks() {
+            // Why detached: nobody waits for it; memtables that need memory sooner get it themselves.
+            drop(self.env.run_blocking(|_| karst_mem::stock_blocks()));
+        }
     }
 }
 

@@ -1,0 +1,111 @@
+//! Blocks of the size of a huge page, kept ready for any arena of the process.
+//!
+//! In: blocks of arenas that were dropped, and new ones that [`stock_blocks`] makes on a thread that has time. Out: blocks whose memory the kernel has given already.
+//!
+//! Why: the first touch of a new huge page is the kernel's hour: it clears 2 MiB, and when memory is in pieces it moves pages about until it has found so much in one. Measured: half a
+//! millisecond where memory is plenty, two on average and seven at worst where the page cache has filled it; all of it in the middle of some writer's insert.
+//!
+//! Invariants: at most [`KEPT`] blocks are kept. Whoever takes one of the last ones says that more are wanted; this crate has no threads, so its user asks
+//! ([`wants_blocks`]) and sees to it.
+
+use super::{Block, HUGE_PAGE_BYTES};
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+// Why std's: what is one for the whole process is no part of what loom explores.
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Blocks that are kept when arenas are dropped: those of one memtable of the default size.
+const KEPT: usize = 32;
+/// More are wanted when fewer than this are left.
+const LOW: usize = 2;
+/// How many are there after [`stock_blocks`].
+const STOCKED: usize = 6;
+
+/// Memory of [`HUGE_PAGE_BYTES`] that nobody uses.
+struct Piece(NonNull<u8>);
+
+// SAFETY: memory that nobody uses may be used by any thread.
+unsafe impl Send for Piece {}
+
+static STOCK: Mutex<Vec<Piece>> = Mutex::new(Vec::new());
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+fn layout() -> Layout {
+    Block::layout(HUGE_PAGE_BYTES)
+}
+
+/// A block from the stock. It has the layout of a block of this size, and holds whatever its last user left.
+pub(super) fn take() -> Option<NonNull<u8>> {
+    let (taken, left) = {
+        let mut stock = STOCK.lock();
+        (stock.pop(), stock.len())
+    };
+    if left < LOW {
+        WANTED.store(true, Ordering::Relaxed);
+    }
+    taken.map(|piece| piece.0)
+}
+
+/// Takes back a block that was allocated with the layout of this size.
+///
+/// # Safety
+/// Nobody uses it any more.
+pub(super) unsafe fn give(data: NonNull<u8>) {
+    {
+        let mut stock = STOCK.lock();
+        if stock.len() < KEPT {
+            stock.push(Piece(data));
+            return;
+        }
+    }
+    // SAFETY: allocated with this layout, says the caller, and unused.
+    unsafe { dealloc(data.as_ptr(), layout()) };
+}
+
+/// Whether blocks should be made with [`stock_blocks`]; says so once.
+#[inline]
+pub fn wants_blocks() -> bool {
+    // Ordering: a hint.
+    WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed)
+}
+
+/// Makes blocks until a few are ready. Takes a millisecond or so for each: to be called where nobody waits.
+pub fn stock_blocks() {
+    while STOCK.lock().len() < STOCKED {
+        // SAFETY: the layout is not empty.
+        let Some(data) = NonNull::new(unsafe { alloc(layout()) }) else { return };
+        Block::advise(data, HUGE_PAGE_BYTES);
+        for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
+            // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads it.
+            unsafe { data.as_ptr().add(at).write_volatile(0) };
+        }
+        // SAFETY: just allocated with this layout, and handed to nobody.
+        unsafe { give(data) };
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::super::Arena;
+    use super::*;
+
+    #[test]
+    fn blocks_go_from_arena_to_arena_and_are_wanted_before_they_are_used_up() {
+        stock_blocks();
+        assert!(STOCK.lock().len() >= STOCKED.min(LOW));
+        let arena = Arena::new();
+        let allocate = |bytes: usize| {
+            for _ in 0..bytes / 4096 {
+                // SAFETY: the range was just handed out to this caller.
+                unsafe { arena.allocate(4096).as_ptr().write_bytes(1, 4096) };
+            }
+        };
+        // More than there are: the stock runs low on the way, and what is missing is made.
+        allocate((KEPT + STOCKED + 8) * HUGE_PAGE_BYTES);
+        assert!(wants_blocks());
+        drop(arena);
+        let kept = STOCK.lock().len();
+        assert!((1..=KEPT).contains(&kept), "{kept} blocks");
+    }
+}
