@@ -95,10 +95,12 @@ mod tests {
         stock_blocks();
         assert!(STOCK.lock().len() >= STOCKED.min(LOW));
         let arena = Arena::new();
+        // Why so small: a request of more than a quarter of the first block would get a block of its own.
+        const REQUEST: usize = 1024;
         let allocate = |bytes: usize| {
-            for _ in 0..bytes / 4096 {
+            for _ in 0..bytes / REQUEST {
                 // SAFETY: the range was just handed out to this caller.
-                unsafe { arena.allocate(4096).as_ptr().write_bytes(1, 4096) };
+                unsafe { arena.allocate(REQUEST).as_ptr().write_bytes(1, REQUEST) };
             }
         };
         // More than there are: the stock runs low on the way, and what is missing is made.
