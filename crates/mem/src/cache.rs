@@ -78,6 +78,12 @@ fn sweep_slots(table_slots: usize) -> usize {
     if table_slots <= 4096 { 1 } else { 4 }
 }
 
+/// Stretches of the hand between two looks at what else there is: at pins, at the share of metadata, at older tables. Those looks cost more than
+/// a stretch; in a small table several stretches would be a round.
+fn sweeps_at_once(table_slots: usize) -> usize {
+    (table_slots / 64).clamp(1, 8)
+}
+
 /// How long an entry stays without being used, compared with others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -465,11 +471,16 @@ impl<V> BlockCache<V> {
             let spares_high = self.spares_high();
             let mut stretch = Swept::default();
             for table in tables() {
-                stretch += table.sweep(sweep_slots(table.len()), spares_high, &mut |entry| {
-                    freed += entry.charge;
-                    evicted += 1;
-                    self.removed(entry);
-                });
+                for _ in 0..sweeps_at_once(table.len()) {
+                    stretch += table.sweep(sweep_slots(table.len()), spares_high, &mut |entry| {
+                        freed += entry.charge;
+                        evicted += 1;
+                        self.removed(entry);
+                    });
+                    if freed >= bytes {
+                        break;
+                    }
+                }
             }
             all += stretch;
             let mostly_pinned = all.pinned > PINNED_PER_EVICTED_AT_MOST * (evicted + 1);
