@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use karst_io::{Env, Reactor, spawn_local};
+
 use crate::ingest::BulkLoader;
-use crate::stats::{HistogramKind, Statistics, StatsLevel};
-use crate::{Db, Options, ReadOptions};
+use crate::stats::{HistogramKind, Statistics, StatsLevel, Ticker};
+use crate::{BlockCache, Db, Options, ReadOptions};
 
 #[test]
 fn times_are_measured_where_the_level_says_so_and_only_there() {
@@ -44,4 +46,46 @@ fn times_are_measured_where_the_level_says_so_and_only_there() {
         assert_eq!(by_iterator > 0, timed > 0, "{level:?}");
         assert_eq!(count(HistogramKind::SstReadMicros), timed + by_iterator, "{level:?}");
     }
+}
+
+#[test]
+fn lookups_that_wait_for_the_same_metadata_decode_it_once() {
+    const KEYS: u32 = 40_000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut loader = BulkLoader::create(directory.path(), &Options::new()).unwrap();
+    for i in 0..KEYS {
+        loader.put(&i.to_be_bytes(), &[b'v'; 100]).unwrap();
+    }
+    loader.finish().unwrap();
+    let (env, statistics) = (Env::posix(), Arc::new(Statistics::new(StatsLevel::All)));
+    let cache = BlockCache::new(8 << 20);
+    let options = Options::new()
+        .env(env.clone())
+        .statistics(statistics.clone())
+        .block_cache(cache.clone())
+        .column_families(|family| family.table_factory.block_based.cache_index_and_filter_blocks = true);
+    let db = Db::open_read_only(directory.path(), &options).unwrap();
+    // What opening the tables has left there goes.
+    cache.set_capacity(0);
+    assert_eq!(cache.entry_count(), 0);
+    cache.set_capacity(8 << 20);
+    let metadata =
+        || statistics.ticker(Ticker::BlockCacheIndexAdd) + statistics.ticker(Ticker::BlockCacheFilterAdd);
+    let before = metadata();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    let together = reactor.spawn(move || async move {
+        let lookups: Vec<_> = (0..16_u32)
+            .map(|i| {
+                let db = db.clone();
+                spawn_local(async move { db.get_async(&(i * KEYS / 16).to_be_bytes()).await })
+            })
+            .collect();
+        for lookup in lookups {
+            assert!(lookup.await.unwrap().unwrap().is_some());
+        }
+        db.live_files().len() as u64
+    });
+    let files = together.join().unwrap();
+    let added = metadata() - before;
+    assert!((1..=2 * files).contains(&added), "{added} indexes and filters of {files} tables were decoded");
 }

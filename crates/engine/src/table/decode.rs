@@ -152,6 +152,13 @@ impl Table {
         spare: &mut Option<BlockRef>,
     ) -> Result<BlockRef> {
         count_read(kind, bytes.len());
+        if kind.is_metadata()
+            && ctx.options.fill_cache
+            && let Some(block) = ctx.cache().get(self.cache_key(handle))
+        {
+            // Why: reads of many lookups that missed it together are one read, and the first of them has decoded it.
+            return Ok(block);
+        }
         let contents = self
             .storage
             .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums)
