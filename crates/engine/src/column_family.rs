@@ -24,6 +24,7 @@ pub struct ColumnFamily(pub(crate) Arc<Family>);
 /// The state of a column family.
 #[derive(Debug)]
 pub(crate) struct Family {
+    /// As it was opened: what it is called and ordered by never changes; for options see [`settings`](Self::settings).
     pub(crate) config: Arc<FamilyConfig>,
     pub(crate) tables: Arc<TableCache>,
     /// Names the database it is of.
@@ -86,6 +87,20 @@ impl Family {
             (mem, immutable, old.version.clone())
         });
         sealed.expect("`exchange` calls once")
+    }
+
+    /// What it is read and written with now.
+    pub(crate) fn settings(&self) -> Arc<FamilyConfig> {
+        self.pin().config().clone()
+    }
+
+    /// Has everything from now on read and written with `settings`, which differ in options only.
+    pub(crate) fn change_settings(&self, settings: Arc<FamilyConfig>) {
+        let _exchanging = self.exchange.lock();
+        let old = self.current.load_full();
+        let (immutable, version) = (old.immutable.to_vec(), old.version.clone());
+        let new = SuperVersion::new(old.number() + 1, settings, old.mem.clone(), immutable, version);
+        self.current.store(Arc::new(new));
     }
 
     /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it.
@@ -203,9 +218,9 @@ impl ColumnFamily {
         self.0.config.id.0
     }
 
-    /// The options it is read with.
-    pub fn options(&self) -> &crate::options::ColumnFamilyOptions {
-        &self.0.config.options
+    /// The options it is read and written with now.
+    pub fn options(&self) -> crate::options::ColumnFamilyOptions {
+        self.0.settings().options.clone()
     }
 
     /// The name of its comparator.

@@ -6,6 +6,8 @@
 mod background;
 mod compaction;
 mod lifecycle;
+mod set_options;
+mod wal_files;
 mod write;
 
 use crate::column_family::{ColumnFamily, Family};
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
+pub use wal_files::WalFile;
 
 /// An open database.
 ///
@@ -323,9 +326,9 @@ impl Db {
         &self.0.opened.path
     }
 
-    /// The options of the database that are in effect.
-    pub fn options(&self) -> &DbOptions {
-        &self.0.opened.db_options
+    /// The options of the database that are in effect now.
+    pub fn options(&self) -> Arc<DbOptions> {
+        self.0.opened.db_options.get()
     }
 
     /// Numbers of the logs that hold what is not in tables, ascending.

@@ -31,7 +31,7 @@ pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
-pub use db::{Db, LiveFile};
+pub use db::{Db, LiveFile, WalFile};
 pub use error::{Error, ErrorKind, Result};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};

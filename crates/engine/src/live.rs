@@ -16,12 +16,11 @@ use crate::error::{Error, Result};
 use crate::events::{Events, InfoLog};
 use crate::flush::{FlushContext, Triggers};
 use crate::health::{BackgroundErrorReason, Health};
-use crate::open::{Opened, Options};
+use crate::open::{Opened, Options, manifest_options};
 use crate::options::DbOptions;
-use crate::pacing::{StallController, WriteBufferManager};
+use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
 use crate::snapshot::Snapshots;
-use crate::versions::Change;
-use crate::versions::Versions;
+use crate::versions::{Change, ManifestOptions, Versions};
 use crate::wal::writer::{NewLog, reserve_bytes};
 use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
 use karst_format::ids::FileNumber;
@@ -41,6 +40,7 @@ pub(crate) struct Live {
     pub(crate) background: Arc<Background>,
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
+    rate_limiter: Option<RateLimiter>,
     env: Env,
 }
 
@@ -56,7 +56,7 @@ impl Live {
         options: &Options,
         snapshots: &Arc<Snapshots>,
     ) -> Result<Live> {
-        let (env, db_options) = (opened.env.clone(), Arc::new(opened.db_options.clone()));
+        let (env, db_options) = (opened.env.clone(), opened.db_options.get());
         let rules = Rules::of(&db_options)?;
         let wal_directory = match db_options.wal_dir.as_str() {
             "" => opened.path.clone(),
@@ -67,18 +67,14 @@ impl Live {
         let write_buffers =
             budget.unwrap_or_else(|| WriteBufferManager::new(db_options.db_write_buffer_size, false));
         let rate_limiter = options.limiter();
-        let rate = match (db_options.delayed_write_rate, &rate_limiter) {
-            (0, Some(limiter)) => limiter.bytes_per_sec(),
-            (0, None) => DELAYED_WRITE_RATE,
-            (rate, _) => rate,
-        };
+        let rate = delayed_write_rate(&db_options, rate_limiter.as_ref());
         let stalls = Arc::new(StallController::new(health.clone(), write_buffers.clone(), rate));
         let info_log = InfoLog::open(&env, &opened.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
         let families = opened.families.all();
-        let largest = families.iter().map(|family| family.config.options.write_buffer_size).max();
+        let largest = families.iter().map(|family| family.settings().options.write_buffer_size).max();
         let log_bytes =
             reserve_bytes(largest.unwrap_or(0), db_options.max_total_wal_size, write_buffers.limit_bytes());
         let log_options = rules.log.reserving(log_bytes);
@@ -111,20 +107,42 @@ impl Live {
                 versions: versions.clone(),
                 identity: versions.identity().clone(),
                 families: opened.families.clone(),
-                pipeline: Arc::new(Sealer::new(pipeline.clone(), versions.clone(), wal_directory)),
+                pipeline: Arc::new(Sealer::new(
+                    pipeline.clone(),
+                    versions.clone(),
+                    wal_directory,
+                    opened.db_options.clone(),
+                )),
                 snapshots: snapshots.clone(),
                 stats: opened.statistics.clone(),
                 events: events.clone(),
                 limiter: rate_limiter.clone(),
                 cancelled: Arc::new(AtomicBool::new(false)),
-                options: db_options,
+                options: opened.db_options.clone(),
             },
             families: opened.families.clone(),
             health: health.clone(),
             stalls: stalls.clone(),
             triggers,
         });
-        Ok(Live { pipeline, background, health, stalls, env })
+        Ok(Live { pipeline, background, health, stalls, rate_limiter, env })
+    }
+
+    /// Puts in force what differs from `before`, where it is not looked up each time.
+    pub(crate) fn db_options_changed(&self, opened: &Opened, before: &DbOptions) {
+        let now = opened.db_options.get();
+        if let Ok(limit) = usize::try_from(now.max_open_files) {
+            opened.shared.set_max_open_files(limit);
+        }
+        if let Some(writable) = &opened.writable {
+            writable.versions.change_options(|options| {
+                let tracks_wals = options.tracks_wals;
+                *options = ManifestOptions { tracks_wals, ..manifest_options(&now) };
+            });
+        }
+        if now.delayed_write_rate != before.delayed_write_rate {
+            self.background.set_delayed_write_rate(delayed_write_rate(&now, self.rate_limiter.as_ref()));
+        }
     }
 
     /// Takes no writes any more and ends background work. What is in the log stays there. Blocks.
@@ -136,6 +154,15 @@ impl Live {
         let healthy = self.health.check_writes().is_ok() && !self.pipeline.is_failed();
         let logged = if healthy { karst_io::block_on(&self.env, self.pipeline.close_log()) } else { Ok(()) };
         flushed.and(logged)
+    }
+}
+
+/// How fast delayed writers go at first, in bytes a second.
+fn delayed_write_rate(options: &DbOptions, limiter: Option<&RateLimiter>) -> u64 {
+    match (options.delayed_write_rate, limiter) {
+        (0, Some(limiter)) => limiter.bytes_per_sec(),
+        (0, None) => DELAYED_WRITE_RATE,
+        (rate, _) => rate,
     }
 }
 

@@ -58,7 +58,7 @@ impl Background {
         let next_file = self.parts.flush.versions.new_file_number();
         let mut manual = {
             let mut state = self.state.lock();
-            let jobs = state.jobs(self.options(), family);
+            let jobs = state.jobs(&self.options(), family);
             ManualCompaction::new(begin, end, options, &jobs.options, next_file)
                 .map_err(|why| refused(&why))?
         };

@@ -1,6 +1,6 @@
 //! Compactions: asking the pickers, running what they pick, and lending places to compactions that somebody asks for.
 
-use super::{Background, FamilyJobs, State};
+use super::{Background, FamilyJobs, Limits, State};
 use crate::column_family::Family;
 use crate::compact::job::{CompactionJob, CompactionSummary};
 use crate::compact::progress::Progress;
@@ -112,7 +112,7 @@ impl Background {
         family: &Arc<Family>,
         choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
     ) -> Option<Reserved> {
-        let jobs = state.jobs(self.options(), family);
+        let jobs = state.jobs(&self.options(), family);
         let compaction = self.with_context(jobs, family, choose)?;
         let id = jobs.running.register(&compaction);
         jobs.compacted_runs += sorted_runs(&compaction);
@@ -135,7 +135,7 @@ impl Background {
     /// By level: how urgent its compaction is, and how many of its files are being compacted; and the bytes that are due in all.
     pub(crate) fn compaction_state(&self, family: &Arc<Family>) -> (Vec<f64>, Vec<usize>, u64) {
         let mut state = self.state.lock();
-        let jobs = state.jobs(self.options(), family);
+        let jobs = state.jobs(&self.options(), family);
         self.with_context(jobs, family, |context| {
             let scores = pick::Scores::new(context);
             let levels = context.version.levels();
@@ -153,7 +153,8 @@ impl Background {
     /// The next compaction that may run now, counted.
     pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<PickedCompaction> {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.
-        let limit = if self.parts.stalls.needs_speed() { self.limits.compactions } else { 1 };
+        let limit =
+            if self.parts.stalls.needs_speed() { Limits::new(&self.options()).compactions } else { 1 };
         if state.compactions >= limit || !self.parts.health.allows_compaction() {
             return None;
         }
@@ -161,7 +162,7 @@ impl Background {
         let families = self.parts.families.all();
         let first = families.iter().position(|family| family.id() >= state.turn).unwrap_or(0);
         for family in families[first..].iter().chain(&families[..first]).filter(|f| !f.is_dropped()) {
-            let jobs = state.jobs(self.options(), family);
+            let jobs = state.jobs(&self.options(), family);
             if !Self::compacts_by_itself(jobs) || now < jobs.rests_until {
                 continue;
             }
@@ -177,7 +178,7 @@ impl Background {
     /// Whether a family's tree wants a compaction.
     pub(crate) fn compaction_pending(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
-        let jobs = state.jobs(self.options(), family);
+        let jobs = state.jobs(&self.options(), family);
         Self::compacts_by_itself(jobs) && self.with_context(jobs, family, pick::pick).is_some()
     }
 
@@ -253,7 +254,7 @@ impl Background {
             return;
         }
         let until = self.env().now() + REST;
-        self.state.lock().jobs(self.options(), family).rests_until = until;
+        self.state.lock().jobs(&self.options(), family).rests_until = until;
         self.schedule_after(REST);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
 
-use super::{Background, State};
+use super::{Background, Limits, State};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
@@ -127,7 +127,8 @@ impl Background {
         match self.options().max_total_wal_size {
             0 => {
                 let memory = |family: &Arc<Family>| {
-                    let options = &family.config.options;
+                    let settings = family.settings();
+                    let options = &settings.options;
                     options.write_buffer_size as u64
                         * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
                 };
@@ -161,7 +162,7 @@ impl Background {
             state.sealed_through = state.sealed_through.max(sealed.largest_seq);
             if reason != FlushReason::WriteBufferFull {
                 for family in &families {
-                    state.jobs(self.options(), family).flush_wanted = Some(reason);
+                    state.jobs(&self.options(), family).flush_wanted = Some(reason);
                 }
             }
         }
@@ -174,7 +175,7 @@ impl Background {
 
     /// The next flush that may run now, counted.
     pub(super) fn next_flush(self: &Arc<Self>, state: &mut State) -> Option<FlushJob> {
-        if state.flushes >= self.limits.flushes || !self.parts.health.allows_flush() {
+        if state.flushes >= Limits::new(&self.options()).flushes || !self.parts.health.allows_flush() {
             return None;
         }
         let families = self.parts.families.all();
@@ -182,9 +183,10 @@ impl Background {
         let mut due: Vec<(usize, Arc<Family>)> = Vec::new();
         for family in families.iter().filter(|family| !family.is_dropped()) {
             let sealed = family.superversion().immutable().len();
-            let fewest =
-                usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1).max(1);
-            let jobs = state.jobs(self.options(), family);
+            let fewest = usize::try_from(family.settings().options.min_write_buffer_number_to_merge)
+                .unwrap_or(1)
+                .max(1);
+            let jobs = state.jobs(&self.options(), family);
             if sealed == 0 {
                 jobs.flush_wanted = None;
             }
@@ -194,7 +196,7 @@ impl Background {
             }
         }
         let chosen: Vec<Arc<Family>> = if self.options().atomic_flush {
-            let busy = families.iter().any(|family| state.jobs(self.options(), family).flushing);
+            let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
             if due.is_empty() || busy { Vec::new() } else { families.to_vec() }
         } else {
             due.into_iter().max_by_key(|(sealed, _)| *sealed).map(|(_, family)| family).into_iter().collect()
@@ -203,7 +205,7 @@ impl Background {
             chosen.iter().filter_map(|family| self.flush_of(state, family)).collect();
         let first = flushes.first()?;
         let reason =
-            state.jobs(self.options(), &first.family).flush_wanted.unwrap_or(FlushReason::WriteBufferFull);
+            state.jobs(&self.options(), &first.family).flush_wanted.unwrap_or(FlushReason::WriteBufferFull);
         Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason })
     }
 
@@ -217,7 +219,7 @@ impl Background {
     pub(super) fn flush_slot(self: &Arc<Self>, state: &mut State, flushes: &[FamilyFlush]) -> FlushSlot {
         state.flushes += 1;
         for flush in flushes {
-            state.jobs(self.options(), &flush.family).flushing = true;
+            state.jobs(&self.options(), &flush.family).flushing = true;
         }
         FlushSlot {
             background: self.clone(),
@@ -256,7 +258,7 @@ impl Background {
         let until = self.env().now() + REST;
         let mut state = self.state.lock();
         for family in families {
-            state.jobs(self.options(), family).rests_until = until;
+            state.jobs(&self.options(), family).rests_until = until;
         }
         drop(state);
         self.schedule_after(REST);

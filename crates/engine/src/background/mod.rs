@@ -65,7 +65,6 @@ pub(crate) struct Parts {
 pub(crate) struct Background {
     parts: Parts,
     surroundings: Arc<JobSurroundings>,
-    limits: Limits,
     state: Mutex<State>,
     /// Something began, ended or was allowed.
     changed: Event,
@@ -89,6 +88,15 @@ impl Limits {
             return Self { flushes, compactions: jobs.saturating_sub(flushes).max(1) };
         }
         Self { flushes: at_least_one(flushes), compactions: at_least_one(compactions) }
+    }
+
+    /// Has at least as many threads run background jobs.
+    ///
+    /// Why at most raised: databases that share an environment share its threads.
+    fn raise_threads(self, env: &Env) {
+        for (priority, threads) in [(Priority::High, self.flushes), (Priority::Low, self.compactions)] {
+            env.set_background_threads(priority, threads.max(env.background_threads(priority)));
+        }
     }
 }
 
@@ -126,7 +134,6 @@ struct FamilyJobs {
     pending_bytes: u64,
     /// No compaction before this time, since the last one failed.
     rests_until: Duration,
-    /// Whether compactions start by themselves may differ from the family's own.
     options: Arc<CompactionOptions>,
 }
 
@@ -140,7 +147,7 @@ impl FamilyJobs {
             compacted_runs: 0,
             pending_bytes: 0,
             rests_until: Duration::ZERO,
-            options: Arc::new(CompactionOptions::new(options, &family.config.options, Vec::new())),
+            options: Arc::new(CompactionOptions::new(options, &family.settings().options, Vec::new())),
         }
     }
 }
@@ -159,14 +166,8 @@ impl State {
 impl Background {
     /// Nothing runs yet; connects itself to what it has to hear of.
     pub(crate) fn new(parts: Parts) -> Arc<Background> {
-        let limits = Limits::new(&parts.flush.options);
-        let env = &parts.flush.env;
-        // Why at most raised: databases that share an environment share its threads.
-        for (priority, threads) in [(Priority::High, limits.flushes), (Priority::Low, limits.compactions)] {
-            env.set_background_threads(priority, threads.max(env.background_threads(priority)));
-        }
+        Limits::new(&parts.flush.options.get()).raise_threads(&parts.flush.env);
         let background = Arc::new(Background {
-            limits,
             surroundings: Arc::new(JobSurroundings {
                 versions: parts.flush.versions.clone(),
                 options: parts.flush.options.clone(),
@@ -205,6 +206,32 @@ impl Background {
     pub(crate) fn family_added(self: &Arc<Self>, family: &Arc<Family>) {
         self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
         self.look_at(family);
+    }
+
+    /// Options of these families, or of the database, are others now.
+    pub(crate) fn options_changed(self: &Arc<Self>, families: &[Arc<Family>]) {
+        let options = self.options();
+        Limits::new(&options).raise_threads(self.env());
+        {
+            let mut state = self.state.lock();
+            for family in families {
+                // Why again from the family: of two that change, whoever comes last here may have changed first.
+                let settled = CompactionOptions::new(&options, &family.settings().options, Vec::new());
+                state.jobs(&options, family).options = Arc::new(settled);
+            }
+        }
+        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        for family in families {
+            self.look_at(family);
+        }
+        self.notify();
+        self.schedule();
+    }
+
+    /// Writers that are delayed go at this rate at first.
+    pub(crate) fn set_delayed_write_rate(&self, bytes_per_sec: u64) {
+        self.state.lock().delayed_rate = Some(DelayedWriteRate::new(bytes_per_sec));
+        self.parts.stalls.set_rate(bytes_per_sec);
     }
 
     /// A family was dropped: it stalls nobody and gets no jobs any more.
@@ -246,8 +273,9 @@ impl Background {
         &self.parts.flush.env
     }
 
-    fn options(&self) -> &DbOptions {
-        &self.parts.flush.options
+    /// The database's options as they are now.
+    fn options(&self) -> Arc<DbOptions> {
+        self.parts.flush.options.get()
     }
 
     /// Tells everybody who waits that something has changed.

@@ -140,7 +140,7 @@ impl Background {
         let (flushes, slot) = self
             .wait_for(|| {
                 let mut state = self.state.lock();
-                let busy = families.iter().any(|family| state.jobs(self.options(), family).flushing);
+                let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
                 if busy {
                     return None;
                 }

@@ -23,7 +23,7 @@ impl Background {
         let mut rate = state.delayed_rate.unwrap_or_else(|| DelayedWriteRate::new(stalls.rate()));
         let (before, _) = stalls.family(family.id());
         let held_before = stalls.held();
-        let jobs = state.jobs(self.options(), family);
+        let jobs = state.jobs(&self.options(), family);
         let options = jobs.options.clone();
         let backlog = backlog(family, &options);
         let now = stall::write_stall(&backlog, &options);
@@ -64,7 +64,7 @@ impl Background {
 
     /// Whether one more memtable, and its table, would hold writers up.
     pub(super) fn flush_would_stall(&self, family: &Family) -> bool {
-        let options = self.state.lock().jobs(self.options(), family).options.clone();
+        let options = self.state.lock().jobs(&self.options(), family).options.clone();
         let now = backlog(family, &options);
         let then = Backlog {
             unflushed_memtables: now.unflushed_memtables + 1,

@@ -79,7 +79,7 @@ impl Background {
     fn works_for(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
         let busy = state.flushes > 0 || state.compactions > 0 || state.seals > 0;
-        let jobs = state.jobs(self.options(), family);
+        let jobs = state.jobs(&self.options(), family);
         busy || jobs.flushing || !jobs.running.is_empty()
     }
 
@@ -137,19 +137,6 @@ impl Background {
         Ok(())
     }
 
-    /// Sets whether compactions of these families start by themselves, whatever their options say.
-    pub(crate) fn set_auto_compaction(self: &Arc<Self>, families: &[Arc<Family>], on: bool) {
-        {
-            let mut state = self.state.lock();
-            for family in families {
-                let jobs = state.jobs(self.options(), family);
-                Arc::make_mut(&mut jobs.options).family.disable_auto_compactions = !on;
-            }
-        }
-        families.iter().for_each(|family| self.look_at(family));
-        self.schedule();
-    }
-
     /// Waits until nothing is left to flush or to compact.
     ///
     /// # Errors
@@ -192,8 +179,9 @@ impl Background {
     fn parts_pending(&self, state: &mut State) -> bool {
         self.parts.families.all().iter().any(|family| {
             let sealed = family.superversion().immutable().len();
-            let fewest = usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1);
-            let wanted = state.jobs(self.options(), family).flush_wanted.is_some();
+            let fewest =
+                usize::try_from(family.settings().options.min_write_buffer_number_to_merge).unwrap_or(1);
+            let wanted = state.jobs(&self.options(), family).flush_wanted.is_some();
             sealed > 0 && (wanted || sealed >= fewest) && !family.is_dropped()
         })
     }
@@ -237,9 +225,9 @@ impl Background {
     pub(crate) fn flush_pending(&self, family: &Family) -> bool {
         let sealed = family.superversion().immutable().len();
         let fewest =
-            usize::try_from(family.config.options.min_write_buffer_number_to_merge).unwrap_or(1).max(1);
+            usize::try_from(family.settings().options.min_write_buffer_number_to_merge).unwrap_or(1).max(1);
         let mut state = self.state.lock();
-        let wanted = state.jobs(self.options(), family).flush_wanted.is_some();
+        let wanted = state.jobs(&self.options(), family).flush_wanted.is_some();
         sealed >= fewest || (sealed > 0 && wanted)
     }
 }

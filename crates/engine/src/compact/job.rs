@@ -30,7 +30,7 @@ use super::progress::Progress;
 use super::stripes::Stripes;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::DbOptions;
+use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
@@ -41,7 +41,7 @@ use crate::versions::{Change, Versions};
 #[derive(Clone)]
 pub(crate) struct JobSurroundings {
     pub(crate) versions: Arc<Versions>,
-    pub(crate) options: Arc<DbOptions>,
+    pub(crate) options: Arc<CurrentDbOptions>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) limiter: Option<RateLimiter>,
 }
@@ -186,7 +186,7 @@ impl CompactionJob {
     }
 
     async fn work(&self, env: &Env, new_files: Arc<GuardedFiles>) -> Result<Work> {
-        let (compaction, options) = (&self.compaction, &self.surroundings.options);
+        let (compaction, options) = (&self.compaction, &*self.surroundings.options.get());
         let shared = &self.family.tables.shared;
         let path_id = compaction.output_path_id;
         let table_directory = shared.directories.get(usize::from(path_id)).cloned().ok_or_else(|| {
@@ -194,7 +194,7 @@ impl CompactionJob {
         })?;
         let outputs = Outputs {
             env: env.clone(),
-            config: self.family.config.clone(),
+            config: self.family.settings(),
             identity: self.surroundings.identity.clone(),
             new_files,
             table_directory,
@@ -227,7 +227,8 @@ impl CompactionJob {
             readahead_bytes: options.compaction_readahead_size as u64,
             verify_checksums: true,
             enforce_single_deletes: options.enforce_single_del_contracts,
-            ingest_behind: options.allow_ingest_behind || self.family.config.options.cf_allow_ingest_behind,
+            ingest_behind: options.allow_ingest_behind
+                || self.family.settings().options.cf_allow_ingest_behind,
             blob_cutoff: compaction.blob_garbage_collection_cutoff,
         })
     }
@@ -248,7 +249,8 @@ impl CompactionJob {
     /// Holds the entries that were read against what the input tables say they have.
     fn verify(&self, work: &Work, counts: &EntryCounts) -> Result<()> {
         let expected = work.facts.records;
-        if counts.input_records == expected || !self.surroundings.options.compaction_verify_record_count {
+        if counts.input_records == expected || !self.surroundings.options.get().compaction_verify_record_count
+        {
             return Ok(());
         }
         Err(Error::new(

@@ -110,7 +110,7 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
     let may_hold = (!work.ingest_behind)
         .then(|| Box::new(move |user_key: &[u8]| older.may_hold(user_key)) as MayHold<'_>);
     let mut filter = EntryFilter::new(FilterOptions {
-        config: work.family.config.clone(),
+        config: work.family.settings(),
         stripes: work.stripes.clone(),
         tombstones: work.facts.tombstones.clone(),
         bottommost,

@@ -64,7 +64,7 @@ impl Workshop {
             shared,
             path.to_owned(),
             path.to_owned(),
-            Arc::new(crate::wal::retired::RetiredLogs::new(&crate::options::DbOptions::default())),
+            Arc::new(crate::wal::retired::RetiredLogs::new(&crate::options::DbOptions::default(), path)),
             lock,
         );
         let identity = Arc::new(Identity {
@@ -94,7 +94,7 @@ impl Workshop {
         });
         let surroundings = Arc::new(JobSurroundings {
             versions,
-            options: Arc::new(opened.db_options.clone()),
+            options: opened.db_options.clone(),
             identity,
             limiter: None,
         });

@@ -114,21 +114,23 @@ impl Db {
         self.live()?.background.wait_for_compact(*options).await
     }
 
-    /// Lets compactions of these column families start by themselves, whatever `disable_auto_compactions` says. Does not wait.
+    /// Lets compactions of these column families start by themselves: sets `disable_auto_compactions`. Blocks, as [`Db::set_options`] does.
     ///
     /// # Errors
-    /// The database is open for reading only, or a column family is of another one.
+    /// As [`Db::set_options`], at the first family that it fails for.
     pub fn enable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
-        self.live()?.background.set_auto_compaction(&self.families_of(families)?, true);
-        Ok(())
+        families
+            .iter()
+            .try_for_each(|family| self.set_options(family, &[(DISABLE_AUTO_COMPACTIONS, "false")]))
     }
 
-    /// Lets no compaction of these column families start by itself. Those that run go on. Does not wait.
+    /// Lets no compaction of these column families start by itself. Those that run go on. Blocks, as [`Db::set_options`] does.
     ///
     /// # Errors
     /// As [`Db::enable_auto_compaction`].
     pub fn disable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
-        self.live()?.background.set_auto_compaction(&self.families_of(families)?, false);
-        Ok(())
+        families.iter().try_for_each(|family| self.set_options(family, &[(DISABLE_AUTO_COMPACTIONS, "true")]))
     }
 }
+
+const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";

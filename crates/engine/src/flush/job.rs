@@ -15,7 +15,7 @@ use crate::compact::tombstones::left_over;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
-use crate::options::DbOptions;
+use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::range_del::{Fragments, RangeTombstone};
 use crate::read::iter::job_input::{InputOptions, JobInput};
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct FlushContext {
     pub(crate) env: Env,
-    pub(crate) options: Arc<DbOptions>,
+    pub(crate) options: Arc<CurrentDbOptions>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) versions: Arc<Versions>,
     pub(crate) identity: Arc<Identity>,
@@ -222,7 +222,7 @@ impl FlushContext {
         let (run, counts) = self.write_entries(flush, outputs).await?;
         let points = counts.input_records;
         let tombstones = flush.sum(|m| m.range_tombstone_count() as u64);
-        if self.options.flush_verify_memtable_count && points + tombstones != entries {
+        if self.options.get().flush_verify_memtable_count && points + tombstones != entries {
             return Err(Error::new(
                 ErrorKind::Corruption,
                 format!(
@@ -250,7 +250,7 @@ impl FlushContext {
         let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
         Ok(Outputs {
             env: self.env.clone(),
-            config: flush.family.config.clone(),
+            config: flush.family.settings(),
             identity: self.identity.clone(),
             new_files,
             table_directory: directory(0),
@@ -262,14 +262,14 @@ impl FlushContext {
             oldest_ancestor_time_s: now_s,
             oldest_key_time_s: now_s,
             throttle,
-            bytes_per_sync: self.options.bytes_per_sync,
-            file_checksums: file_checksums(&self.options)?,
+            bytes_per_sync: self.options.get().bytes_per_sync,
+            file_checksums: file_checksums(&self.options.get())?,
         })
     }
 
     /// Writes what of the memtables' entries survives.
     async fn write_entries(&self, flush: &FamilyFlush, outputs: Outputs) -> Result<(RunFiles, EntryCounts)> {
-        let config = &flush.family.config;
+        let config = &flush.family.settings();
         // Invariant: copied after everything in the memtables became visible, so no snapshot that is taken later needs what the filter drops.
         let stripes = Stripes::new(self.snapshots.sequences());
         let all = tombstones_of(flush);
@@ -281,7 +281,7 @@ impl FlushContext {
             tombstones: all,
             bottommost: false,
             may_hold: None,
-            enforce_single_deletes: self.options.enforce_single_del_contracts,
+            enforce_single_deletes: self.options.get().enforce_single_del_contracts,
             write_conflict_snapshot: SeqNo::MAX,
             blob_cutoff: FileNumber(0),
         });

@@ -6,6 +6,7 @@
 
 use crate::column_family::Family;
 use crate::memtable::MemTable;
+use crate::options::ColumnFamilyOptions;
 use crate::pacing::WriteBufferManager;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -68,12 +69,11 @@ impl Triggers {
         (self.max_log_bytes.load(Ordering::Relaxed), self.budget.limit_bytes())
     }
 
-    /// A writer has inserted its entries into `memtable`, the family's.
+    /// A writer has inserted its entries into `memtable`, the family's, under these options.
     #[inline]
-    pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable) {
+    pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable, options: &ColumnFamilyOptions) {
         let bytes = memtable.memory_bytes();
         memtable.follow_budget(&self.budget, bytes);
-        let options = &family.config.options;
         let tombstones = options.memtable_max_range_deletions as usize;
         let full = bytes >= options.write_buffer_size
             || (tombstones > 0 && memtable.range_tombstone_count() >= tombstones);

@@ -33,11 +33,6 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if !options.write_dbid_to_manifest && !options.write_identity_file {
         return refused("neither write_dbid_to_manifest nor write_identity_file");
     }
-    if options.wal_ttl_seconds > 0 || options.wal_size_limit_mb > 0 {
-        return Err(Error::not_supported(
-            "options WAL_ttl_seconds, WAL_size_limit_MB: logs are not archived",
-        ));
-    }
     if options.best_efforts_recovery {
         return Err(Error::not_supported("option best_efforts_recovery"));
     }

@@ -6,7 +6,7 @@
 
 use super::load::make_family;
 use super::options::Options;
-use super::read_write::{Writable, write_options};
+use super::read_write::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
@@ -73,7 +73,8 @@ fn writable(opened: &Opened) -> Result<&Writable> {
 
 /// OPTIONS after a change that has happened: what fails here is told, and says so.
 fn options_behind_change(opened: &Opened) -> Result<()> {
-    let written = write_options(opened);
+    let _changing = writable(opened)?.changing_options.lock();
+    let written = write_options(opened, &OptionsInForce::default());
     written.map_err(|e| match e.kind() {
         ErrorKind::Io => e.in_context("the change is made, but OPTIONS could not be written"),
         _ => e,

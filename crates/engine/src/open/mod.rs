@@ -9,11 +9,13 @@
 //! | `read_write` | opening for writing: lock, recovery, new MANIFEST, OPTIONS, leftovers |
 //! | `create` | a new database, and what is left of one: destroy |
 //! | `column_families` | families that come and go while the database is open |
+//! | `change_options` | options that change while the database is open |
 //! | `check_options` | options that contradict each other |
 //!
 //! Invariant: opening for reading leaves the directory byte for byte as it was. What another process writes later is not seen.
 
 mod cache;
+mod change_options;
 mod check_options;
 mod column_families;
 mod create;
@@ -25,15 +27,16 @@ mod options;
 mod read_write;
 
 pub use cache::BlockCache;
+pub(crate) use change_options::{change_db_options, change_family_options};
 pub(crate) use column_families::{create_column_family, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
 pub use options::Options;
 pub(crate) use options::new_family_options;
-pub(crate) use read_write::{Writable, read_write};
+pub(crate) use read_write::{Writable, manifest_options, read_write};
 
 use crate::column_family::Families;
 use crate::error::{ErrorKind, Result};
-use crate::options::DbOptions;
+use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
 use directory::Directory;
@@ -50,7 +53,7 @@ use std::sync::Arc;
 pub(crate) struct Opened {
     pub(crate) env: Env,
     pub(crate) path: PathBuf,
-    pub(crate) db_options: DbOptions,
+    pub(crate) db_options: Arc<CurrentDbOptions>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) families: Arc<Families>,
@@ -158,7 +161,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
             .map(|stopped| stopped.to_string()),
         min_log_number: set.min_log_number(),
         env: loaded.env,
-        db_options: loaded.db_options,
+        db_options: CurrentDbOptions::new(loaded.db_options),
         statistics: loaded.statistics,
         shared: loaded.shared,
         last_seq: loaded.last_seq,

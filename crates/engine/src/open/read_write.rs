@@ -43,6 +43,9 @@ pub(crate) struct Writable {
     pub(crate) first_log: FileNumber,
     /// The OPTIONS file written last. Lock: held to read or set it.
     pub(super) options_file: Mutex<Option<FileName>>,
+    /// Lock: whoever changes options, or which families there are, holds it from reading what is in force until the new is, with the OPTIONS file
+    /// written in between. All of that blocks, and nothing is awaited under it.
+    pub(crate) changing_options: Mutex<()>,
 }
 
 impl Writable {
@@ -160,7 +163,10 @@ fn begin(
     let has_identity = loaded.directory.contains(FileName::Identity);
     let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
     let mut opened = opened(loaded, path);
-    let retired_logs = Arc::new(RetiredLogs::new(&opened.db_options));
+    let retired_logs = Arc::new(RetiredLogs::new(&opened.db_options.get(), &wal_path));
+    if let Some(archive) = &retired_logs.archive {
+        archive.prepare(&env)?;
+    }
     let obsolete =
         ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, lock);
     // Why: when an error is told, the lock has been given back.
@@ -170,7 +176,7 @@ fn begin(
         env: env.clone(),
         path: path.to_owned(),
         table_paths: opened.shared.directories.clone(),
-        options: manifest_options(&opened.db_options),
+        options: manifest_options(&opened.db_options.get()),
         identity: Arc::new(identity),
         next_file: set.next_file_number.max(FileNumber(used.0 + 1)),
         set,
@@ -180,24 +186,25 @@ fn begin(
         manifest,
     });
     let db_id = versions.identity().db_id.clone();
-    if !has_identity && opened.db_options.write_identity_file {
+    if !has_identity && opened.db_options.get().write_identity_file {
         create::write_identity(&env, path, &db_id)?;
     }
     opened.db_id = Some(db_id);
     let first_log = versions.new_file_number();
-    if keeps_logs(&opened.db_options, stopped) {
+    if keeps_logs(&opened.db_options.get(), stopped) {
         sync_logs(&env, &wal_path, &opened.logs)?;
     }
     install_recovered(&opened, &versions, first_log, last_seq, stopped)?;
     opened.logs = versions.logs();
     let options_file = Mutex::new(opened.options_file);
-    opened.writable = Some(Writable { versions, first_log, options_file });
+    opened.writable =
+        Some(Writable { versions, first_log, options_file, changing_options: Mutex::default() });
     for name in named {
         if opened.families.named(name).is_none() {
             column_families::create(&opened, name, options)?;
         }
     }
-    write_options(&opened)?;
+    write_options(&opened, &OptionsInForce::default())?;
     remove_leftovers(&opened, &all);
     closes.disarm();
     Ok(opened)
@@ -223,7 +230,7 @@ impl Drop for CloseOnError {
     }
 }
 
-fn manifest_options(options: &DbOptions) -> ManifestOptions {
+pub(crate) fn manifest_options(options: &DbOptions) -> ManifestOptions {
     ManifestOptions {
         max_file_bytes: options.max_manifest_file_size,
         growth_percent: u64::try_from(options.max_manifest_space_amp_pct).unwrap_or(0),
@@ -270,7 +277,7 @@ fn install_recovered(
     last_seq: SeqNo,
     stopped: bool,
 ) -> Result<()> {
-    let keeps = keeps_logs(&opened.db_options, stopped);
+    let keeps = keeps_logs(&opened.db_options.get(), stopped);
     let mut change = Change::default();
     for family in opened.families.all().iter() {
         let mem = family.superversion().mem().clone();
@@ -322,8 +329,8 @@ async fn write_level0(
         oldest_ancestor_time_s: now_s,
         oldest_key_time_s: now_s,
         throttle: None,
-        bytes_per_sync: opened.db_options.bytes_per_sync,
-        file_checksums: file_checksums(&opened.db_options)?,
+        bytes_per_sync: opened.db_options.get().bytes_per_sync,
+        file_checksums: file_checksums(&opened.db_options.get())?,
     };
     let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
     let mut at = mem.first();
@@ -343,8 +350,15 @@ async fn write_level0(
     })
 }
 
-/// Writes an OPTIONS file with what is in effect, and removes all but the newest two.
-pub(super) fn write_options(opened: &Opened) -> Result<()> {
+/// What is about to be in force in place of what is.
+#[derive(Default)]
+pub(super) struct OptionsInForce<'a> {
+    pub(super) db: Option<&'a DbOptions>,
+    pub(super) family: Option<&'a FamilyConfig>,
+}
+
+/// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest two.
+pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Result<()> {
     const KEPT: usize = 2;
     let Some(writable) = &opened.writable else {
         return Err(Error::invalid_argument("the database is open for reading only"));
@@ -352,11 +366,13 @@ pub(super) fn write_options(opened: &Opened) -> Result<()> {
     // Invariant: first the number, then what is in effect; so a file with a larger number is not older.
     let number = writable.versions.new_file_number();
     let open = opened.families.all();
-    let families = open.iter().map(|family| NamedColumnFamily {
-        name: family.config.name.clone(),
-        options: described(family.superversion().config()),
+    let families = open.iter().map(|family| {
+        let settings = family.settings();
+        let settings = changed.family.filter(|changed| changed.id == settings.id).unwrap_or(&settings);
+        NamedColumnFamily { name: settings.name.clone(), options: described(settings) }
     });
-    let text = options_text(&opened.db_options, families.collect());
+    let db_options = opened.db_options.get();
+    let text = options_text(changed.db.unwrap_or(&db_options), families.collect());
     let (fs, name) = (opened.env.fs(), FileName::Options(number));
     let temporary = opened.path.join(FileName::TempOptions(number).to_string());
     write_synced(fs.as_ref(), &temporary, text.as_bytes())?;

@@ -4,9 +4,11 @@
 //! Names, types and defaults of [`DbOptions`], [`ColumnFamilyOptions`] and [`BlockBasedTableOptions`] come from the one table in
 //! `karst_format::options`; [`OptionSet`] is what they can do by name.
 
+mod current;
 mod family;
 mod read;
 
+pub(crate) use current::CurrentDbOptions;
 pub(crate) use family::{FamilyConfig, Instances};
 pub use karst_format::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionError, OptionInfo, OptionSet,

@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use karst_format::comparator::Comparator;
@@ -69,6 +69,13 @@ impl Shared {
         let open_files = usize::try_from(max_open_files).ok().map(OpenFiles::new);
         let open_blobs = RwLock::default();
         Shared { env, cache, stats, directories, use_direct_reads, open_files, open_blobs, instance }
+    }
+
+    /// Keeps at most so many files open from now on, if there is a limit at all.
+    pub(crate) fn set_max_open_files(&self, max_open_files: usize) {
+        if let Some(files) = &self.open_files {
+            files.set_limit(max_open_files);
+        }
     }
 
     /// Names a file within the process: the first half of the cache keys of its blocks.
@@ -257,7 +264,7 @@ enum OpenFile {
 /// Open files under a limit. Second chance: a file used since it was last considered is considered again later.
 #[derive(Debug)]
 struct OpenFiles {
-    capacity: usize,
+    capacity: AtomicUsize,
     /// Lock: held for a map operation only, never while a file is opened or dropped.
     inner: Mutex<OpenFilesInner>,
 }
@@ -273,8 +280,16 @@ const RESERVED_FILES: usize = 10;
 
 impl OpenFiles {
     fn new(max_open_files: usize) -> Self {
+        let files = OpenFiles { capacity: AtomicUsize::new(0), inner: Mutex::default() };
+        files.set_limit(max_open_files);
+        files
+    }
+
+    /// Files beyond a lowered limit are closed when others are opened.
+    fn set_limit(&self, max_open_files: usize) {
         let capacity = max_open_files.saturating_sub(RESERVED_FILES).max(1);
-        OpenFiles { capacity, inner: Mutex::default() }
+        // Ordering: a number only.
+        self.capacity.store(capacity, Ordering::Relaxed);
     }
 
     fn get(&self, number: FileNumber) -> Option<OpenFile> {
@@ -300,7 +315,7 @@ impl OpenFiles {
             *used = true;
             return kept.clone();
         }
-        while inner.files.len() >= self.capacity
+        while inner.files.len() >= self.capacity.load(Ordering::Relaxed)
             && let Some(candidate) = inner.order.pop_front()
         {
             match inner.files.get_mut(&candidate) {

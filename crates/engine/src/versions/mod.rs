@@ -28,6 +28,7 @@ pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::table::writer::Identity;
+use arc_swap::ArcSwap;
 use change::Request;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -69,7 +70,7 @@ pub(crate) struct Versions {
     path: PathBuf,
     /// Directories of tables, by path id.
     table_paths: Vec<PathBuf>,
-    options: ManifestOptions,
+    options: ArcSwap<ManifestOptions>,
     identity: Arc<Identity>,
     families: Arc<Families>,
     obsolete: Arc<ObsoleteFiles>,
@@ -159,11 +160,20 @@ impl Versions {
             env,
             path,
             table_paths,
-            options,
+            options: ArcSwap::from_pointee(options),
             identity,
             families,
             obsolete,
         })
+    }
+
+    /// How the MANIFEST is kept from now on.
+    pub(crate) fn change_options(&self, change: impl Fn(&mut ManifestOptions)) {
+        self.options.rcu(|options| {
+            let mut options = ManifestOptions::clone(options);
+            change(&mut options);
+            options
+        });
     }
 
     /// The environment.
@@ -334,7 +344,7 @@ impl Versions {
         let mut staged = Staged::new(base);
         let mut fitting = Vec::new();
         for request in group {
-            let tree_of = |family: &Family| tree_options(family, self.options.allow_ingest_behind);
+            let tree_of = |family: &Family| tree_options(family, self.options.load().allow_ingest_behind);
             match staged.apply(&request.change, tree_of) {
                 Ok(()) => fitting.push(request),
                 Err(error) => request.complete(Err(error)),
@@ -345,8 +355,9 @@ impl Versions {
             return;
         }
         let described = Described {
-            db_id: Some(self.identity.db_id.clone().into_bytes()).filter(|_| self.options.writes_db_id),
-            tracks_wals: self.options.tracks_wals,
+            db_id: Some(self.identity.db_id.clone().into_bytes())
+                .filter(|_| self.options.load().writes_db_id),
+            tracks_wals: self.options.load().tracks_wals,
         };
         staged.finish(self.next_number_unused(), &described);
         if file.is_some() && staged.records.is_empty() {
@@ -385,7 +396,7 @@ impl Versions {
             outgrown => {
                 let (number, temporary) = (self.new_file_number(), self.new_file_number());
                 let snapshot = staged.state.snapshot(self.next_number_unused(), described);
-                let reserve_bytes = self.options.reserve_bytes;
+                let reserve_bytes = self.options.load().reserve_bytes;
                 let begun =
                     ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot, reserve_bytes);
                 if let Some(outgrown) = outgrown {
@@ -407,8 +418,11 @@ impl Versions {
     /// Why it depends on its beginning: a state larger than the limit would begin a new file with every change.
     fn most_bytes(&self, file: &ManifestFile) -> u64 {
         let begun = file.begun_bytes();
-        let growth = u128::from(begun) * u128::from(self.options.growth_percent) / 100;
-        self.options.max_file_bytes.max(begun.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)))
+        let growth = u128::from(begun) * u128::from(self.options.load().growth_percent) / 100;
+        self.options
+            .load()
+            .max_file_bytes
+            .max(begun.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)))
     }
 
     fn publish(&self, staged: Staged, requests: Vec<Request>, file: ManifestFile) {

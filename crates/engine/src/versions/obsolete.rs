@@ -13,6 +13,7 @@
 use super::Versions;
 use crate::table::cache::Shared;
 use crate::table::writer::NewFiles;
+use crate::wal::archive::Archive;
 use crate::wal::retired::RetiredLogs;
 use event_listener::Event;
 use karst_format::file_name::FileName;
@@ -177,6 +178,21 @@ impl ObsoleteFiles {
                     self.queue.lock().failed.insert(gone);
                 }
             }
+            if let Some(archive) = &self.retired_logs.archive {
+                archive.purge(&self.env);
+            }
+        }
+    }
+
+    /// Moves a log to the archive. Whether it is gone from here.
+    fn archive(&self, archive: &Archive, log: FileNumber) -> bool {
+        match archive.take(&self.env, log) {
+            Ok(()) => true,
+            Err(e) if e.is_not_found() => true,
+            Err(error) => {
+                tracing::warn!(%log, %error, "a log could not be archived");
+                false
+            }
         }
     }
 
@@ -191,6 +207,9 @@ impl ObsoleteFiles {
                 }
             }
             Gone::Wal(number) if self.retired_logs.keeps(number) => return true,
+            Gone::Wal(number) if let Some(archive) = &self.retired_logs.archive => {
+                return self.archive(archive, number);
+            }
             Gone::Wal(number) => self.wal_path.join(FileName::Wal(number).to_string()),
             Gone::Named(name) => self.path.join(name.to_string()),
         };

@@ -3,6 +3,7 @@
 //! In: batches as the commit pipeline orders them; log files. Out: log files; memtables as they were when the last record was written, as far as the recovery
 //! mode trusts the logs.
 
+pub(crate) mod archive;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod retired;

@@ -1,4 +1,4 @@
-//! What becomes of logs that nobody needs any more: files for the next logs (`recycle_log_file_num`), or removed.
+//! What becomes of logs that nobody needs any more: files for the next logs (`recycle_log_file_num`), archived, or removed.
 //!
 //! In: from the commit pipeline, which logs were ended; from whoever removes files, which nobody needs. Out: spare files for new logs.
 //!
@@ -9,16 +9,20 @@
 //!
 //! Lock: the state's own; held to change it, never during I/O.
 
+use super::archive::Archive;
 use crate::options::DbOptions;
 use karst_format::ids::FileNumber;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct RetiredLogs {
     /// Most spares.
     most: usize,
+    /// Where the others go, if they are kept.
+    pub(crate) archive: Option<Archive>,
     state: Mutex<State>,
 }
 
@@ -31,9 +35,10 @@ struct State {
 }
 
 impl RetiredLogs {
-    /// As the options, which were checked, have it.
-    pub(crate) fn new(options: &DbOptions) -> Self {
-        Self { most: options.recycle_log_file_num, state: Mutex::default() }
+    /// As the options, which were checked, have it; logs are in `wal_path`.
+    pub(crate) fn new(options: &DbOptions, wal_path: &Path) -> Self {
+        let archive = Archive::of(options, wal_path);
+        Self { most: options.recycle_log_file_num, archive, state: Mutex::default() }
     }
 
     /// A log takes no more writes, and whoever wrote it has let go of it.
@@ -74,7 +79,8 @@ mod tests {
     use super::*;
 
     fn of(most: usize) -> RetiredLogs {
-        RetiredLogs::new(&DbOptions { recycle_log_file_num: most, ..DbOptions::default() })
+        let options = DbOptions { recycle_log_file_num: most, ..DbOptions::default() };
+        RetiredLogs::new(&options, Path::new("/db"))
     }
 
     #[test]

@@ -13,10 +13,11 @@ use crate::column_family::{Families, Family};
 use crate::error::{Error, Result};
 use crate::flush::{BoxFuture, Sealed, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
+use crate::options::CurrentDbOptions;
 use crate::superversion::SuperVersion;
 use crate::versions::{Gone, Versions};
 use crate::wal::retired::RetiredLogs;
-use crate::wal::writer::{NewLog, reserve_bytes};
+use crate::wal::writer::{LogOptions, NewLog, reserve_bytes};
 use arc_swap::Guard;
 use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -55,7 +56,7 @@ impl Host for DatabaseHost {
 
     #[inline]
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin) {
-        self.families.with(family, |family| self.triggers.inserted(family, pin.mem()));
+        self.families.with(family, |family| self.triggers.inserted(family, pin.mem(), &pin.config().options));
     }
 
     fn logs_grew(&self, bytes: u64) {
@@ -81,6 +82,7 @@ pub(crate) struct Sealer {
     versions: Arc<Versions>,
     /// Where logs are.
     wal_dir: PathBuf,
+    options: Arc<CurrentDbOptions>,
     /// A log that was made and not put to use yet, because whoever wanted it gave up.
     /// Lock: held to put it there or take it.
     ready: Arc<Mutex<Option<NewLog>>>,
@@ -111,9 +113,10 @@ impl Sealer {
         pipeline: Arc<Pipeline<DatabaseHost>>,
         versions: Arc<Versions>,
         wal_dir: PathBuf,
+        options: Arc<CurrentDbOptions>,
     ) -> Self {
         let (ready, busy, free) = (Arc::default(), AtomicBool::new(false), Event::new());
-        Self { pipeline, versions, wal_dir, ready, busy, free }
+        Self { pipeline, versions, wal_dir, options, ready, busy, free }
     }
 
     async fn turn(&self) -> Turn<'_> {
@@ -135,7 +138,9 @@ impl Sealer {
         }
         if self.ready.lock().is_none() {
             let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
-            let options = pipeline.log_options().reserving(self.reserve_bytes());
+            let now = self.options.get();
+            let options = LogOptions { bytes_per_sync: now.wal_bytes_per_sync, ..pipeline.log_options() };
+            let options = options.reserving(self.reserve_bytes());
             let ready = self.ready.clone();
             let make = move |env: &karst_io::Env| -> Result<()> {
                 let number = versions.new_file_number();
@@ -156,7 +161,7 @@ impl Sealer {
 
     fn reserve_bytes(&self) -> u64 {
         let families = self.pipeline.host.families.all();
-        let largest = families.iter().map(|family| family.config.options.write_buffer_size).max();
+        let largest = families.iter().map(|family| family.settings().options.write_buffer_size).max();
         let (all_logs, all_memtables) = self.pipeline.host.triggers.budgets();
         reserve_bytes(largest.unwrap_or(0), all_logs, all_memtables)
     }

@@ -42,8 +42,8 @@ option_table! {
         optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
         reuse_manifest_on_open: bool = false, fixed, kept, "Append to the MANIFEST found on opening";
         table_cache_numshardbits: i32 = 6, fixed, kept, "Shards of RocksDB's table cache as a power of two";
-        wal_ttl_seconds ("WAL_ttl_seconds"): u64 = 0, fixed, kept, "Seconds that archived logs are kept";
-        wal_size_limit_mb ("WAL_size_limit_MB"): u64 = 0, fixed, kept, "Megabytes of archived logs that are kept";
+        wal_ttl_seconds ("WAL_ttl_seconds"): u64 = 0, fixed, honoured, "Seconds that archived logs are kept";
+        wal_size_limit_mb ("WAL_size_limit_MB"): u64 = 0, fixed, honoured, "Megabytes of archived logs that are kept";
         manifest_preallocation_size: usize = 4 << 20, mutable, honoured, "Bytes preallocated for a MANIFEST";
         allow_mmap_reads: bool = false, fixed, kept, "Map tables into memory";
         allow_mmap_writes: bool = false, fixed, kept, "Map files into memory for writing";

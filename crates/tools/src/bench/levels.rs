@@ -90,7 +90,7 @@ pub(crate) fn fill_deterministic(
     seeds: &mut Random,
     ops: &mut Ops,
 ) -> std::result::Result<(), String> {
-    let shape = Shape::of(bench.families[0].options())?;
+    let shape = Shape::of(&bench.families[0].options())?;
     let error = |e: karst_engine::Error| e.to_string();
     let read_options = ReadOptions::default();
     let w = Writing {

@@ -1,0 +1,56 @@
+//! Options as they are, and as they change while the database is open.
+
+use super::Db;
+use crate::column_family::ColumnFamily;
+use crate::error::{Error, Result};
+use crate::open::{Writable, change_db_options, change_family_options};
+use crate::options::ColumnFamilyOptions;
+
+impl Db {
+    /// The options that a column family is read and written with now.
+    ///
+    /// # Errors
+    /// The column family is of another database.
+    pub fn get_options(&self, family: &ColumnFamily) -> Result<ColumnFamilyOptions> {
+        Ok(self.family(family)?.settings().options.clone())
+    }
+
+    /// Changes options of a column family, by RocksDB's names (`"write_buffer_size"`, `"compaction_options_fifo"`, `"block_based_table_factory"` with those of tables in
+    /// braces). All of them change or none does. They are in force for whatever begins after the call, written to the OPTIONS file, and found there by the next opening
+    /// unless that sets them itself. Reads and jobs that run go on as they began. Blocks.
+    ///
+    /// # Errors
+    /// An option is not known, cannot change while the database is open or not to this value, and is named; the database is open for reading only; OPTIONS could not be written.
+    /// Nothing has changed then.
+    pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
+        let (family, live) = (self.family(family)?, self.live()?);
+        {
+            let _changing = self.writable()?.changing_options.lock();
+            family.change_settings(change_family_options(&self.0.opened, family, options)?);
+        }
+        live.background.options_changed(std::slice::from_ref(family));
+        Ok(())
+    }
+
+    /// Changes options of the database, by RocksDB's names. As [`Db::set_options`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Db::set_options`].
+    pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        let live = self.live()?;
+        {
+            let opened = &self.0.opened;
+            let _changing = self.writable()?.changing_options.lock();
+            let before = opened.db_options.get();
+            opened.db_options.set(change_db_options(opened, options)?);
+            live.db_options_changed(opened, &before);
+        }
+        live.background.options_changed(&self.0.opened.families.all());
+        Ok(())
+    }
+
+    fn writable(&self) -> Result<&Writable> {
+        let writable = self.0.opened.writable.as_ref();
+        writable.ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
+    }
+}

@@ -1,0 +1,149 @@
+//! Options that change while the database is open.
+//!
+//! In: names and values as RocksDB's `SetOptions` and `SetDBOptions` take them. Out: all options after the change, checked and written to a new OPTIONS file; the caller puts
+//! them in force.
+//!
+//! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is in force is what the next opening finds.
+
+use super::read_write::{OptionsInForce, write_options};
+use super::{Opened, check_options};
+use crate::column_family::Family;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
+use karst_format::options::text;
+use std::sync::Arc;
+
+/// The options of the database after `changes`, in OPTIONS. Blocks.
+///
+/// Lock: called under the one that serializes changes of options.
+pub(crate) fn change_db_options(opened: &Opened, changes: &[(&str, &str)]) -> Result<DbOptions> {
+    let now = opened.db_options.get();
+    let mut options = DbOptions::clone(&now);
+    set_all(&mut options, changes, "the database")?;
+    if (now.max_open_files < 0) != (options.max_open_files < 0) {
+        return Err(Error::not_supported(
+            "option max_open_files: whether there is a limit at all is decided when the database is opened",
+        ));
+    }
+    check_options::database(&options)?;
+    let in_force = OptionsInForce { db: Some(&options), family: None };
+    write_options(opened, &in_force)?;
+    Ok(options)
+}
+
+/// What a column family is read and written with after `changes`, in OPTIONS. Blocks.
+///
+/// Lock: as for [`change_db_options`].
+pub(crate) fn change_family_options(
+    opened: &Opened,
+    family: &Arc<Family>,
+    changes: &[(&str, &str)],
+) -> Result<Arc<FamilyConfig>> {
+    let now = family.settings();
+    let mut options = now.options.clone();
+    set_all(&mut options, changes, &format!("column family {:?}", now.name))?;
+    if options.prefix_extractor != now.options.prefix_extractor {
+        return Err(Error::not_supported(
+            "option prefix_extractor: tables are read with the one that the database was opened with",
+        ));
+    }
+    let instances = Instances {
+        comparator: Some(now.comparator.clone()),
+        merge_operator: now.merge_operator.clone(),
+        prefix_extractor: now.prefix_extractor.clone(),
+    };
+    let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
+    config.described_in.clone_from(&now.described_in);
+    check_options::column_family(&config)?;
+    let config = Arc::new(config);
+    let in_force = OptionsInForce { db: None, family: Some(&config) };
+    write_options(opened, &in_force)?;
+    Ok(config)
+}
+
+fn set_all<O: OptionSet>(options: &mut O, changes: &[(&str, &str)], whose: &str) -> Result<()> {
+    if changes.is_empty() {
+        return Err(Error::invalid_argument("no option is named that shall change"));
+    }
+    for (name, value) in changes {
+        let outer = name.split_once('.').map_or(*name, |(outer, _)| outer);
+        let entry = O::entry(name).or_else(|| O::entry(outer));
+        let Some(entry) = entry else {
+            return Err(Error::invalid_argument(format!("option {name}: {whose} has no such option")));
+        };
+        if !entry.info.mutable {
+            let text = format!("option {name}: it cannot change while the database is open");
+            return Err(Error::invalid_argument(text));
+        }
+        if entry.info.name == TABLE_FACTORY {
+            check_table_options(name, value)?;
+        }
+        options
+            .set(name, value)
+            .map_err(|e| Error::with_source(ErrorKind::InvalidArgument, format!("option {e}"), e))?;
+    }
+    Ok(())
+}
+
+const TABLE_FACTORY: &str = "table_factory";
+
+/// Of the options of tables, too, only some may change; and the format of tables may not.
+fn check_table_options(name: &str, value: &str) -> Result<()> {
+    let parts = match name.split_once('.') {
+        Some((_, part)) => vec![(part, value)],
+        None => text::split(text::strip_braces(value))
+            .map_err(|e| Error::with_source(ErrorKind::InvalidArgument, format!("option {name}: {e}"), e))?,
+    };
+    for (part, _) in parts {
+        let mutable = BlockBasedTableOptions::entry(part).map(|entry| entry.info.mutable);
+        let what = match mutable {
+            Some(true) => continue,
+            Some(false) => "it cannot change while the database is open",
+            None => "tables have no such option",
+        };
+        return Err(Error::invalid_argument(format!("option {name}, {part}: {what}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::ColumnFamilyOptions;
+
+    fn changed(changes: &[(&str, &str)]) -> Result<ColumnFamilyOptions> {
+        let mut options = ColumnFamilyOptions::default();
+        set_all(&mut options, changes, "column family \"x\"").map(|()| options)
+    }
+
+    #[test]
+    fn only_what_may_change_does() {
+        let options = changed(&[
+            ("write_buffer_size", "1234"),
+            ("compaction_options_fifo", "{ttl=7}"),
+            ("compression_opts.level", "3"),
+            ("block_based_table_factory", "{block_size=999;format_version=5}"),
+            ("table_factory.block_restart_interval", "3"),
+        ])
+        .unwrap();
+        let table = &options.table_factory.block_based;
+        assert_eq!((options.write_buffer_size, options.compression_opts.level), (1234, 3));
+        assert_eq!((table.block_size, table.format_version, table.block_restart_interval), (999, 5, 3));
+        let refused = [
+            (("num_levels", "3"), "num_levels"),
+            (("comparator", "x"), "comparator"),
+            (("no_such_option", "3"), "no_such_option"),
+            (("max_background_jobs", "3"), "max_background_jobs"),
+            (("write_buffer_size", "many"), "write_buffer_size"),
+            (("block_based_table_factory", "{filter_policy=bloomfilter:10}"), "filter_policy"),
+            (("block_based_table_factory", "{block_sice=1}"), "block_sice"),
+            (("table_factory", "PlainTable"), "table_factory"),
+            (("expanded_compaction_factor", "1"), "expanded_compaction_factor"),
+        ];
+        for (change, named) in refused {
+            let error = changed(&[("disable_auto_compactions", "true"), change]).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+        assert!(changed(&[]).is_err());
+    }
+}

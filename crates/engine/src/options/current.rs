@@ -1,0 +1,26 @@
+//! The database's options as they are now: changed while it is open, read by whoever needs them.
+//!
+//! In: all options after a change. Out: all options, at one moment. Whoever keeps what it got goes on with the older ones.
+
+use super::DbOptions;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CurrentDbOptions(ArcSwap<DbOptions>);
+
+impl CurrentDbOptions {
+    pub(crate) fn new(options: DbOptions) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(options)))
+    }
+
+    pub(crate) fn get(&self) -> Arc<DbOptions> {
+        self.0.load_full()
+    }
+
+    /// Lock: called under the one that serializes changes of options.
+    pub(crate) fn set(&self, options: DbOptions) {
+        self.0.store(Arc::new(options));
+    }
+}

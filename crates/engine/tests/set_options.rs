@@ -1,0 +1,182 @@
+//! Options that change while the database is open: in force at once, found again by the next opening and by RocksDB, all or none of them.
+
+use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions};
+use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn options(env: &Env) -> Options {
+    let text = "create_if_missing=true;format_version=5;write_buffer_size=10000000";
+    Options::new().env(env.clone()).set_all(text).unwrap()
+}
+
+fn in_memory() -> Env {
+    Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()
+}
+
+fn put(db: &Db, numbers: std::ops::Range<usize>) {
+    for n in numbers {
+        db.put(format!("key{n:06}"), vec![b'v'; 100]).unwrap();
+    }
+}
+
+fn files_at_l0(db: &Db) -> usize {
+    db.live_files().iter().filter(|file| file.level == Some(0)).count()
+}
+
+#[test]
+fn what_is_changed_is_in_force_at_once() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    let family = db.column_family("default").unwrap();
+    put(&db, 0..2000);
+    assert_eq!(db.live_files().len(), 0, "all of it is in the memtable");
+    // The memtable that is larger than the new limit is sealed with the next write.
+    db.set_options(&family, &[("write_buffer_size", "50000"), ("disable_auto_compactions", "true")]).unwrap();
+    put(&db, 2000..2001);
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(db.live_files().len(), 1);
+    for n in 0..8 {
+        put(&db, 3000 + n..3001 + n);
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(files_at_l0(&db), 9, "nothing is compacted by itself");
+    // Writers are held up where the new limits say so.
+    db.pause_background_work().unwrap();
+    let limits = [
+        ("disable_auto_compactions", "false"),
+        ("level0_stop_writes_trigger", "9"),
+        ("level0_slowdown_writes_trigger", "8"),
+    ];
+    db.set_options(&family, &limits).unwrap();
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(1));
+    db.set_options(
+        &family,
+        &[("level0_stop_writes_trigger", "36"), ("level0_slowdown_writes_trigger", "20")],
+    )
+    .unwrap();
+    assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
+    db.continue_background_work().unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(files_at_l0(&db), 0, "compactions begin at once");
+    // What is compacted from now on is written as the table options say now.
+    db.set_options(&family, &[("block_based_table_factory", "{block_size=1000}")]).unwrap();
+    assert_eq!(db.get_options(&family).unwrap().table_factory.block_based.block_size, 1000);
+    db.set_db_options(&[("max_background_jobs", "6"), ("delayed_write_rate", "1000000")]).unwrap();
+    assert_eq!((db.options().max_background_jobs, db.options().delayed_write_rate), (6, 1_000_000));
+    assert!((0..2001).all(|n| db.get(format!("key{n:06}")).unwrap().is_some()));
+}
+
+#[test]
+fn what_cannot_change_is_named_and_nothing_has_changed() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    let family = db.column_family("default").unwrap();
+    let names = || env.fs().list_dir(std::path::Path::new("/db")).unwrap();
+    let (before, db_before, files) = (db.get_options(&family).unwrap(), db.options(), names());
+    let of_family = [
+        ("num_levels", "3", "num_levels"),
+        ("comparator", "rocksdb.ReverseBytewiseComparator", "comparator"),
+        ("no_such_option", "1", "no_such_option"),
+        ("write_buffer_size", "x", "write_buffer_size"),
+        ("max_background_jobs", "3", "max_background_jobs"),
+        ("prefix_extractor", "fixed:3", "prefix_extractor"),
+        ("max_write_buffer_number", "0", "max_write_buffer_number"),
+        ("block_based_table_factory", "{filter_policy=bloomfilter:10}", "filter_policy"),
+    ];
+    for (name, value, named) in of_family {
+        let error = db.set_options(&family, &[("write_buffer_size", "77777"), (name, value)]).unwrap_err();
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    for (name, value) in
+        [("wal_dir", "/x"), ("write_buffer_size", "1"), ("max_open_files", "100"), ("nothing", "")]
+    {
+        let error = db.set_db_options(&[("max_background_jobs", "7"), (name, value)]).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert_eq!((db.get_options(&family).unwrap(), db.options()), (before, db_before));
+    assert_eq!(names(), files, "no OPTIONS file was written");
+    drop(db);
+    let read_only = Db::open_read_only("/db", &Options::new().env(env.clone())).unwrap();
+    let family = read_only.column_family("default").unwrap();
+    let error = read_only.set_options(&family, &[("write_buffer_size", "77777")]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn the_next_opening_and_rocksdb_find_what_was_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, env) = (directory.path(), Env::posix());
+    let db = Db::open(path, &options(&env)).unwrap();
+    let other = db.create_column_family("other", &options(&env)).unwrap();
+    put(&db, 0..10);
+    db.set_options(&other, &[("target_file_size_base", "1234567"), ("compression_opts", "{level=5}")])
+        .unwrap();
+    db.set_db_options(&[("max_total_wal_size", "7654321"), ("max_subcompactions", "3")]).unwrap();
+    db.set_options(&other, &[("ttl", "1000000")]).unwrap();
+    db.close().unwrap();
+    drop((other, db));
+    let names = env.fs().list_dir(path).unwrap();
+    assert!(names.iter().filter(|name| name.starts_with("OPTIONS-")).count() <= 2, "{names:?}");
+    // RocksDB goes by the file too, and leaves one of its own.
+    ldb(path, &["--try_load_options", "put", "new", "1"], b"").unwrap();
+    assert_eq!(ldb_scan(path, "default").unwrap().len(), 11);
+    let db = Db::open(path, &Options::new()).unwrap();
+    let other = db.get_options(&db.column_family("other").unwrap()).unwrap();
+    assert_eq!(
+        (other.target_file_size_base, other.ttl, other.compression_opts.level),
+        (1_234_567, 1_000_000, 5)
+    );
+    assert_eq!((db.options().max_total_wal_size, db.options().max_subcompactions), (7_654_321, 3));
+    assert_ne!(db.get_options(&db.column_family("default").unwrap()).unwrap().ttl, 1_000_000);
+}
+
+/// Under load, from several threads: what is read stays right, and in the end everybody agrees on what is in force.
+#[test]
+fn stress_options_change_while_everything_goes_on() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    let family = db.column_family("default").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&db, 0..20_000));
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if db.get("key000000").unwrap().is_some() {
+                    assert_eq!(db.get("key000000").unwrap().as_deref(), Some(&[b'v'; 100][..]));
+                }
+            }
+        });
+        for thread in 0..2 {
+            let (db, family, over) = (&db, &family, &over);
+            scope.spawn(move || {
+                let mut n = 0;
+                while !over.load(Ordering::Relaxed) {
+                    n += 1;
+                    let size = (30_000 + (n * 7919 + thread * 13) % 90_000).to_string();
+                    let trigger = (2 + n % 4).to_string();
+                    db.set_options(
+                        family,
+                        &[("write_buffer_size", &size), ("level0_file_num_compaction_trigger", &trigger)],
+                    )
+                    .unwrap();
+                    db.set_db_options(&[("max_background_jobs", &(2 + n % 5).to_string())]).unwrap();
+                }
+            });
+        }
+        writer.join().unwrap();
+        over.store(true, Ordering::Relaxed);
+    });
+    let (now, jobs) = (db.get_options(&family).unwrap(), db.options().max_background_jobs);
+    assert!((0..20_000).all(|n| db.get(format!("key{n:06}")).unwrap().is_some()));
+    db.close().unwrap();
+    drop((family, db));
+    let db = Db::open("/db", &Options::new().env(env.clone())).unwrap();
+    let found = db.get_options(&db.column_family("default").unwrap()).unwrap();
+    assert_eq!(
+        (found.write_buffer_size, found.level0_file_num_compaction_trigger, db.options().max_background_jobs),
+        (now.write_buffer_size, now.level0_file_num_compaction_trigger, jobs)
+    );
+}
