@@ -89,7 +89,7 @@ impl Db {
             }
             None => None,
         };
-        Ok(Db(Arc::new(Inner {
+        let db = Db(Arc::new(Inner {
             last_seq: opened.last_seq,
             snapshots,
             live,
@@ -98,7 +98,21 @@ impl Db {
             default_family: ColumnFamily(default_family),
             opened_at: opened.env.now(),
             opened,
-        })))
+        }));
+        db.dump_stats_periodically();
+        Ok(db)
+    }
+
+    /// Has the statistics written to the LOG file every `stats_dump_period_sec`.
+    fn dump_stats_periodically(&self) {
+        let Some(live) = &self.0.live else { return };
+        let weak = Arc::downgrade(&self.0);
+        live.background.on_stats_dump(move || {
+            let Some(inner) = weak.upgrade() else { return };
+            properties::dump_stats(&inner);
+            // Why there: should it be the last handle, it closes the database, and that waits for whoever calls this.
+            drop(inner.opened.env.clone().run_blocking(move |_| drop(inner)));
+        });
     }
 
     /// The value of `key` in the default column family. Waits on the calling thread if it has to read.

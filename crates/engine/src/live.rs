@@ -40,6 +40,7 @@ pub(crate) struct Live {
     pub(crate) background: Arc<Background>,
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
+    pub(crate) events: Arc<Events>,
     rate_limiter: Option<RateLimiter>,
     env: Env,
 }
@@ -125,7 +126,7 @@ impl Live {
             stalls: stalls.clone(),
             triggers,
         });
-        Ok(Live { pipeline, background, health, stalls, rate_limiter, env })
+        Ok(Live { pipeline, background, health, stalls, events, rate_limiter, env })
     }
 
     /// Puts in force what differs from `before`, where it is not looked up each time.

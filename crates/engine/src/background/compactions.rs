@@ -191,8 +191,7 @@ impl Background {
         }
         drop(reserved);
         self.look_at(&family);
-        drop(_slot);
-        self.schedule();
+        self.settle(_slot);
     }
 
     /// Runs a compaction, whoever has asked for it, and tells of its beginning and end.

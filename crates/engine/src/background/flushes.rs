@@ -236,8 +236,7 @@ impl Background {
         for family in &families {
             self.look_at(family);
         }
-        drop(_slot);
-        self.schedule();
+        self.settle(_slot);
     }
 
     /// Sorts out what a failed flush means.

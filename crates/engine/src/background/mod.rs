@@ -8,10 +8,12 @@
 //! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
 //! | `stalls` | a family's state as a condition for writers |
 //! | `recover` | going on after a background error |
+//! | `timers` | what is due by time alone |
 //! | `wait` | pausing, waiting, closing |
 //!
 //! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's threads: flushes at high priority, compactions at low, those into the last
-//! level at bottom priority. There is no thread and no task that only watches: whatever changes something calls `Background::schedule`.
+//! level at bottom priority. Whatever changes something calls `Background::schedule`; one task sleeps until something is due
+//! by time alone.
 //!
 //! Invariants:
 //! - A job that runs is counted, and is counted no more when it ends, however it ends.
@@ -25,6 +27,7 @@ mod compactions;
 mod flushes;
 mod recover;
 mod stalls;
+mod timers;
 mod wait;
 
 pub(crate) use compactions::Reserved;
@@ -46,8 +49,8 @@ use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What background work is done with.
@@ -68,6 +71,16 @@ pub(crate) struct Background {
     state: Mutex<State>,
     /// Something began, ended or was allowed.
     changed: Event,
+    /// Writes statistics to the LOG file.
+    stats_dump: OnceLock<StatsDump>,
+}
+
+struct StatsDump(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for StatsDump {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StatsDump")
+    }
 }
 
 /// Most jobs at a time.
@@ -108,6 +121,10 @@ struct State {
     /// Memtables are about to be sealed because of a trigger.
     seals: usize,
     recovering: bool,
+    /// The task that waits for what is due by time has not ended.
+    keeps_time: bool,
+    /// Jobs that have ended and may let others begin.
+    settling: usize,
     /// Calls of `pause_background_work` that were not taken back.
     paused: usize,
     closing: bool,
@@ -159,7 +176,12 @@ impl State {
 
     fn is_idle(&self) -> bool {
         let by_hand = self.families.values().any(|jobs| !jobs.progress.is_empty());
-        self.flushes == 0 && self.compactions == 0 && self.seals == 0 && !self.recovering && !by_hand
+        self.flushes == 0
+            && self.compactions == 0
+            && self.seals == 0
+            && self.settling == 0
+            && !self.recovering
+            && !by_hand
     }
 }
 
@@ -176,9 +198,11 @@ impl Background {
             }),
             state: Mutex::default(),
             changed: Event::new(),
+            stats_dump: OnceLock::new(),
             parts,
         });
         background.connect();
+        background.keep_time();
         background.schedule();
         background
     }
@@ -267,6 +291,17 @@ impl Background {
                 }
             }
         }
+    }
+
+    /// Gives the place of a job back and starts what may run then.
+    ///
+    /// Why counted: in between nothing runs, though the end of this job may make another due, and whoever waits for all of them must not take that for the end.
+    fn settle(self: &Arc<Self>, slot: impl Drop) {
+        self.state.lock().settling += 1;
+        drop(slot);
+        self.schedule();
+        self.state.lock().settling -= 1;
+        self.notify();
     }
 
     fn env(&self) -> &Env {

@@ -210,7 +210,11 @@ impl Background {
         self.parts.flush.cancelled.store(true, Ordering::Release);
         self.parts.stalls.shut();
         self.notify();
-        self.wait_for(|| self.state.lock().is_idle().then_some(())).await;
+        self.wait_for(|| {
+            let state = self.state.lock();
+            (state.is_idle() && !state.keeps_time).then_some(())
+        })
+        .await;
         self.parts.flush.events.written().await;
         outcome
     }

@@ -15,6 +15,7 @@ pub use table_text::table_properties_text;
 
 use crate::column_family::Family;
 use crate::db::Inner;
+use crate::events::LogLevel;
 use crate::live::Live;
 use crate::superversion::SuperVersion;
 use family_stats::Activity;
@@ -59,6 +60,14 @@ fn in_memory(db: &Inner, view: &SuperVersion, name: &str) -> Option<u64> {
         "block-cache-pinned-usage" => cache().pinned_bytes() as u64,
         _ => return None,
     })
+}
+
+/// Writes the statistics of the database and of every column family to the LOG file.
+pub(crate) fn dump_stats(db: &Inner) {
+    let Some(live) = &db.live else { return };
+    let stats: String =
+        db.opened.families.all().iter().filter_map(|family| text(db, family, "rocksdb.stats")).collect();
+    live.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{stats}"));
 }
 
 /// What goes on in the background. Of a database open for reading, nothing does.

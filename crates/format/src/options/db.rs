@@ -52,7 +52,7 @@ option_table! {
         use_direct_io_for_flush_and_compaction: bool = false, fixed, kept, "Flushes and compactions go without the page cache";
         allow_fallocate: bool = true, fixed, honoured, "Preallocate files";
         is_fd_close_on_exec: bool = true, fixed, kept, "Files are closed in child processes";
-        stats_dump_period_sec: u32 = 600, mutable, kept, "Seconds between statistics in the info log; 0 for never";
+        stats_dump_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics in the info log; 0 for never";
         stats_persist_period_sec: u32 = 600, mutable, kept, "Seconds between statistics kept in memory or on disk; 0 for never";
         persist_stats_to_disk: bool = false, fixed, kept, "Keep statistics in a column family of the database";
         stats_history_buffer_size: usize = 1 << 20, mutable, kept, "Bytes of statistics kept in memory";
@@ -102,7 +102,7 @@ option_table! {
         lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock, fixed, kept, "The lowest tier of caches in use";
         enforce_single_del_contracts: bool = true, fixed, honoured, "Fail a compaction that finds single deletes misused";
         daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";
-        max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, kept, "Most seconds between looks for compactions due by time";
+        max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, honoured, "Most seconds between looks for compactions due by time";
         follower_refresh_catchup_period_ms: u64 = 10_000, fixed, kept, "Milliseconds between a follower's looks at its leader";
         follower_catchup_retry_count: u64 = 10, fixed, kept, "Attempts of a follower to catch up";
         follower_catchup_retry_wait_ms: u64 = 100, fixed, kept, "Milliseconds between such attempts";

@@ -1,0 +1,98 @@
+//! What happens because time passes, and for no other reason: files that are too old are compacted, statistics are written to the LOG file. In virtual time.
+
+use karst_engine::{Db, FlushOptions, Options, WaitForCompactOptions};
+use karst_io::{Env, Simulation, sleep};
+use std::path::Path;
+use std::time::Duration;
+
+fn options(env: &Env, more: &str) -> Options {
+    let text =
+        format!("create_if_missing=true;ttl=0;periodic_compaction_seconds=0;stats_dump_period_sec=0;{more}");
+    Options::new().env(env.clone()).set_all(&text).unwrap()
+}
+
+/// Names and levels: a file that is due for its age may be moved rather than rewritten.
+fn tables(db: &Db) -> Vec<(String, Option<u32>)> {
+    db.live_files().into_iter().map(|file| (file.name, file.level)).collect()
+}
+
+async fn fill(db: &Db) {
+    for n in 0..100 {
+        db.put_async(format!("key{n:03}").as_bytes(), b"value").await.unwrap();
+    }
+    db.flush_async(&FlushOptions::default()).await.unwrap();
+    db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+}
+
+/// Nobody writes, reads or flushes; the file is rewritten because of its age, soon after it has it, and not before.
+#[test]
+fn files_are_compacted_for_their_age_alone() {
+    for more in [
+        "periodic_compaction_seconds=1000",
+        "compaction_style=kCompactionStyleUniversal;periodic_compaction_seconds=1000",
+        "compaction_style=kCompactionStyleFIFO;ttl=1000",
+    ] {
+        let simulation = Simulation::new(7);
+        let env = simulation.env().clone();
+        simulation.run(async {
+            let db = Db::open("/db", &options(&env, more)).unwrap();
+            fill(&db).await;
+            let before = tables(&db);
+            assert_eq!(before.len(), 1, "{more}");
+            sleep(&env, Duration::from_secs(950)).await;
+            assert_eq!(tables(&db), before, "{more}: too early");
+            sleep(&env, Duration::from_secs(200)).await;
+            db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+            assert_ne!(tables(&db), before, "{more}: overdue");
+            assert_eq!(tables(&db).is_empty(), more.contains("FIFO"), "{more}");
+            db.close().unwrap();
+        });
+    }
+}
+
+/// An age that is set while the database is open counts from then on.
+#[test]
+fn an_age_that_is_set_later_counts_too() {
+    let simulation = Simulation::new(8);
+    let env = simulation.env().clone();
+    simulation.run(async {
+        let db = Db::open("/db", &options(&env, "")).unwrap();
+        fill(&db).await;
+        let before = tables(&db);
+        sleep(&env, Duration::from_secs(100_000)).await;
+        assert_eq!(tables(&db), before, "nothing is ever due");
+        let family = db.column_family("default").unwrap();
+        db.set_options(&family, &[("periodic_compaction_seconds", "200000")]).unwrap();
+        sleep(&env, Duration::from_secs(150_000)).await;
+        db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+        assert_ne!(tables(&db), before);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn statistics_are_written_to_the_log_file_every_so_often() {
+    let simulation = Simulation::new(9);
+    let env = simulation.env().clone();
+    let dumps = |env: &Env| {
+        let log = env.fs().read_file(Path::new("/db/LOG")).unwrap();
+        String::from_utf8_lossy(&log).matches("------- DUMPING STATS -------").count()
+    };
+    simulation.run(async {
+        let db = Db::open("/db", &options(&env, "stats_dump_period_sec=600")).unwrap();
+        fill(&db).await;
+        sleep(&env, Duration::from_secs(500)).await;
+        assert_eq!(dumps(&env), 0);
+        sleep(&env, Duration::from_secs(3 * 600)).await;
+        assert_eq!(dumps(&env), 3);
+        let text = env.fs().read_file(Path::new("/db/LOG")).unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("Compaction Stats [default]"));
+        db.set_db_options(&[("stats_dump_period_sec", "0")]).unwrap();
+        sleep(&env, Duration::from_secs(6000)).await;
+        assert_eq!(dumps(&env), 3);
+        db.set_db_options(&[("stats_dump_period_sec", "60")]).unwrap();
+        sleep(&env, Duration::from_secs(65)).await;
+        assert!(dumps(&env) > 3);
+        db.close().unwrap();
+    });
+}
