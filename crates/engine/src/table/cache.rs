@@ -23,7 +23,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
-use karst_lsm::{FileMetadata, Version};
+use karst_lsm::{FileCounts, FileMetadata, Version};
 use karst_mem::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
@@ -201,6 +201,7 @@ impl TableCache {
             }
         };
         self.shared.stats.tick(Ticker::NoFileOpens);
+        file.learn_counts(counts(&table));
         match &self.shared.open_files {
             None => match file.attach(table.clone()) {
                 Some(kept) => Ok(kept.clone()),
@@ -211,6 +212,19 @@ impl TableCache {
                 OpenFile::Blob(_) => Ok(table),
             },
         }
+    }
+}
+
+/// What decisions about compaction want to know of the table.
+fn counts(table: &Table) -> FileCounts {
+    let properties = table.properties();
+    FileCounts {
+        entries: properties.num_entries,
+        deletions: properties.num_deletions,
+        range_deletions: properties.num_range_deletions,
+        raw_key_bytes: properties.raw_key_size,
+        raw_value_bytes: properties.raw_value_size,
+        newest_key_time_s: properties.newest_key_time,
     }
 }
 
