@@ -14,8 +14,8 @@ use arc_swap::{ArcSwap, Guard};
 use karst_format::ids::ColumnFamilyId;
 use karst_lsm::Version;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 /// A column family of an open database. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -32,8 +32,8 @@ pub(crate) struct Family {
     /// What flushes and compactions have done since it was opened.
     pub(crate) jobs: LevelJobs,
     current: ArcSwap<SuperVersion>,
-    /// Lock: whoever exchanges the superversion; readers take none.
-    exchange: Mutex<()>,
+    /// Versions that somebody may still use. Lock: whoever exchanges the superversion; readers take none.
+    exchange: Mutex<Vec<Weak<Version>>>,
     dropped: AtomicBool,
 }
 
@@ -49,8 +49,8 @@ impl Family {
             tables,
             database,
             jobs: LevelJobs::default(),
+            exchange: Mutex::new(vec![Arc::downgrade(superversion.version())]),
             current: ArcSwap::from_pointee(superversion),
-            exchange: Mutex::new(()),
             dropped: AtomicBool::new(false),
         }
     }
@@ -111,6 +111,11 @@ impl Family {
         });
     }
 
+    /// The versions that somebody uses, the current one last.
+    pub(crate) fn live_versions(&self) -> Vec<Arc<Version>> {
+        self.exchange.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Says that the family is dropped: it takes no writes and no jobs any more. Reads that hold it go on.
     pub(crate) fn set_dropped(&self) {
         // Ordering: a flag only; whoever must not miss it takes the lock that orders writes.
@@ -125,9 +130,13 @@ impl Family {
         &self,
         next: impl FnOnce(&SuperVersion) -> (Arc<MemTable>, Vec<Arc<MemTable>>, Arc<Version>),
     ) {
-        let _exchanging = self.exchange.lock();
+        let mut versions = self.exchange.lock();
         let old = self.current.load_full();
         let (mem, immutable, version) = next(&old);
+        if !Arc::ptr_eq(&version, old.version()) {
+            versions.retain(|version| version.strong_count() > 0);
+            versions.push(Arc::downgrade(&version));
+        }
         let new = SuperVersion::new(old.number() + 1, old.config().clone(), mem, immutable, version);
         self.current.store(Arc::new(new));
     }

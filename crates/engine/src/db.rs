@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     default_read: ReadOptions,
     database: u64,
     pub(crate) opened_at: std::time::Duration,
+    /// When the statistics of writes were last asked for.
+    pub(crate) last_asked: properties::LastAsked,
 }
 
 impl Db {
@@ -97,6 +99,7 @@ impl Db {
             database: default_family.database,
             default_family: ColumnFamily(default_family),
             opened_at: opened.env.now(),
+            last_asked: properties::LastAsked::default(),
             opened,
         }));
         db.dump_stats_periodically();

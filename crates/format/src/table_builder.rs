@@ -58,6 +58,7 @@ pub struct TableBuilder {
     properties: TableProperties,
     bounds: Bounds,
     compressed_any: bool,
+    compression: CompressionCounts,
     scratch: Vec<u8>,
 }
 
@@ -97,6 +98,37 @@ pub struct FinishedTable {
     pub largest_seq: SeqNo,
     /// What the properties block says.
     pub properties: TableProperties,
+    /// What became of its blocks.
+    pub compression: CompressionCounts,
+}
+
+/// Blocks, and their bytes before compression.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// How many.
+    pub blocks: u64,
+    /// Their bytes before compression.
+    pub raw_bytes: u64,
+}
+
+impl BlockCounts {
+    fn add(&mut self, raw_bytes: u64) {
+        self.blocks += 1;
+        self.raw_bytes += raw_bytes;
+    }
+}
+
+/// What became of the data and index blocks of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompressionCounts {
+    /// Stored compressed.
+    pub compressed: BlockCounts,
+    /// Bytes of these as stored.
+    pub compressed_to_bytes: u64,
+    /// Stored as they are, since compression saved too little.
+    pub rejected: BlockCounts,
+    /// Stored as they are, since the options say so.
+    pub bypassed: BlockCounts,
 }
 
 impl TableBuilder {
@@ -138,6 +170,7 @@ impl TableBuilder {
             properties: TableProperties::default(),
             bounds: Bounds::default(),
             compressed_any: false,
+            compression: CompressionCounts::default(),
             scratch: Vec::new(),
         })
     }
@@ -346,32 +379,60 @@ impl TableBuilder {
         self.index.add(entry, handle);
     }
 
-    /// Writes a block with its trailer; where it lies, and whether it is compressed.
+    /// Writes a block with its trailer, compressed if that saves enough; where it lies, and whether it is compressed.
     fn write_block(
         &mut self,
         contents: &[u8],
         compression: CompressionType,
         dictionary: Option<&Dictionary>,
     ) -> (BlockHandle, bool) {
+        let raw_bytes = contents.len() as u64;
+        if compression == CompressionType::None {
+            self.compression.bypassed.add(raw_bytes);
+            return (self.write_raw_block(contents), false);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        compression::compress_into(
+            compression,
+            self.options.compression_level,
+            contents,
+            dictionary,
+            &mut scratch,
+        );
+        // Compat: RocksDB keeps what saves at least an eighth.
+        let kept = scratch.len() < contents.len() - contents.len() / 8;
+        let handle = if kept {
+            self.compressed_any = true;
+            self.compression.compressed.add(raw_bytes);
+            self.compression.compressed_to_bytes += scratch.len() as u64;
+            self.write_stored(&scratch, compression)
+        } else {
+            self.compression.rejected.add(raw_bytes);
+            self.write_raw_block(contents)
+        };
+        self.scratch = scratch;
+        (handle, kept)
+    }
+
+    fn write_raw_block(&mut self, contents: &[u8]) -> BlockHandle {
+        self.write_stored(contents, CompressionType::None)
+    }
+
+    /// Writes a block as it is stored, with its trailer.
+    fn write_stored(&mut self, stored: &[u8], compression: CompressionType) -> BlockHandle {
         let offset = self.file_bytes();
         let start = self.out.len();
-        let mut stored = CompressionType::None;
-        if compression != CompressionType::None {
-            self.scratch.clear();
-            let level = self.options.compression_level;
-            compression::compress_into(compression, level, contents, dictionary, &mut self.scratch);
-            // Compat: RocksDB keeps what saves at least an eighth.
-            if self.scratch.len() < contents.len() - contents.len() / 8 {
-                stored = compression;
-                self.compressed_any = true;
-            }
-        }
-        let bytes = if stored == CompressionType::None { contents } else { &self.scratch };
-        self.out.extend_from_slice(bytes);
-        let handle = BlockHandle { offset, size: bytes.len() as u64 };
+        self.out.extend_from_slice(stored);
         let context = checksum::context_modifier(self.options.context_base(), offset);
-        checksum::append_block_trailer(&mut self.out, start, stored as u8, self.options.checksum, context);
-        (handle, stored != CompressionType::None)
+        checksum::append_block_trailer(
+            &mut self.out,
+            start,
+            compression as u8,
+            self.options.checksum,
+            context,
+        );
+        BlockHandle { offset, size: stored.len() as u64 }
     }
 
     /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].
@@ -383,19 +444,19 @@ impl TableBuilder {
         self.write_filter(&mut metaindex);
         let index_handle = self.write_index(&mut metaindex);
         if let Some(dictionary) = self.dictionary.take() {
-            let (handle, _) = self.write_block(dictionary.raw(), CompressionType::None, None);
+            let handle = self.write_raw_block(dictionary.raw());
             metaindex.insert(metaindex::COMPRESSION_DICT, handle);
         }
         if !self.range_deletions.is_empty() {
             let contents = self.range_deletions.finish();
-            let (handle, _) = self.write_block(&contents, CompressionType::None, None);
+            let handle = self.write_raw_block(&contents);
             metaindex.insert(metaindex::RANGE_DEL, handle);
         }
         self.fill_in_properties();
         let contents = self.properties.encode();
-        let (handle, _) = self.write_block(&contents, CompressionType::None, None);
+        let handle = self.write_raw_block(&contents);
         metaindex.insert(metaindex::PROPERTIES, handle);
-        let (metaindex_handle, _) = self.write_block(&metaindex.encode(), CompressionType::None, None);
+        let metaindex_handle = self.write_raw_block(&metaindex.encode());
         let footer = Footer {
             format_version: self.options.format_version,
             checksum: self.options.checksum,
@@ -416,6 +477,7 @@ impl TableBuilder {
             smallest_seq: self.bounds.smallest_seq.unwrap_or_default(),
             largest_seq: self.bounds.largest_seq,
             properties: self.properties.clone(),
+            compression: self.compression,
         }
     }
 
@@ -426,7 +488,7 @@ impl TableBuilder {
             Some(Filter::Full(mut filter)) => {
                 self.properties.num_filter_entries = filter.entries() as u64;
                 let Some(contents) = filter.finish() else { return };
-                (metaindex::FULL_FILTER_PREFIX, self.write_block(&contents, CompressionType::None, None).0)
+                (metaindex::FULL_FILTER_PREFIX, self.write_raw_block(&contents))
             }
             Some(Filter::Partitioned(filter)) => {
                 self.properties.num_filter_entries = filter.entries() as u64;
@@ -436,7 +498,7 @@ impl TableBuilder {
                 }
                 let mut entries = Vec::with_capacity(partitions.len());
                 for partition in partitions {
-                    let (handle, _) = self.write_block(&partition.block, CompressionType::None, None);
+                    let handle = self.write_raw_block(&partition.block);
                     entries.push((partition.last_key, handle));
                 }
                 let layout = IndexLayout { first_keys: false, ..self.index.layout() };
@@ -445,7 +507,7 @@ impl TableBuilder {
                     self.options.index_restart_interval,
                     entries.iter().map(|(key, handle)| (&key[..], *handle, None)),
                 );
-                (metaindex::PARTITIONED_FILTER_PREFIX, self.write_block(&top, CompressionType::None, None).0)
+                (metaindex::PARTITIONED_FILTER_PREFIX, self.write_raw_block(&top))
             }
         };
         self.properties.filter_size = self.file_bytes() - before;

@@ -9,7 +9,7 @@ use crate::events::CompactionInfo;
 use crate::health::{BackgroundErrorReason, Reaction};
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Priority;
-use karst_lsm::pick::{self, Compaction, PickContext, RunningId};
+use karst_lsm::pick::{self, Compaction, CompactionOptions, PickContext, RunningId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,11 @@ impl Background {
     /// Sorted runs that are being compacted, of all families.
     pub(crate) fn compacted_runs(&self) -> usize {
         self.state.lock().families.values().map(|jobs| jobs.compacted_runs).sum()
+    }
+
+    /// The rules by which the family is compacted.
+    pub(crate) fn compaction_options(&self, family: &Family) -> Arc<CompactionOptions> {
+        self.state.lock().jobs(self.options(), family).options.clone()
     }
 
     /// By level: how urgent its compaction is, and how many of its files are being compacted; and the bytes that are due in all.

@@ -25,6 +25,7 @@ impl Background {
         let held_before = stalls.held();
         let jobs = state.jobs(&self.options(), family);
         let options = jobs.options.clone();
+        let l0_compacts = jobs.running.holds_l0();
         let backlog = backlog(family, &options);
         let now = stall::write_stall(&backlog, &options);
         let speed_up = self.with_context(jobs, family, |context| stall::needs_speed_up(context, &backlog));
@@ -40,7 +41,7 @@ impl Background {
         state.delayed_rate = Some(rate);
         stalls.set_rate(rate.bytes_per_sec());
         // Lock: set within, so that two who look at once do not leave the older state behind.
-        stalls.set(family.id(), now, speed_up);
+        stalls.set(family.id(), now, speed_up, l0_compacts);
         drop(state);
         if before != now {
             self.parts.flush.events.stall_changed(&family.config.name, describe(now));

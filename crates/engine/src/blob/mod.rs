@@ -121,6 +121,11 @@ pub(crate) struct BlobFiles {
 }
 
 impl BlobFiles {
+    /// The cache of values that the family has besides the block cache.
+    pub(crate) fn cache(&self) -> Option<&BlockCache<CachedBlock>> {
+        self.cache.as_deref()
+    }
+
     /// `cache` is the blob cache, if one is configured.
     pub(crate) fn new(
         shared: Arc<Shared>,

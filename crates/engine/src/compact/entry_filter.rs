@@ -251,6 +251,7 @@ impl<'a> EntryFilter<'a> {
             Wanted::Nothing => panic!("no value is wanted"),
             Wanted::Relocation { seq } => {
                 self.counts.blobs_relocated += 1;
+                self.counts.blob_bytes_relocated += value.len() as u64;
                 self.emit(seq, ValueType::Value, value, sink)
             }
             Wanted::MergeBase => self.merge_fully(Some(value), sink),

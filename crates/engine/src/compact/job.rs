@@ -34,6 +34,7 @@ use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::table::cache::file_counts;
 use crate::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums};
 use crate::versions::{Change, Versions};
 
@@ -110,7 +111,8 @@ impl CompactionJob {
         self.surroundings.versions.install(change).await?;
         summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
         record(stats, &self.compaction, &summary);
-        self.family.jobs.compaction(self.compaction.output_level.index(), &sums(&self.compaction, &summary));
+        let level = self.compaction.output_level.index();
+        self.family.jobs.add(level, self.priority, &sums(&self.compaction, &summary));
         Ok(summary)
     }
 
@@ -159,6 +161,7 @@ impl CompactionJob {
 
         let mut garbage = BlobGarbage::default();
         let mut edit = self.edit();
+        let mut file_facts = Vec::new();
         for PartResult { files: run, counts, garbage: part_garbage, written_bytes } in results {
             summary.counts.add(&counts);
             summary.written_bytes.0 += written_bytes.0;
@@ -168,6 +171,7 @@ impl CompactionJob {
             for table in tables {
                 summary.output_files.push((table.file.number, table.file.size_bytes));
                 summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;
+                file_facts.push((table.file.number, file_counts(&table.properties)));
                 edit.new_files.push((compaction.output_level, table.file));
             }
             edit.blob_file_additions.extend(blob_files);
@@ -182,7 +186,7 @@ impl CompactionJob {
         let tables = edit.new_files.iter().map(|(_, file)| file.number);
         let installed: BTreeSet<_> =
             tables.chain(edit.blob_file_additions.iter().map(|file| file.number)).collect();
-        Ok(Change { edits: vec![edit], files: files.take(&installed), ..Change::default() })
+        Ok(Change { files: files.take(&installed), counts: file_facts, ..Change::edit(edit) })
     }
 
     async fn work(&self, env: &Env, new_files: Arc<GuardedFiles>) -> Result<Work> {
@@ -216,6 +220,7 @@ impl CompactionJob {
                 .map(|limiter| Throttle { limiter, priority: IoPriority::Low }),
             bytes_per_sync: options.bytes_per_sync,
             file_checksums: file_checksums(options)?,
+            stats: shared.stats.clone(),
         };
         Ok(Work {
             family: self.family.clone(),
@@ -349,7 +354,11 @@ fn record(stats: &Statistics, compaction: &Compaction, summary: &CompactionSumma
     recorder.record(Ticker::CompactionKeyDropUser, counts.dropped_user);
     recorder.record(Ticker::CompactionRangeDelDropObsolete, counts.range_dels_dropped);
     recorder.record(Ticker::CompactionOptimizedDelDropObsolete, counts.dropped_optimized);
-    stats.measure(HistogramKind::CompactionTime, summary.micros);
+    recorder.record(Ticker::BlobDbGcNumKeysRelocated, counts.blobs_relocated);
+    recorder.record(Ticker::BlobDbGcBytesRelocated, counts.blob_bytes_relocated);
+    if stats.timers_enabled() {
+        stats.measure(HistogramKind::CompactionTime, summary.micros);
+    }
     let files: usize = compaction.inputs.iter().map(|input| input.files.len()).sum();
     stats.measure(HistogramKind::NumFilesInSingleCompaction, files as u64);
     if summary.parts > 1 {

@@ -21,7 +21,7 @@ use crate::range_del::{Fragments, RangeTombstone};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::snapshot::Snapshots;
 use crate::stats::{HistogramKind, Statistics, Ticker};
-use crate::table::cache::Shared;
+use crate::table::cache::{Shared, file_counts};
 use crate::table::writer::{
     Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
 };
@@ -30,6 +30,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
+use karst_lsm::FileCounts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,6 +113,7 @@ pub(crate) struct Flushed {
 struct Written {
     edit: VersionEdit,
     files: Vec<FileGuard>,
+    counts: Vec<(FileNumber, FileCounts)>,
     table: Option<FileNumber>,
     table_bytes: u64,
     blob_bytes: u64,
@@ -169,6 +171,7 @@ impl FlushContext {
             flushed.bytes += written.table_bytes + written.blob_bytes;
             change.edits.push(written.edit);
             change.files.extend(written.files);
+            change.counts.extend(written.counts);
             change.flushed.push((flush.family.id(), flush.memtables.clone()));
         }
         change.edits.extend(logs.into_iter().map(|(column_family, log)| VersionEdit {
@@ -187,7 +190,10 @@ impl FlushContext {
         self.pipeline.installed();
         let took = self.env.now().saturating_sub(start);
         self.stats.record(Ticker::FlushWriteBytes, flushed.bytes);
-        self.stats.measure(HistogramKind::FlushTime, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        if self.stats.timers_enabled() {
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            self.stats.measure(HistogramKind::FlushTime, micros);
+        }
         for (flush, info) in jobs {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
@@ -236,12 +242,14 @@ impl FlushContext {
         let blob_bytes = run.blob_files.iter().map(|blob| blob.total_bytes).sum();
         let table = run.tables.first().map(|written| written.file.number);
         let table_bytes = run.tables.iter().map(|written| written.file.size_bytes).sum();
+        let counts = run.tables.iter().map(|written| (written.file.number, file_counts(&written.properties)));
+        let counts = counts.collect();
         edit.new_files = run.tables.into_iter().map(|written| (Level(0), written.file)).collect();
         edit.blob_file_additions = run.blob_files;
         let mut installed: BTreeSet<FileNumber> =
             edit.new_files.iter().map(|(_, file)| file.number).collect();
         installed.extend(edit.blob_file_additions.iter().map(|blob| blob.number));
-        Ok(Written { edit, files: files.take(&installed), table, table_bytes, blob_bytes })
+        Ok(Written { edit, files: files.take(&installed), counts, table, table_bytes, blob_bytes })
     }
 
     fn outputs(&self, flush: &FamilyFlush, new_files: Arc<dyn NewFiles>) -> Result<Outputs> {
@@ -264,6 +272,7 @@ impl FlushContext {
             throttle,
             bytes_per_sync: self.options.get().bytes_per_sync,
             file_checksums: file_checksums(&self.options.get())?,
+        stats: self.stats.clone(),
         })
     }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::open::{Options, identity, new_family_options};
 use crate::options::{DbOptions, FamilyConfig};
+use crate::stats::{Statistics, StatsLevel};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
     file_checksums, table_options,
@@ -370,6 +371,7 @@ impl BulkLoader {
             throttle: None,
             bytes_per_sync: self.db_options.bytes_per_sync,
             file_checksums: file_checksums(&self.db_options)?,
+            stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         RunWriter::new(outputs, TargetSize(target), tombstones, (None, None))
     }

@@ -331,6 +331,7 @@ async fn write_level0(
         throttle: None,
         bytes_per_sync: opened.db_options.get().bytes_per_sync,
         file_checksums: file_checksums(&opened.db_options.get())?,
+        stats: opened.statistics.clone(),
     };
     let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
     let mut at = mem.first();

@@ -13,6 +13,6 @@ mod write_buffer;
 
 pub(crate) use race::{Raced, race};
 pub use rate_limiter::{IoPriority, RateLimiter};
-pub(crate) use stall::{Entry, StallController, describe};
+pub(crate) use stall::{Entry, StallController, StallCounts, describe};
 pub(crate) use write_buffer::Charge;
 pub use write_buffer::WriteBufferManager;

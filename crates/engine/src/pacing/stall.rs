@@ -64,10 +64,13 @@ pub(crate) struct StallCounts {
     pub(crate) l0_delays: u64,
     pub(crate) pending_stops: u64,
     pub(crate) pending_delays: u64,
+    /// Those of L0 while a compaction of L0 ran.
+    pub(crate) l0_stops_compacting: u64,
+    pub(crate) l0_delays_compacting: u64,
 }
 
 impl StallCounts {
-    fn count(&mut self, condition: WriteStall) {
+    fn count(&mut self, condition: WriteStall, l0_compacts: bool) {
         let counter = match condition {
             WriteStall::Normal => return,
             WriteStall::Stopped(StallCause::MemtableLimit) => &mut self.memtable_stops,
@@ -78,10 +81,13 @@ impl StallCounts {
             WriteStall::Delayed(StallCause::PendingCompactionBytes) => &mut self.pending_delays,
         };
         *counter += 1;
+        self.l0_stops_compacting +=
+            u64::from(l0_compacts && condition == WriteStall::Stopped(StallCause::L0FileCountLimit));
+        self.l0_delays_compacting +=
+            u64::from(l0_compacts && condition == WriteStall::Delayed(StallCause::L0FileCountLimit));
     }
 
     /// All stops and all delays.
-    #[cfg(test)]
     pub(crate) fn totals(&self) -> (u64, u64) {
         (
             self.memtable_stops + self.l0_stops + self.pending_stops,
@@ -166,12 +172,18 @@ impl StallController {
         }
     }
 
-    /// Says how a column family is. `speed_up` is whether its compaction needs help already.
-    pub(crate) fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool) {
+    /// Says how a column family is. `speed_up` is whether its compaction needs help already, `l0_compacts` whether files of L0 are being compacted.
+    pub(crate) fn set(
+        &self,
+        family: ColumnFamilyId,
+        condition: WriteStall,
+        speed_up: bool,
+        l0_compacts: bool,
+    ) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
         entry.0 = condition;
-        entry.1.count(condition);
+        entry.1.count(condition, l0_compacts);
         state.pressed.retain(|pressed| *pressed != family);
         if speed_up {
             state.pressed.push(family);
@@ -230,6 +242,16 @@ impl StallController {
     /// Whether writers wait until something changes: the property `rocksdb.is-write-stopped`.
     pub(crate) fn is_stopped(&self) -> bool {
         self.door.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// How long writers were held up, all together, in microseconds.
+    pub(crate) fn held_micros(&self) -> u64 {
+        self.held_micros.load(Ordering::Relaxed)
+    }
+
+    /// How often writers were held up because memtables were over their budget.
+    pub(crate) fn budget_stops(&self) -> u64 {
+        self.budget_stops.load(Ordering::Relaxed)
     }
 
     /// Whether compaction should use all it may.

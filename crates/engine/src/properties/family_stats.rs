@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::tree::{blob_totals, human_bytes};
-use crate::stats::level_jobs::JobSums;
+use crate::pacing::StallCounts;
+use crate::stats::level_jobs::{FamilyJobs, JobSums};
 use crate::superversion::SuperVersion;
 
 const MIB: f64 = 1048576.0;
@@ -38,8 +39,10 @@ const COLUMNS: &[&str] = &[
 /// What the table shows beside the tree itself.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// Sums by level, and bytes flushed.
-    pub(super) jobs: (Vec<JobSums>, u64),
+    /// What jobs have done.
+    pub(super) jobs: FamilyJobs,
+    /// How often the family held writers up.
+    pub(super) stalls: StallCounts,
     /// How urgent each level's compaction is.
     pub(super) scores: Vec<f64>,
     /// Files being compacted, by level.
@@ -97,12 +100,8 @@ fn write_row(text: &mut String, row: &Row<'_>, sums: &JobSums) {
 /// `rocksdb.cfstats`.
 pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Duration) -> String {
     let version = view.version();
-    let mut text = format!("\n** Compaction Stats [{}] **\n", view.config().name);
-    let header = format!("Level    Files   Size     {}\n", COLUMNS.join(" "));
-    text.push_str(&header);
-    text.push_str(&"-".repeat(header.len()));
-    text.push('\n');
-    let (by_level, flushed) = &activity.jobs;
+    let mut text = header(&view.config().name, "Level");
+    let FamilyJobs { levels: by_level, priorities, flushed_bytes: flushed } = &activity.jobs;
     let mut total = JobSums::default();
     for level in version.levels() {
         let index = level.level().index();
@@ -130,7 +129,14 @@ pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Dur
         ingested_bytes: *flushed,
     };
     write_row(&mut text, &sum, &total);
-    write_row(&mut text, &Row { name: "Int", files: 0, being_compacted: 0, bytes: 0, ..sum }, &total);
+    let nothing = Row { name: "Int", files: 0, being_compacted: 0, bytes: 0, ..sum };
+    write_row(&mut text, &nothing, &total);
+    text.push_str(&header(&view.config().name, "Priority"));
+    for (name, sums) in ["Bottom", "Low", "High"].into_iter().zip(priorities) {
+        if sums.micros > 0 {
+            write_row(&mut text, &Row { name, ingested_bytes: 0, ..nothing }, sums);
+        }
+    }
     let blobs = blob_totals(version);
     let _ = writeln!(
         text,
@@ -164,11 +170,40 @@ pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Dur
         );
     }
     let _ = writeln!(text, "Estimated pending compaction bytes: {}", activity.pending_bytes);
+    text.push_str(&stall_text(&activity.stalls));
     text
 }
 
+fn header(family: &str, group_by: &str) -> String {
+    let columns = format!("{group_by}    Files   Size     {}\n", COLUMNS.join(" "));
+    format!("\n** Compaction Stats [{family}] **\n{columns}{}\n", "-".repeat(columns.len()))
+}
+
+/// `rocksdb.cf-write-stall-stats`.
+pub(super) fn stall_text(stalls: &StallCounts) -> String {
+    let (stops, delays) = stalls.totals();
+    let counts = [
+        ("cf-l0-file-count-limit-delays-with-ongoing-compaction", stalls.l0_delays_compacting),
+        ("cf-l0-file-count-limit-stops-with-ongoing-compaction", stalls.l0_stops_compacting),
+        ("l0-file-count-limit-delays", stalls.l0_delays),
+        ("l0-file-count-limit-stops", stalls.l0_stops),
+        ("memtable-limit-delays", stalls.memtable_delays),
+        ("memtable-limit-stops", stalls.memtable_stops),
+        ("pending-compaction-bytes-delays", stalls.pending_delays),
+        ("pending-compaction-bytes-stops", stalls.pending_stops),
+        ("total-delays", delays),
+        ("total-stops", stops),
+    ];
+    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    let interval = match stops + delays {
+        0 => String::new(),
+        all => format!("interval: {all} total count\n"),
+    };
+    format!("Write Stall (count): {}\n{interval}", counts.join(", "))
+}
+
 /// A number as RocksDB shows it to people.
-fn human_count(n: u64) -> String {
+pub(super) fn human_count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
         10_000..10_000_000 => format!("{}K", n / 1000),

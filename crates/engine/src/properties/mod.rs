@@ -3,6 +3,7 @@
 //! In: a column family's current superversion. Out: numbers and texts in RocksDB's format. Properties about tables read their properties blocks and block for it.
 //! A name that stands for something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or not at all if any answer would be a guess.
 
+mod database_stats;
 mod family_stats;
 mod live;
 mod table_text;
@@ -18,8 +19,10 @@ use crate::db::Inner;
 use crate::events::LogLevel;
 use crate::live::Live;
 use crate::superversion::SuperVersion;
+pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_format::ids::Level;
+use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,19 +31,27 @@ pub(crate) fn number(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64
     let view = family.superversion();
     let name = name.strip_prefix("rocksdb.")?;
     let of_jobs = || in_background(db, family, name);
-    in_memory(db, &view, name).or_else(|| in_tree(&view, name)).or_else(of_jobs).or_else(|| match name {
-        "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
-        "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
-        "is-file-deletions-enabled" | "num-live-versions" => Some(1),
-        "min-obsolete-sst-number-to-keep" => Some(u64::MAX),
-        "min-log-number-to-keep" => Some(db.opened.min_log_number().0),
-        _ => None,
-    })
+    in_memory(db, family, &view, name).or_else(|| in_tree(&view, name)).or_else(of_jobs).or_else(
+        || match name {
+            "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
+            "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
+            "is-file-deletions-enabled" => Some(1),
+            "num-live-versions" => Some(family.live_versions().len() as u64),
+            "total-sst-files-size" => Some(tree::all_table_bytes(&family.live_versions())),
+            "total-blob-file-size" => Some(tree::all_blob_bytes(&family.live_versions())),
+            "base-level" | "estimate-pending-compaction-bytes" => Some(by_rules(db, family, &view, name)),
+            // Compat: no table can be obsolete and yet be written by a job.
+            "min-obsolete-sst-number-to-keep" => db.live.is_none().then_some(u64::MAX),
+            "min-log-number-to-keep" => Some(db.opened.min_log_number().0),
+            _ => None,
+        },
+    )
 }
 
-fn in_memory(db: &Inner, view: &SuperVersion, name: &str) -> Option<u64> {
+fn in_memory(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> Option<u64> {
     let sum = |of: fn(&crate::memtable::MemTable) -> u64| view.immutable().iter().map(|m| of(m)).sum::<u64>();
     let cache = || &db.opened.shared.cache;
+    let blob_cache = || family.tables.blobs.cache();
     Some(match name {
         "num-immutable-mem-table" => view.immutable().len() as u64,
         "cur-size-active-mem-table" => view.mem().memory_bytes() as u64,
@@ -55,6 +66,9 @@ fn in_memory(db: &Inner, view: &SuperVersion, name: &str) -> Option<u64> {
         "num-snapshots" => db.snapshots.count_and_oldest_s().0 as u64,
         "oldest-snapshot-time" => db.snapshots.count_and_oldest_s().1.unwrap_or(0),
         "oldest-snapshot-sequence" => db.snapshots.oldest().map_or(0, |seq| seq.0),
+        "blob-cache-capacity" => blob_cache()?.capacity_bytes() as u64,
+        "blob-cache-usage" => blob_cache()?.usage_bytes() as u64,
+        "blob-cache-pinned-usage" => blob_cache()?.pinned_bytes() as u64,
         "block-cache-capacity" => cache().capacity_bytes() as u64,
         "block-cache-usage" => cache().usage_bytes() as u64,
         "block-cache-pinned-usage" => cache().pinned_bytes() as u64,
@@ -83,7 +97,8 @@ fn in_background(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
         "num-running-compaction-sorted-runs" => of(&|live| live.background.compacted_runs() as u64),
         "actual-delayed-write-rate" => of(&|live| live.stalls.actual_delayed_rate()),
         "is-write-stopped" => of(&|live| u64::from(live.stalls.is_stopped())),
-        "num-immutable-mem-table-flushed" | "obsolete-sst-files-size" => 0,
+        // Compat: a memtable leaves with the install of its table.
+        "num-immutable-mem-table-flushed" => 0,
         _ => return None,
     })
 }
@@ -91,10 +106,10 @@ fn in_background(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
 fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     let blobs = || tree::blob_totals(view.version());
     Some(match name {
-        "total-sst-files-size" | "live-sst-files-size" => view.version().size_bytes(),
+        "live-sst-files-size" => view.version().size_bytes(),
         "estimate-live-data-size" => tree::estimate_live_data_bytes(view.version()),
         "num-blob-files" => view.version().blob_files().len() as u64,
-        "total-blob-file-size" | "live-blob-file-size" => blobs().file_bytes,
+        "live-blob-file-size" => blobs().file_bytes,
         "live-blob-file-garbage-size" => blobs().garbage_bytes,
         _ => return None,
     })
@@ -103,10 +118,34 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
 fn family_stats(db: &Inner, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
     let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
     if let Some(live) = &db.live {
+        activity.stalls = live.stalls.family(family.id()).1;
         (activity.scores, activity.being_compacted, activity.pending_bytes) =
             live.background.compaction_state(family);
     }
     family_stats::family_stats(view, &activity, uptime)
+}
+
+/// What follows from the tree and from the rules by which it is compacted.
+fn by_rules(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> u64 {
+    let options = match &db.live {
+        Some(live) => live.background.compaction_options(family),
+        None => Arc::new(CompactionOptions::new(&db.opened.db_options, &family.config.options, Vec::new())),
+    };
+    if name == "base-level" {
+        let base = LevelTargets::new(view.version(), &options).base_level;
+        // Compat: RocksDB's -1 as an unsigned number.
+        return base.map_or(u64::MAX, |level| level as u64);
+    }
+    pick::estimated_pending_compaction_bytes(view.version(), &options)
+}
+
+fn budget_stops(db: &Inner) -> u64 {
+    db.live.as_ref().map_or(0, |live| live.stalls.budget_stops())
+}
+
+fn database_stats(db: &Inner, uptime: Duration) -> String {
+    let counts = db.live.as_ref().map(|live| live.pipeline.write_counts()).unwrap_or_default();
+    database_stats::database_stats(&db.last_asked, &counts, budget_stops(db), uptime)
 }
 
 /// A property as text; those that are numbers too.
@@ -118,10 +157,15 @@ pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<Strin
         "levelstats" => return Some(tree::level_stats(view.version())),
         "sstables" => return Some(tree::tables(&view)),
         "cfstats" | "cfstats-no-file-histogram" => return Some(family_stats(db, family, &view, uptime())),
-        "dbstats" => return Some(tree::database_stats(uptime())),
+        "dbstats" => return Some(database_stats(db, uptime())),
         "stats" => {
-            return Some(family_stats(db, family, &view, uptime()) + &tree::database_stats(uptime()));
+            return Some(family_stats(db, family, &view, uptime()) + &database_stats(db, uptime()));
         }
+        "cf-write-stall-stats" => {
+            let stalls = db.live.as_ref().map(|live| live.stalls.family(family.id()).1);
+            return Some(family_stats::stall_text(&stalls.unwrap_or_default()));
+        }
+        "db-write-stall-stats" => return Some(database_stats::stall_text(budget_stops(db))),
         "blob-stats" => return Some(tree::blob_stats(view.version())),
         "options-statistics" => {
             let statistics = &db.opened.statistics;
@@ -133,7 +177,12 @@ pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<Strin
     // Compat: a number at the end of a name is its argument, a level.
     let stem = short.trim_end_matches(|c: char| c.is_ascii_digit());
     if stem.len() < short.len() {
-        let level: usize = short[stem.len()..].parse().ok()?;
+        let argument = &short[stem.len()..];
+        if stem == "live-sst-files-size-at-temperature" {
+            let temperature = argument.parse().ok()?;
+            return Some(tree::table_bytes_at_temperature(view.version(), temperature).to_string());
+        }
+        let level: usize = argument.parse().ok()?;
         let level = Level(u8::try_from(level).ok().filter(|_| level < view.version().levels().len())?);
         match stem {
             "num-files-at-level" => return Some(view.version().files(level).len().to_string()),

@@ -4,9 +4,9 @@ use crate::superversion::SuperVersion;
 use karst_format::key::{InternalKey, user_key};
 use karst_lsm::{BlobFileMetadata, FileMetadata, Version};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 const MIB: f64 = 1048576.0;
 
@@ -88,6 +88,24 @@ fn blob_text(blob: &BlobFileMetadata) -> String {
     )
 }
 
+/// Bytes of the tables of all these versions, each counted once.
+pub(super) fn all_table_bytes(versions: &[Arc<Version>]) -> u64 {
+    let files = versions.iter().flat_map(|version| version.all_files());
+    files.map(|(_, file)| (file.number, file.size_bytes)).collect::<BTreeMap<_, _>>().values().sum()
+}
+
+/// The same of blob files.
+pub(super) fn all_blob_bytes(versions: &[Arc<Version>]) -> u64 {
+    let files = versions.iter().flat_map(|version| version.blob_files());
+    files.map(|(number, blob)| (*number, blob_file_bytes(blob))).collect::<BTreeMap<_, _>>().values().sum()
+}
+
+/// Bytes of the tables that the file system was told to keep at a temperature.
+pub(super) fn table_bytes_at_temperature(version: &Version, temperature: u8) -> u64 {
+    let files = version.all_files().filter(|(_, file)| file.temperature as u8 == temperature);
+    files.map(|(_, file)| file.size_bytes).sum()
+}
+
 /// Sums over the blob files.
 pub(super) struct BlobTotals {
     pub(super) file_bytes: u64,
@@ -151,22 +169,6 @@ pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     }
     let blobs = version.blob_files().values();
     blobs.fold(bytes, |sum, blob| sum + blob.file.total_bytes.saturating_sub(blob.garbage_bytes))
-}
-
-/// `rocksdb.dbstats`. Compat: as above, nothing has been written.
-pub(super) fn database_stats(uptime: Duration) -> String {
-    let seconds = uptime.as_secs_f64();
-    let mut text = format!("\n** DB Stats **\nUptime(secs): {seconds:.1} total, {seconds:.1} interval\n");
-    for (which, unit) in [("Cumulative", "GB"), ("Interval", "MB")] {
-        let _ = writeln!(
-            text,
-            "{which} writes: 0 writes, 0 keys, 0 commit groups, 0.0 writes per commit group, ingest: 0.00 {unit}, 0.00 MB/s\n\
-             {which} WAL: 0 writes, 0 syncs, 0.00 writes per sync, written: 0.00 GB, 0.00 MB/s\n\
-             {which} stall: 00:00:0.000 H:M:S, 0.0 percent"
-        );
-    }
-    text.push_str("Write Stall (count): write-buffer-manager-limit-stops: 0\n");
-    text
 }
 
 /// A size as RocksDB shows it to people.

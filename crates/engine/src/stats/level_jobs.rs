@@ -2,6 +2,7 @@
 //!
 //! Lock: its own; held to add one job, or to copy.
 
+use karst_io::Priority;
 use parking_lot::Mutex;
 
 /// Sums over jobs.
@@ -42,18 +43,35 @@ impl JobSums {
     }
 }
 
+/// Sums over all jobs of a family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FamilyJobs {
+    /// By the level they wrote to, as far as there are any.
+    pub(crate) levels: Vec<JobSums>,
+    /// By the threads they ran on: bottom, low, high.
+    pub(crate) priorities: [JobSums; 3],
+    /// Bytes of tables and blob files that flushes wrote.
+    pub(crate) flushed_bytes: u64,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct LevelJobs(Mutex<(Vec<JobSums>, u64)>);
+pub(crate) struct LevelJobs(Mutex<FamilyJobs>);
 
 impl LevelJobs {
-    /// Adds a compaction that wrote to `level`.
-    pub(crate) fn compaction(&self, level: usize, job: &JobSums) {
+    /// Adds a job that wrote to `level` on threads of `priority`.
+    pub(crate) fn add(&self, level: usize, priority: Priority, job: &JobSums) {
         let mut sums = self.0.lock();
-        if sums.0.len() <= level {
-            sums.0.resize(level + 1, JobSums::default());
+        if sums.levels.len() <= level {
+            sums.levels.resize(level + 1, JobSums::default());
         }
-        sums.0[level].add(job);
+        sums.levels[level].add(job);
+        let place = match priority {
+            Priority::Bottom => 0,
+            Priority::Low => 1,
+            Priority::High => 2,
+        };
+        sums.priorities[place].add(job);
     }
 
     /// Adds a flush of `written` bytes of tables and `blobs` bytes of blob files.
@@ -65,12 +83,12 @@ impl LevelJobs {
             written_blob_bytes: blobs,
             ..JobSums::default()
         };
-        self.compaction(0, &job);
-        self.0.lock().1 += written + blobs;
+        self.add(0, Priority::High, &job);
+        self.0.lock().flushed_bytes += written + blobs;
     }
 
-    /// The sums by level, as far as there are any, and the bytes that flushes wrote.
-    pub(crate) fn sums(&self) -> (Vec<JobSums>, u64) {
+    /// The sums so far.
+    pub(crate) fn sums(&self) -> FamilyJobs {
         self.0.lock().clone()
     }
 }

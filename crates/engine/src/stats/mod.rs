@@ -10,6 +10,7 @@ mod names;
 mod shard;
 #[cfg(test)]
 mod tests;
+pub(crate) mod write_counts;
 
 pub use histogram::Histogram;
 pub(crate) use names::named;

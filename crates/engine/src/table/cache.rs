@@ -21,6 +21,7 @@ use std::task::Poll;
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
+use karst_format::properties::TableProperties;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
 use karst_lsm::{FileCounts, FileMetadata, Version};
@@ -201,7 +202,7 @@ impl TableCache {
             }
         };
         self.shared.stats.tick(Ticker::NoFileOpens);
-        file.learn_counts(counts(&table));
+        file.learn_counts(file_counts(table.properties()));
         match &self.shared.open_files {
             None => match file.attach(table.clone()) {
                 Some(kept) => Ok(kept.clone()),
@@ -215,9 +216,8 @@ impl TableCache {
     }
 }
 
-/// What decisions about compaction want to know of the table.
-fn counts(table: &Table) -> FileCounts {
-    let properties = table.properties();
+/// What decisions about compaction want to know of a table.
+pub(crate) fn file_counts(properties: &TableProperties) -> FileCounts {
     FileCounts {
         entries: properties.num_entries,
         deletions: properties.num_deletions,

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::version_edit::VersionEdit;
+use karst_lsm::{FileCounts, Version};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -29,6 +30,8 @@ pub(crate) struct Change {
     pub(crate) flushed: Vec<(ColumnFamilyId, Vec<Arc<MemTable>>)>,
     /// Guards of the files that the edits add. Those of a change that fails remove their files, once that is safe.
     pub(crate) files: Vec<FileGuard>,
+    /// What is known of the tables that the edits add.
+    pub(crate) counts: Vec<(FileNumber, FileCounts)>,
     /// The column family that the edits create.
     pub(crate) created: Option<Arc<Family>>,
 }
@@ -64,6 +67,18 @@ impl Request {
         let added: BTreeSet<FileNumber> = tables.chain(blobs).collect();
         let guards = std::mem::take(&mut self.change.files).into_iter();
         guards.filter(|guard| added.contains(&guard.number())).for_each(FileGuard::keep);
+    }
+
+    /// Tells the files of `version` that the change adds what is known of them.
+    pub(super) fn tell_counts(&self, version: &Version) {
+        let known = |number: FileNumber| self.change.counts.iter().find(|(of, _)| *of == number);
+        let added = self.change.edits.iter().flat_map(|edit| &edit.new_files);
+        for (level, new) in added {
+            let Some((_, counts)) = known(new.number) else { continue };
+            if let Some(file) = version.files(*level).iter().find(|file| file.number == new.number) {
+                file.learn_counts(*counts);
+            }
+        }
     }
 
     /// Tells the caller.

@@ -457,6 +457,8 @@ impl Versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());
             let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
+            // Why before: whoever picks a compaction from the new version weighs its files by them.
+            requests.iter().for_each(|request| request.tell_counts(&version));
             family.install(version, &flushed);
         }
         for family in dropped {

@@ -63,6 +63,8 @@ pub(crate) struct Commit<'a, H: Host> {
     pins: Pins<H::Pin>,
     /// This thread has led, and owes others a look.
     led: bool,
+    /// It has led at some time, or had nothing to be led.
+    by_self: bool,
     started: Option<Duration>,
 }
 
@@ -81,6 +83,7 @@ impl<'a, H: Host> Commit<'a, H> {
             stage: Stage::New,
             pins: Pins::new(),
             led: false,
+            by_self: options.disable_wal,
             started: None,
         }
     }
@@ -235,6 +238,7 @@ impl<'a, H: Host> Commit<'a, H> {
                     Lead::Here if persist.try_lead() => {
                         self.pipeline.lead();
                         self.led = true;
+                        self.by_self = true;
                         continue;
                     }
                     Lead::Here => {}
@@ -256,7 +260,7 @@ impl<'a, H: Host> Commit<'a, H> {
             let bytes = self.source.bytes() as u64;
             statistics.record(Ticker::NumberKeysWritten, u64::from(self.source.count()));
             statistics.record(Ticker::BytesWritten, bytes);
-            statistics.tick(Ticker::WriteDoneBySelf);
+            statistics.tick(if self.by_self { Ticker::WriteDoneBySelf } else { Ticker::WriteDoneByOther });
             if !self.options.disable_wal {
                 statistics.tick(Ticker::WriteWithWal);
             }

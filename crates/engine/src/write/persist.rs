@@ -44,6 +44,8 @@ pub(super) struct Persist {
     synced: AtomicU64,
     /// A write or sync failed; set after the last store to `written` and `synced`.
     failed: AtomicBool,
+    /// How often the logs were synced.
+    syncs: AtomicU64,
     /// Logs below this number are needed no more.
     released: AtomicU64,
     /// Lock: the leader's, for as long as it leads; `resume` takes it when there is none.
@@ -102,6 +104,7 @@ impl Persist {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
             released: AtomicU64::new(0),
             files: Mutex::new(Files { older: Vec::new(), current: log, spare: Vec::new() }),
             progress: Event::new(),
@@ -170,6 +173,10 @@ impl Persist {
         }
     }
 
+    pub(super) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
     pub(super) fn release(&self, number: FileNumber) {
         self.released.fetch_max(number.0, Ordering::Relaxed);
     }
@@ -208,6 +215,8 @@ impl<H: Host> Pipeline<H> {
             let log_bytes = {
                 let mut order = self.order.lock();
                 order.buffered_bytes -= bytes;
+                order.counts.groups += u64::from(end > first);
+                order.counts.log_bytes += bytes as u64;
                 order.log_bytes()
             };
             self.host.logs_grew(log_bytes);
@@ -216,6 +225,7 @@ impl<H: Host> Pipeline<H> {
                 outcome = self.sync_logs(&mut files);
                 if outcome.is_ok() {
                     persist.synced.store(end, Ordering::SeqCst);
+                    persist.syncs.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }

@@ -33,7 +33,8 @@ use crate::health::Health;
 use crate::memtable::Seal;
 use crate::options::DbOptions;
 use crate::pacing::StallController;
-use crate::stats::{Statistics, Ticker};
+use crate::stats::Statistics;
+use crate::stats::write_counts::WriteCounts;
 use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
 use event_listener::Event;
 use karst_format::ids::FileNumber;
@@ -122,6 +123,7 @@ pub(super) struct Order {
     pub(super) refused: Option<Error>,
     /// Whether the failed log was replaced.
     replaced: bool,
+    pub(super) counts: WriteCounts,
 }
 
 #[derive(Debug)]
@@ -170,6 +172,7 @@ impl<H: Host> Pipeline<H> {
                 unlogged: false,
                 refused: None,
                 replaced: false,
+                counts: WriteCounts::default(),
             }),
             persist: Persist::new(log.file),
             orphans: Orphans::default(),
@@ -253,6 +256,11 @@ impl<H: Host> Pipeline<H> {
             })?;
             order.buffered_bytes += order.buffer.len() - before;
         }
+        order.counts.writes += 1;
+        order.counts.keys += u64::from(count);
+        order.counts.bytes += source.bytes() as u64;
+        order.counts.logged += u64::from(!options.disable_wal);
+        order.counts.groups += u64::from(options.disable_wal);
         order.next_ticket = ticket + 1;
         order.next_seq = SeqNo(last_seq.0 + 1);
         self.ring.enter(ticket, last_seq.0);
@@ -356,6 +364,12 @@ impl<H: Host> Pipeline<H> {
         (order.framing.number(), order.framing.bytes(), !order.framing.is_empty())
     }
 
+    /// What writers and logs have done so far.
+    pub(crate) fn write_counts(&self) -> WriteCounts {
+        let counts = self.order.lock().counts;
+        WriteCounts { log_syncs: self.persist.syncs(), stall_micros: self.stalls.held_micros(), ..counts }
+    }
+
     /// Whether any write went to a memtable without a record.
     pub(crate) fn has_unlogged(&self) -> bool {
         self.order.lock().unlogged
@@ -382,11 +396,7 @@ impl<H: Host> Pipeline<H> {
             order.next_ticket
         };
         self.lead_elsewhere();
-        self.persist.wait(end, sync).await.map_err(|()| self.refusal())?;
-        if sync {
-            self.statistics.tick(Ticker::WalFileSynced);
-        }
-        Ok(())
+        self.persist.wait(end, sync).await.map_err(|()| self.refusal())
     }
 
     /// Says that logs below `number` are needed no more: their files are closed unsynced.

@@ -37,6 +37,8 @@ pub(crate) struct EntryCounts {
     pub(crate) blob_bytes_read: u64,
     /// Values that leave a blob file which is to be emptied.
     pub(crate) blobs_relocated: u64,
+    /// And the bytes of these.
+    pub(crate) blob_bytes_relocated: u64,
     /// Merge operands that became part of something else.
     pub(crate) operands_merged: u64,
 }
@@ -73,6 +75,7 @@ impl EntryCounts {
         self.blobs_read += other.blobs_read;
         self.blob_bytes_read += other.blob_bytes_read;
         self.blobs_relocated += other.blobs_relocated;
+        self.blob_bytes_relocated += other.blob_bytes_relocated;
         self.operands_merged += other.operands_merged;
     }
 }

@@ -38,11 +38,11 @@ fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Poll<F::Outpu
 fn the_worst_family_decides() {
     let Fixture { door, .. } = fixture();
     assert!(door.is_open(&bytes(1)));
-    door.set(A, WriteStall::Delayed(StallCause::L0FileCountLimit), true);
+    door.set(A, WriteStall::Delayed(StallCause::L0FileCountLimit), true, false);
     assert_eq!((door.is_stopped(), door.actual_delayed_rate()), (false, 16 << 20));
-    door.set(B, WriteStall::Stopped(StallCause::MemtableLimit), true);
+    door.set(B, WriteStall::Stopped(StallCause::MemtableLimit), true, false);
     assert_eq!((door.is_stopped(), door.actual_delayed_rate()), (true, 0));
-    door.set(A, WriteStall::Normal, false);
+    door.set(A, WriteStall::Normal, false, false);
     assert!(door.is_stopped());
     door.forget(B);
     assert!(door.is_open(&bytes(1)) && !door.needs_speed());
@@ -51,12 +51,12 @@ fn the_worst_family_decides() {
 #[test]
 fn writers_wait_while_it_is_closed_and_go_on_when_it_opens() {
     let Fixture { env, stats, door, .. } = fixture();
-    door.set(A, WriteStall::Stopped(StallCause::MemtableLimit), true);
+    door.set(A, WriteStall::Stopped(StallCause::MemtableLimit), true, false);
     let mut writers: Vec<_> = (0..5).map(|_| Box::pin(door.enter(&env, &stats, bytes(100)))).collect();
     for writer in &mut writers {
         assert!(poll_once(writer.as_mut()).is_pending());
     }
-    door.set(A, WriteStall::Normal, false);
+    door.set(A, WriteStall::Normal, false, false);
     for writer in &mut writers {
         assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
     }
@@ -69,14 +69,14 @@ fn writers_wait_while_it_is_closed_and_go_on_when_it_opens() {
 fn a_delayed_writer_pays_and_a_stop_meanwhile_counts() {
     let Fixture { env, stats, door, .. } = fixture();
     door.set_rate(1_000_000);
-    door.set(A, WriteStall::Delayed(StallCause::L0FileCountLimit), true);
+    door.set(A, WriteStall::Delayed(StallCause::L0FileCountLimit), true, false);
     karst_io::block_on(&env, door.enter(&env, &stats, bytes(5_000))).unwrap();
     assert!(stats.ticker(Ticker::StallMicros) > 0);
     let mut writer = pin!(door.enter(&env, &stats, bytes(1 << 30)));
     assert!(poll_once(writer.as_mut()).is_pending());
-    door.set(A, WriteStall::Stopped(StallCause::L0FileCountLimit), true);
+    door.set(A, WriteStall::Stopped(StallCause::L0FileCountLimit), true, false);
     assert!(poll_once(writer.as_mut()).is_pending());
-    door.set(A, WriteStall::Normal, false);
+    door.set(A, WriteStall::Normal, false, false);
     assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
 }
 
@@ -87,7 +87,7 @@ fn who_would_not_wait_fails_and_pays_nothing() {
     for condition in
         [WriteStall::Stopped(StallCause::L0FileCountLimit), WriteStall::Delayed(StallCause::L0FileCountLimit)]
     {
-        door.set(A, condition, true);
+        door.set(A, condition, true, false);
         let error = karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incomplete);
     }
@@ -98,21 +98,21 @@ fn who_would_not_wait_fails_and_pays_nothing() {
 #[test]
 fn low_priority_writers_give_way_to_compaction() {
     let Fixture { env, stats, door, .. } = fixture();
-    door.set(A, WriteStall::Normal, true);
+    door.set(A, WriteStall::Normal, true, false);
     assert!(door.is_open(&bytes(1)));
     let mut patient =
         pin!(door.enter(&env, &stats, Entry { bytes: 1 << 30, low_pri: true, no_slowdown: false }));
     assert!(poll_once(patient.as_mut()).is_pending());
     let hasty = Entry { bytes: 1 << 30, low_pri: true, no_slowdown: true };
     karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
-    door.set(A, WriteStall::Normal, false);
+    door.set(A, WriteStall::Normal, false, false);
     assert!(matches!(poll_once(patient.as_mut()), Poll::Ready(Ok(()))));
 }
 
 #[test]
 fn errors_and_the_end_reach_those_who_wait() {
     let Fixture { env, stats, health, door } = fixture();
-    door.set(A, WriteStall::Stopped(StallCause::MemtableLimit), true);
+    door.set(A, WriteStall::Stopped(StallCause::MemtableLimit), true, false);
     let mut writer = pin!(door.enter(&env, &stats, bytes(1)));
     assert!(poll_once(writer.as_mut()).is_pending());
     health.report(&Error::new(ErrorKind::Io, "the disk is gone"), BackgroundErrorReason::Flush);

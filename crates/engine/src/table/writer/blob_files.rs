@@ -15,6 +15,8 @@ use super::table_options::compression_type;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs};
 use crate::error::Result;
+use crate::stats::{HistogramKind, Statistics, Ticker};
+use std::sync::Arc;
 
 /// Bytes are handed to the file in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -33,6 +35,7 @@ pub(super) struct BlobFiles {
     compressed: Vec<u8>,
     /// Bytes written so far, over all files.
     written_bytes: u64,
+    stats: Arc<Statistics>,
 }
 
 #[derive(Debug)]
@@ -71,6 +74,7 @@ impl BlobFiles {
             finished: Vec::new(),
             compressed: Vec::new(),
             written_bytes: 0,
+            stats: outputs.stats.clone(),
         }))
     }
 
@@ -96,6 +100,7 @@ impl BlobFiles {
         let stored = if self.compression == CompressionType::None {
             value
         } else {
+            let begun = self.stats.detailed_timers_enabled().then(|| outputs.env.now());
             self.compressed.clear();
             compression::compress_into(
                 self.compression,
@@ -104,6 +109,11 @@ impl BlobFiles {
                 None,
                 &mut self.compressed,
             );
+            if let Some(begun) = begun {
+                let micros = outputs.env.now().saturating_sub(begun).as_micros();
+                let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+                self.stats.measure(HistogramKind::BlobDbCompressionMicros, micros);
+            }
             &self.compressed
         };
         let offset = open.size + (RECORD_HEADER_BYTES + user_key.len()) as u64;
@@ -131,6 +141,7 @@ impl BlobFiles {
             let before = open.building.len();
             BlobFooter { blob_count: open.count, expiration_range: (0, 0) }.encode_into(&mut open.building);
             self.written_bytes += (open.building.len() - before) as u64;
+            open.size += (open.building.len() - before) as u64;
             open.hand_over();
             self.ended.push(open);
         }
@@ -149,7 +160,10 @@ impl BlobFiles {
     /// Hands on what is ready, and closes the files that have ended.
     pub(super) async fn make_room(&mut self) -> Result<()> {
         while let Some(ended) = self.ended.pop() {
+            let bytes = ended.size;
             self.finished.push(ended.close().await?);
+            self.stats.record(Ticker::BlobDbBlobFileBytesWritten, bytes);
+            self.stats.tick(Ticker::BlobDbBlobFileSynced);
         }
         match &mut self.open {
             Some(open) => open.file.make_room().await,
@@ -183,6 +197,7 @@ impl OpenFile {
             outputs.throttle.clone(),
             outputs.bytes_per_sync,
             outputs.file_checksums,
+            outputs.sync_times(HistogramKind::BlobDbBlobFileSyncMicros),
         );
         let size = building.len() as u64;
         OpenFile { number, file, building, size, count: 0, bytes: 0 }

@@ -38,6 +38,7 @@ use karst_io::Env;
 use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::pacing::{IoPriority, RateLimiter};
+use crate::stats::{HistogramKind, Statistics};
 
 /// Slows background writes down, as the rate limiter of the database says.
 #[derive(Clone, Debug)]
@@ -91,6 +92,7 @@ pub(crate) struct Outputs {
     pub(crate) bytes_per_sync: u64,
     /// Make a checksum of each whole file.
     pub(crate) file_checksums: bool,
+    pub(crate) stats: Arc<Statistics>,
 }
 
 impl std::fmt::Debug for Outputs {
@@ -121,6 +123,11 @@ impl Outputs {
 
     fn oldest_ancestor_time_s(&self, now_s: u64) -> u64 {
         if self.oldest_ancestor_time_s == 0 { now_s } else { self.oldest_ancestor_time_s }
+    }
+
+    /// Where times of syncing files are counted, if they are.
+    fn sync_times(&self, of: HistogramKind) -> Option<(Arc<Statistics>, HistogramKind)> {
+        self.stats.timers_enabled().then(|| (self.stats.clone(), of))
     }
 
     fn table_path(&self, number: FileNumber) -> PathBuf {

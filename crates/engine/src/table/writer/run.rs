@@ -16,7 +16,7 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::properties::TableProperties;
-use karst_format::table_builder::{FinishedTable, TableBuildError, TableBuilder};
+use karst_format::table_builder::{CompressionCounts, FinishedTable, TableBuildError, TableBuilder};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{BlobFileAddition, FileChecksum, NewFile};
 use karst_format::wide_column;
@@ -27,6 +27,7 @@ use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::range_del::Fragments;
+use crate::stats::{HistogramKind, Statistics, Ticker};
 
 /// Bytes are handed to the file in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -272,12 +273,25 @@ impl<C: CutPolicy> RunWriter<C> {
         let table = open.builder.finish();
         open.hand_over();
         self.table_bytes += table.file_bytes;
+        count_blocks(&self.outputs.stats, &table.compression);
         open.file.end();
         let OpenTable { number, file, created_s, oldest_blob, .. } = open;
         self.ended.push(EndedTable { number, file, table, created_s, oldest_blob });
         self.lower = upper.map(<[u8]>::to_vec);
         Ok(())
     }
+}
+
+/// Adds what became of a table's blocks to the statistics.
+fn count_blocks(stats: &Statistics, counts: &CompressionCounts) {
+    let recorder = stats.recorder();
+    recorder.record(Ticker::NumberBlockCompressed, counts.compressed.blocks);
+    recorder.record(Ticker::BytesCompressedFrom, counts.compressed.raw_bytes);
+    recorder.record(Ticker::BytesCompressedTo, counts.compressed_to_bytes);
+    recorder.record(Ticker::NumberBlockCompressionRejected, counts.rejected.blocks);
+    recorder.record(Ticker::BytesCompressionRejected, counts.rejected.raw_bytes);
+    recorder.record(Ticker::NumberBlockCompressionBypassed, counts.bypassed.blocks);
+    recorder.record(Ticker::BytesCompressionBypassed, counts.bypassed.raw_bytes);
 }
 
 /// Calls `found` with the blob file and the stored bytes of each reference in an entry: of one that is a reference, or of an entity with columns
@@ -351,6 +365,11 @@ impl OpenTable {
             outputs.throttle.clone(),
             outputs.bytes_per_sync,
             outputs.file_checksums,
+            outputs.sync_times(if outputs.place.flush {
+                HistogramKind::TableSyncMicros
+            } else {
+                HistogramKind::CompactionOutfileSyncMicros
+            }),
         );
         Ok(OpenTable { number, file, builder, created_s, oldest_blob: None })
     }

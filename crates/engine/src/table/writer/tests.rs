@@ -45,6 +45,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         throttle: None,
         bytes_per_sync: 0,
         file_checksums: true,
+        stats: Default::default(),
     }
 }
 

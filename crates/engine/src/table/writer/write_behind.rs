@@ -11,12 +11,14 @@
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::Throttle;
 use crate::error::Result;
+use crate::stats::{HistogramKind, Statistics};
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
 const WINDOW_BYTES: usize = 2 << 20;
@@ -33,7 +35,11 @@ pub(super) struct WriteBehind {
     checksum: Option<u32>,
     /// What waits is the last piece: the file is synced behind it.
     ending: bool,
+    /// Where the time of the sync is counted.
+    sync_times: SyncTimes,
 }
+
+type SyncTimes = Option<(Arc<Statistics>, HistogramKind)>;
 
 enum State {
     /// Not yet created.
@@ -54,6 +60,7 @@ impl WriteBehind {
         throttle: Option<Throttle>,
         bytes_per_sync: u64,
         with_checksum: bool,
+        sync_times: SyncTimes,
     ) -> Self {
         WriteBehind {
             env: env.clone(),
@@ -63,6 +70,7 @@ impl WriteBehind {
             bytes_per_sync,
             checksum: with_checksum.then_some(0),
             ending: false,
+            sync_times,
         }
     }
 
@@ -116,8 +124,12 @@ impl WriteBehind {
                 throttle.limiter.request(&self.env, bytes, throttle.priority).await;
             }
             writer.append(std::mem::take(&mut self.waiting)).await?;
-            self.state =
-                if self.ending { State::Closing(Box::pin(close(writer))) } else { State::Open(writer) };
+            self.state = if self.ending {
+                let (env, times) = (self.env.clone(), self.sync_times.take());
+                State::Closing(Box::pin(close(env, writer, times)))
+            } else {
+                State::Open(writer)
+            };
         }
         self.look().await;
         Ok(())
@@ -142,7 +154,7 @@ impl WriteBehind {
         self.make_room().await?;
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Path(_) => panic!("a file without bytes is not closed"),
-            State::Open(writer) => close(writer).await?,
+            State::Open(writer) => close(self.env.clone(), writer, self.sync_times.take()).await?,
             State::Closing(closing) => closing.await?,
             State::Closed(result) => result?,
             State::Failed => panic!("a file that failed is not closed"),
@@ -151,8 +163,13 @@ impl WriteBehind {
     }
 }
 
-async fn close(mut writer: FileWriter) -> Result<()> {
+async fn close(env: Env, mut writer: FileWriter, times: SyncTimes) -> Result<()> {
+    let begun = env.now();
     writer.sync().await?;
+    if let Some((stats, of)) = times {
+        let micros = env.now().saturating_sub(begun).as_micros();
+        stats.measure(of, u64::try_from(micros).unwrap_or(u64::MAX));
+    }
     writer.finish().await?;
     Ok(())
 }

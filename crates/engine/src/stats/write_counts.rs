@@ -1,0 +1,37 @@
+//! What a database's writers and its logs have done since it was opened: the numbers of `rocksdb.dbstats`.
+//!
+//! They are counted whether or not statistics are collected, under locks that a write takes anyway.
+
+/// Sums over writes. Bytes are those of batches as the log has them, with their headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WriteCounts {
+    /// Batches, and the entries in them.
+    pub(crate) writes: u64,
+    pub(crate) keys: u64,
+    pub(crate) bytes: u64,
+    /// Batches with a record in the log.
+    pub(crate) logged: u64,
+    /// Times that somebody wrote to the log for all who waited, and batches without a record.
+    pub(crate) groups: u64,
+    /// Bytes written to logs, and how often they were synced.
+    pub(crate) log_bytes: u64,
+    pub(crate) log_syncs: u64,
+    /// How long writers were held up, all together, in microseconds.
+    pub(crate) stall_micros: u64,
+}
+
+impl WriteCounts {
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &WriteCounts) -> WriteCounts {
+        WriteCounts {
+            writes: self.writes - earlier.writes,
+            keys: self.keys - earlier.keys,
+            bytes: self.bytes - earlier.bytes,
+            logged: self.logged - earlier.logged,
+            groups: self.groups - earlier.groups,
+            log_bytes: self.log_bytes - earlier.log_bytes,
+            log_syncs: self.log_syncs - earlier.log_syncs,
+            stall_micros: self.stall_micros - earlier.stall_micros,
+        }
+    }
+}
