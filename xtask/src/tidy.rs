@@ -25,7 +25,7 @@ const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "karstdb", "tools", "t
 
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
-    &["error", "options", "stats", "perf_context", "merge_operator", "snapshot"],
+    &["error", "options", "stats", "perf_context", "merge_operator", "compaction_filter", "snapshot"],
     &["health"],
     &["events"],
     &["pacing"],

@@ -5,6 +5,7 @@ pub mod background;
 pub(crate) mod blob;
 pub(crate) mod column_family;
 pub(crate) mod compact;
+pub mod compaction_filter;
 pub mod db;
 pub mod error;
 pub mod events;
@@ -31,6 +32,7 @@ pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
+pub use compaction_filter::{CompactionFilter, CompactionFilterFactory};
 pub use db::{Db, LiveFile, WalFile};
 pub use error::{Error, ErrorKind, Result};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};

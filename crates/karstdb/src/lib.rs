@@ -106,6 +106,7 @@
 //! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
+//! | [`compaction_filter`] | your say in which entries survive compactions |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
 //! | [`io`] | environments, file systems for tests, the reactor |
 //!
@@ -115,9 +116,10 @@
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
     BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, ColumnFamily,
-    ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, CompactionInfo, Db, DbIterator, DbOptions,
-    Direction, EntryStream, Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason,
-    HistogramKind, IoPriority, LiveFile, MergeOperator, Options, RateLimiter, ReadOptions, ReadTier, Result,
-    Severity, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch,
-    WriteBufferManager, WriteOptions, format, io, merge_operator, options, perf_context,
+    ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, CompactionFilter, CompactionFilterFactory,
+    CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error, ErrorKind, EventListener,
+    FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile, MergeOperator, Options,
+    RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun, Statistics, StatsLevel,
+    Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter,
+    format, io, merge_operator, options, perf_context,
 };

@@ -14,19 +14,22 @@
 //! | merge operands of one stripe, nothing known below | one operand where the operator can, else themselves |
 //! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
 //! | what every reader sees, at the bottom | the same with sequence number 0 |
+//! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
 //!
-//! Invariant: whoever reads at one of the snapshots, or above all entries, sees the same in the output as in the input, together with what lies
+//! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all entries, sees the same in the output as in the input, together with what lies
 //! below. (Held as a property over random histories in `tests`.)
 //! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), but for mixtures of single deletions with deletions or merges
 //! on one key, which RocksDB leaves undefined: here the key stays deleted.
 //!
 //! Called by: flush and compaction jobs.
 
+mod by_user;
 mod counts;
 mod merging;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use by_user::UserFilter;
 pub(crate) use counts::EntryCounts;
 
 use std::sync::Arc;
@@ -42,6 +45,7 @@ use super::tombstones::PassedTombstones;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::FamilyConfig;
 use crate::range_del::Fragments;
+use by_user::Filtering;
 use merging::Operands;
 
 /// Takes what survives.
@@ -70,6 +74,8 @@ pub(crate) struct FilterOptions<'a> {
     pub(crate) write_conflict_snapshot: SeqNo,
     /// Values in blob files below this number are brought back; 0 for none.
     pub(crate) blob_cutoff: FileNumber,
+    /// The user's say.
+    pub(crate) user: Option<UserFilter>,
 }
 
 /// What came of an entry.
@@ -111,6 +117,14 @@ enum Wanted {
     },
     /// To merge the collected operands with.
     MergeBase,
+    /// To be shown to the user's filter.
+    FilteredValue {
+        seq: SeqNo,
+    },
+    /// The same, one column of an entity.
+    FilteredColumn {
+        seq: SeqNo,
+    },
 }
 
 /// How an entry that met a held one goes on.
@@ -144,6 +158,9 @@ pub(crate) struct EntryFilter<'a> {
     has_emitted: bool,
     /// The last entry emitted for the user key has sequence number 0, so every reader sees it.
     zeroed: bool,
+    /// The user's filter has not been asked about the user key.
+    unseen: bool,
+    filtering: Filtering,
     /// In the current stripe a single deletion has met its entry, and both have gone.
     annihilated: bool,
     held: Held,
@@ -159,6 +176,8 @@ impl<'a> EntryFilter<'a> {
         let comparator = options.config.comparator.clone();
         let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
         EntryFilter {
+            filtering: Filtering::new(options.user, options.stripes.latest()),
+            unseen: false,
             earliest: options.stripes.earliest(),
             tombstones: tombstones.map(|fragments| PassedTombstones::new(comparator.clone(), fragments)),
             comparator,
@@ -214,7 +233,15 @@ impl<'a> EntryFilter<'a> {
             }
         }
         if !(same && self.has_key) {
+            if self.skips(user_key) {
+                return Ok(Pushed::Done);
+            }
             self.begin_key(internal_key);
+        } else if self.skips(user_key) {
+            return Ok(Pushed::Done);
+        }
+        if std::mem::take(&mut self.unseen) {
+            return self.take_filtered(seq, kind, value, sink);
         }
         self.take(seq, kind, value, sink)
     }
@@ -240,22 +267,29 @@ impl<'a> EntryFilter<'a> {
         (self.user_key(), &self.reference)
     }
 
-    /// Brings the value that is wanted.
+    /// Brings the value that is wanted. Another one may be wanted then.
     ///
     /// # Errors
     /// As [`EntryFilter::push`].
-    pub(crate) fn supply(&mut self, value: &[u8], sink: &mut impl EntrySink) -> Result<()> {
+    pub(crate) fn supply(&mut self, value: &[u8], sink: &mut impl EntrySink) -> Result<Pushed> {
         self.counts.blobs_read += 1;
         self.counts.blob_bytes_read += value.len() as u64;
+        self.bring(value, sink)
+    }
+
+    fn bring(&mut self, value: &[u8], sink: &mut impl EntrySink) -> Result<Pushed> {
         match std::mem::replace(&mut self.wanted, Wanted::Nothing) {
             Wanted::Nothing => panic!("no value is wanted"),
             Wanted::Relocation { seq } => {
                 self.counts.blobs_relocated += 1;
                 self.counts.blob_bytes_relocated += value.len() as u64;
-                self.emit(seq, ValueType::Value, value, sink)
+                self.emit(seq, ValueType::Value, value, sink)?;
             }
-            Wanted::MergeBase => self.merge_fully(Some(value), sink),
+            Wanted::MergeBase => self.merge_fully(Some(value), sink)?,
+            Wanted::FilteredValue { seq } => return self.filter_brought(seq, value, sink),
+            Wanted::FilteredColumn { seq } => return self.column_brought(seq, value, sink),
         }
+        Ok(Pushed::Done)
     }
 
     #[inline]
@@ -272,6 +306,7 @@ impl<'a> EntryFilter<'a> {
         self.has_emitted = false;
         self.zeroed = false;
         self.annihilated = false;
+        self.unseen = self.filtering.user.is_some();
     }
 
     /// Deals with an entry of the current user key, nothing being held.

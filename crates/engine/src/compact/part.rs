@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use karst_format::ids::FileNumber;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
-use karst_lsm::pick::Compaction;
+use karst_lsm::pick::{Compaction, CompactionReason};
 use karst_lsm::{OpenOutput, OutputCutter};
 
 use super::blob_garbage::BlobGarbage;
-use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed};
+use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed, UserFilter};
 use super::inputs::InputFacts;
 use super::progress::{Progress, Reported};
 use super::stripes::Stripes;
 use super::tombstones::left_over;
 use crate::blob::BlobNeed;
 use crate::column_family::Family;
+use crate::compaction_filter::{FilterContext, TableCreationReason};
 use crate::error::Result;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::table::CachedBlock;
@@ -38,6 +39,22 @@ pub(crate) struct Work {
     /// Files may be ingested behind everything, so nothing is at the bottom.
     pub(crate) ingest_behind: bool,
     pub(crate) blob_cutoff: FileNumber,
+}
+
+impl Work {
+    /// The user's filter for one part: the family's own, or one that its factory makes.
+    fn user_filter(&self) -> Result<Option<UserFilter>> {
+        let (config, compaction) = (&self.family.config, &self.compaction);
+        let level = u32::from(compaction.start_level().0);
+        let context = FilterContext {
+            is_full_compaction: compaction.full,
+            is_manual_compaction: compaction.reason == CompactionReason::ManualCompaction,
+            input_start_level: Some(level),
+            column_family_id: config.id.0,
+            reason: TableCreationReason::Compaction,
+        };
+        config.filter_for(&context).map(|filter| UserFilter::new(filter, level)).transpose()
+    }
 }
 
 /// What came of a part.
@@ -118,6 +135,7 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
         enforce_single_deletes: work.enforce_single_deletes,
         write_conflict_snapshot: SeqNo::MAX,
         blob_cutoff: work.blob_cutoff,
+        user: work.user_filter()?,
     });
     let options = InputOptions {
         readahead_bytes: work.readahead_bytes,
@@ -137,8 +155,9 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
                 sink.garbage.comes(internal_key, kind, input.value())?;
             }
         }
-        if filter.push(internal_key, input.value(), &mut sink)? == Pushed::NeedsBlob {
-            supply_blob(work, &mut filter, &mut sink).await?;
+        let mut pushed = filter.push(internal_key, input.value(), &mut sink)?;
+        while pushed == Pushed::NeedsBlob {
+            pushed = supply_blob(work, &mut filter, &mut sink).await?;
         }
         until_look -= 1;
         if sink.run.needs_room() || until_look == 0 {
@@ -169,7 +188,7 @@ fn report(work: &Work, reported: &mut Reported, counts: &EntryCounts, sink: &Run
 }
 
 /// Reads the value that the filter wants.
-async fn supply_blob(work: &Work, filter: &mut EntryFilter<'_>, sink: &mut RunSink) -> Result<()> {
+async fn supply_blob(work: &Work, filter: &mut EntryFilter<'_>, sink: &mut RunSink) -> Result<Pushed> {
     let (user_key, reference) = filter.wanted();
     let need = BlobNeed::new(&work.family.tables.blobs, &work.compaction.version, user_key, reference)?;
     let block = need.fetch(true, false).await?;

@@ -52,7 +52,6 @@ impl Stripes {
     }
 
     /// The newest snapshot; 0 if there is none.
-    #[cfg(test)]
     pub(crate) fn latest(&self) -> SeqNo {
         self.snapshots.last().copied().unwrap_or(SeqNo::ZERO)
     }

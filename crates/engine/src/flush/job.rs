@@ -8,10 +8,11 @@
 
 use super::SealsMemtables;
 use crate::column_family::{Families, Family};
-use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed};
+use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
+use crate::compaction_filter::{FilterContext, TableCreationReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
@@ -284,6 +285,13 @@ impl FlushContext {
         let all = tombstones_of(flush);
         let left =
             all.as_deref().map(|all| left_over(&config.comparator, all, &stripes, |_, _| true).fragments);
+        let context = FilterContext {
+            is_full_compaction: false,
+            is_manual_compaction: false,
+            input_start_level: None,
+            column_family_id: config.id.0,
+            reason: TableCreationReason::Flush,
+        };
         let mut filter = EntryFilter::new(FilterOptions {
             config: config.clone(),
             stripes,
@@ -293,6 +301,7 @@ impl FlushContext {
             enforce_single_deletes: self.options.get().enforce_single_del_contracts,
             write_conflict_snapshot: SeqNo::MAX,
             blob_cutoff: FileNumber(0),
+            user: config.filter_for(&context).map(|filter| UserFilter::new(filter, 0)).transpose()?,
         });
         let options = InputOptions { readahead_bytes: 0, verify_checksums: true, lower: None, upper: None };
         let mut input = JobInput::new(flush.family.tables.clone(), &flush.memtables, &[], options);
@@ -301,7 +310,7 @@ impl FlushContext {
         while input.valid() {
             if filter.push(input.key(), input.value(), &mut sink)? == Pushed::NeedsBlob {
                 let text = format!(
-                    "column family {:?}: a merge onto a blob reference that was written as such",
+                    "column family {:?}: a merge onto, or a filter of, a blob reference that was written as such",
                     config.name
                 );
                 return Err(Error::not_supported(text));

@@ -76,6 +76,10 @@ pub(super) fn column_family(config: &FamilyConfig) -> Result<()> {
     if options.level0_slowdown_writes_trigger > options.level0_stop_writes_trigger {
         return refused("level0_slowdown_writes_trigger: above level0_stop_writes_trigger");
     }
+    if let Some(filter) = config.compaction_filter.as_ref().filter(|filter| !filter.ignore_snapshots()) {
+        let name = filter.name();
+        return refused(&format!("compaction_filter: {name:?} with ignore_snapshots() = false"));
+    }
     // Compat: the default name is also what options have that say nothing.
     let asked = options.comparator.id().filter(|asked| *asked != Comparator::Bytewise.name());
     if let Some(asked) = asked.filter(|asked| *asked != config.comparator.name()) {

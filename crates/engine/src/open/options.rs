@@ -7,6 +7,7 @@
 //! the OPTIONS file says.
 
 use super::cache::BlockCache;
+use crate::compaction_filter::{CompactionFilter, CompactionFilterFactory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::EventListener;
 use crate::merge_operator::MergeOperator;
@@ -215,6 +216,24 @@ impl Options {
     #[must_use]
     pub fn prefix_extractor(mut self, family: Option<&str>, extractor: PrefixExtractor) -> Self {
         self.instances_of(family).prefix_extractor = Some(extractor);
+        self
+    }
+
+    /// What decides in compactions which entries survive; `None` for all families.
+    #[must_use]
+    pub fn compaction_filter(mut self, family: Option<&str>, filter: Arc<dyn CompactionFilter>) -> Self {
+        self.instances_of(family).compaction_filter = Some(filter);
+        self
+    }
+
+    /// What makes such a filter for each part of each job; asked where there is no filter of its own. `None` for all families.
+    #[must_use]
+    pub fn compaction_filter_factory(
+        mut self,
+        family: Option<&str>,
+        factory: Arc<dyn CompactionFilterFactory>,
+    ) -> Self {
+        self.instances_of(family).compaction_filter_factory = Some(factory);
         self
     }
 

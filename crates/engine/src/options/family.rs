@@ -7,14 +7,36 @@
 //! A merge operator is missed only when an operand is read, and then the error says which one. Without the prefix extractor
 //! only prefix filters go unused.
 
+use crate::compaction_filter::{
+    self, CompactionFilter, CompactionFilterFactory, FilterContext, TableCreationReason,
+};
 use crate::error::{Error, Result};
 use crate::merge_operator::{self, MergeOperator};
 use crate::options::ColumnFamilyOptions;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
+use karst_format::options::Object;
 use karst_format::slice_transform::PrefixExtractor;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Has an option name what there is: an instance, or nothing.
+///
+/// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by whether there is a filter.
+fn settle_name(family: &str, option: &str, named: &mut Object, instance: Option<&str>) {
+    match (named.id(), instance) {
+        (Some(named), Some(instance)) if named == instance => {}
+        (_, Some(instance)) => *named = Object::new(instance),
+        (None, None) => {}
+        (Some(missing), None) => {
+            tracing::warn!(
+                column_family = family,
+                "{option} {missing:?} is not built in and not supplied: nothing is filtered"
+            );
+            *named = Object::NONE;
+        }
+    }
+}
 
 /// Instances that the user supplies for a column family, in place of what the names in its options stand for.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +44,8 @@ pub(crate) struct Instances {
     pub(crate) comparator: Option<Comparator>,
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) prefix_extractor: Option<PrefixExtractor>,
+    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    pub(crate) compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
 }
 
 impl Instances {
@@ -31,6 +55,10 @@ impl Instances {
             comparator: self.comparator.or_else(|| other.comparator.clone()),
             merge_operator: self.merge_operator.or_else(|| other.merge_operator.clone()),
             prefix_extractor: self.prefix_extractor.or_else(|| other.prefix_extractor.clone()),
+            compaction_filter: self.compaction_filter.or_else(|| other.compaction_filter.clone()),
+            compaction_filter_factory: self
+                .compaction_filter_factory
+                .or_else(|| other.compaction_filter_factory.clone()),
         }
     }
 }
@@ -46,6 +74,9 @@ pub(crate) struct FamilyConfig {
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     /// None also when OPTIONS names one that is not known.
     pub(crate) prefix_extractor: Option<PrefixExtractor>,
+    /// Asked by all compactions; goes before the factory.
+    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    pub(crate) compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
     pub(crate) described_in: Option<PathBuf>,
 }
@@ -58,7 +89,7 @@ impl FamilyConfig {
     pub(crate) fn resolve(
         id: ColumnFamilyId,
         name: &str,
-        options: ColumnFamilyOptions,
+        mut options: ColumnFamilyOptions,
         manifest_comparator: Option<&str>,
         instances: Instances,
     ) -> Result<FamilyConfig> {
@@ -92,6 +123,14 @@ impl FamilyConfig {
                 "prefix extractor {text:?} is not built in and not supplied: prefix filters are not used"
             );
         }
+        let compaction_filter = instances
+            .compaction_filter
+            .or_else(|| compaction_filter::from_name(options.compaction_filter.text()?));
+        let compaction_filter_factory = instances.compaction_filter_factory;
+        let filter_name = compaction_filter.as_ref().map(|filter| filter.name());
+        settle_name(name, "compaction_filter", &mut options.compaction_filter, filter_name);
+        let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
+        settle_name(name, "compaction_filter_factory", &mut options.compaction_filter_factory, factory_name);
         Ok(FamilyConfig {
             id,
             name: name.to_owned(),
@@ -99,8 +138,24 @@ impl FamilyConfig {
             comparator,
             merge_operator,
             prefix_extractor,
+            compaction_filter,
+            compaction_filter_factory,
             described_in: None,
         })
+    }
+
+    /// The user's filter for a job, if there is one.
+    pub(crate) fn filter_for(&self, context: &FilterContext) -> Option<Arc<dyn CompactionFilter>> {
+        if let Some(filter) = &self.compaction_filter
+            && context.reason == TableCreationReason::Compaction
+        {
+            return Some(filter.clone());
+        }
+        let factory = self.compaction_filter_factory.as_ref()?;
+        if !factory.should_filter(context.reason) {
+            return None;
+        }
+        factory.create(context).map(Arc::from)
     }
 
     /// The merge operator, for an entry that needs one.
@@ -171,6 +226,7 @@ mod tests {
             comparator: Some(Comparator::ReverseBytewise),
             merge_operator: merge_operator::from_name("max"),
             prefix_extractor: PrefixExtractor::from_name("capped:3"),
+            ..Instances::default()
         };
         let defaults = Instances { comparator: Some(Comparator::Bytewise), ..Instances::default() };
         let config = resolve("merge_operator=my.Op", Some("my.Order"), supplied.or(&defaults)).unwrap();

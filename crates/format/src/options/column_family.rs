@@ -13,8 +13,8 @@ option_table! {
     ColumnFamilyOptions in ColumnFamily {
         comparator: Object = Object::new("leveldb.BytewiseComparator"), fixed, honoured, "The order of keys";
         merge_operator: Object = Object::NONE, fixed, honoured, "How merge operands become values";
-        compaction_filter: Object = Object::NONE, fixed, kept, "What drops or changes entries during compaction";
-        compaction_filter_factory: Object = Object::NONE, fixed, kept, "What makes a compaction filter for each compaction";
+        compaction_filter: Object = Object::NONE, fixed, honoured, "What drops or changes entries during compaction";
+        compaction_filter_factory: Object = Object::NONE, fixed, honoured, "What makes a compaction filter for each compaction";
         write_buffer_size: usize = 64 << 20, mutable, honoured, "Bytes of a memtable before it is flushed";
         max_write_buffer_number: i32 = 2, mutable, honoured, "Most memtables";
         min_write_buffer_number_to_merge: i32 = 1, fixed, honoured, "Fewest memtables flushed together";

@@ -15,6 +15,7 @@ use karst_format::wide_column::{self, WideColumn};
 use karst_format::write_batch::split_packed_value;
 use smallvec::SmallVec;
 
+use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge_operator::Merged;
@@ -73,15 +74,26 @@ impl EntryFilter<'_> {
     pub(super) fn begin_operands(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) -> Result<()> {
         self.config.merge_operator()?;
         self.operands.clear();
-        self.held = Held::Operands { stripe };
-        self.add_operand(seq, stripe, operand);
-        Ok(())
+        self.add_operand(seq, stripe, operand)
     }
 
-    fn add_operand(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) {
-        if !self.is_covered(seq, stripe) {
-            self.operands.push(seq, operand);
+    fn add_operand(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) -> Result<()> {
+        self.held = Held::Operands { stripe };
+        let fate = self.filter_operand(seq, operand)?;
+        if let OperandFate::Skips = fate {
+            self.operands.clear();
+            self.held = Held::Nothing;
+            return Ok(());
         }
+        if self.is_covered(seq, stripe) {
+            return Ok(());
+        }
+        match fate {
+            OperandFate::Stays => self.operands.push(seq, operand),
+            OperandFate::Becomes(new) => self.operands.push(seq, &new),
+            OperandFate::Goes | OperandFate::Skips => {}
+        }
+        Ok(())
     }
 
     /// An older entry of the operands' stripe.
@@ -94,13 +106,12 @@ impl EntryFilter<'_> {
         sink: &mut impl EntrySink,
     ) -> Result<Flow> {
         if kind == ValueType::Merge {
-            self.add_operand(seq, stripe, value);
-            self.held = Held::Operands { stripe };
+            self.add_operand(seq, stripe, value)?;
             return Ok(Flow::Consumed);
         }
         if self.operands.is_empty() {
-            // A tombstone hides all operands: they hide nothing themselves.
-            self.last = None;
+            // Of operands that all went, none hides what is below.
+            self.uncover();
             return Ok(Flow::GoOn);
         }
         let base = match kind {
@@ -184,7 +195,7 @@ impl EntryFilter<'_> {
     /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing more of the key at all.
     pub(super) fn end_operands(&mut self, was_last: bool, sink: &mut impl EntrySink) -> Result<()> {
         if self.operands.is_empty() {
-            self.last = None;
+            self.uncover();
             return Ok(());
         }
         if was_last && self.bottommost {

@@ -2,6 +2,7 @@
 
 use super::super::tombstones::left_over;
 use super::*;
+use crate::compaction_filter::CompactionFilter;
 use crate::merge_operator;
 use crate::options::ColumnFamilyOptions;
 use crate::range_del::RangeTombstone;
@@ -9,6 +10,8 @@ use karst_format::ids::ColumnFamilyId;
 use karst_format::wide_column::{self, WideColumn};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+
+mod user_filters;
 
 type Entry = (Vec<u8>, u64, ValueType, Vec<u8>);
 
@@ -37,6 +40,7 @@ struct Job {
     write_conflict_snapshot: Option<u64>,
     blob_cutoff: u64,
     lax_single_deletes: bool,
+    user: Option<Arc<dyn CompactionFilter>>,
 }
 
 impl Job {
@@ -68,15 +72,17 @@ impl Job {
             enforce_single_deletes: !self.lax_single_deletes,
             write_conflict_snapshot: self.write_conflict_snapshot.map_or(SeqNo::MAX, SeqNo),
             blob_cutoff: FileNumber(self.blob_cutoff),
+            user: self.user.clone().map(|filter| UserFilter::new(filter, 3).unwrap()),
         });
         let mut sink = Collected::default();
         for (user_key, seq, kind, value) in entries {
             let internal = key::InternalKey { user_key, seq: SeqNo(*seq), kind: *kind }.to_vec();
-            if filter.push(&internal, value, &mut sink)? == Pushed::NeedsBlob {
+            let mut pushed = filter.push(&internal, value, &mut sink)?;
+            while pushed == Pushed::NeedsBlob {
                 let (wanted_key, reference) = filter.wanted();
                 assert_eq!(wanted_key, user_key);
                 let value = blob_value(reference);
-                filter.supply(&value, &mut sink)?;
+                pushed = filter.supply(&value, &mut sink)?;
             }
         }
         filter.finish(&mut sink)?;
