@@ -261,3 +261,31 @@ fn a_deterministic_fill_lays_out_its_levels() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("--disable_auto_compactions"), "{said}");
 }
+
+#[test]
+fn long_runs_say_how_far_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, file) = (dir.path().join("db"), dir.path().join("report.csv"));
+    let report = format!("-report_file={}", file.display());
+    let flags = ["-benchmarks=fillrandom,readrandom", "-num=20000", "-compression_parallel_threads=2"];
+    let intervals = ["-stats_interval=5000", "-stats_per_interval=1", "-report_interval_seconds=1", &report];
+    let slowly = ["-benchmark_write_rate_limit=1000000", "-value_size=100"];
+    let (out, err) = bench(&db, &[&flags[..], &intervals, &slowly].concat());
+    assert!(!err.contains("has no effect"), "{err}");
+    assert_eq!(operations(&out, "fillrandom"), 20_000);
+    assert_eq!(err.matches("... thread 0: (5000,").count(), 8, "{err}");
+    assert_eq!(err.matches("** DB Stats **").count(), 8, "{err}");
+    assert!(err.contains("Cumulative writes: 5000 writes, 5000 keys"), "{err}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("secs_elapsed,interval_qps\n"), "{text}");
+    // The file is the last workload's, which may have ended before the first second was over.
+    let (out, _) =
+        bench(&db, &[&["-benchmarks=fillrandom", "-num=40000"], &intervals[2..], &slowly].concat());
+    assert_eq!(operations(&out, "fillrandom"), 40_000);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let counts: Vec<u64> =
+        text.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
+    // At a million bytes a second 40,000 entries of 116 bytes and more take over four seconds.
+    assert!(counts.len() >= 3 && counts.iter().sum::<u64>() <= 40_000, "{text}");
+    assert!(counts.iter().all(|count| *count > 0), "{text}");
+}

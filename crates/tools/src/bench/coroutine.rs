@@ -15,6 +15,7 @@ struct Job {
     flags: super::flags::Flags,
     keys: Keys,
     reads: u64,
+    watch: super::reporter::Watch,
 }
 
 /// Run the jobs of one workload and return their counts, one [`Ops`] a job.
@@ -40,9 +41,11 @@ pub(crate) fn run(t: &Target<'_>, seed: u64, batched: bool) -> Result<Vec<Ops>> 
                 flags: t.flags.clone(),
                 keys: Keys::new(t.flags, seeds.next()),
                 reads: t.reads() / jobs,
+                watch: t.watch.clone(),
             };
             handles.push(pool.spawn_on(thread, move || async move {
                 let mut ops = Ops::new(&job.flags, thread as i32);
+                ops.watched_by(&job.watch);
                 let result = if batched {
                     multi_get_job(&mut job, &mut ops).await
                 } else {

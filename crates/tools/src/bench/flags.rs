@@ -217,6 +217,8 @@ flags! {
     stats_interval: i64 = 0;
     /// Report progress every so many seconds.
     stats_interval_seconds: i64 = 0;
+    /// With --stats_interval: show rocksdb.stats with each report of the first thread, if above 0.
+    stats_per_interval: i32 = 0;
     /// Report progress at all.
     progress_reports: bool = true;
     /// Write a line of operations a second to --report_file every so many seconds; 0: no report.

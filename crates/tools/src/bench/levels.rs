@@ -6,6 +6,7 @@ use super::open::Bench;
 use super::rate::Pace;
 use super::reads::Target;
 use super::report::Ops;
+use super::reporter::Watch;
 use super::writes::{self, Fill, Writing};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, FlushOptions,
@@ -93,8 +94,15 @@ pub(crate) fn fill_deterministic(
     let shape = Shape::of(&bench.families[0].options())?;
     let error = |e: karst_engine::Error| e.to_string();
     let read_options = ReadOptions::default();
+    let watch = Watch::default();
     let w = Writing {
-        target: Target { db: &bench.db, families: &bench.families, flags, options: &read_options },
+        target: Target {
+            db: &bench.db,
+            families: &bench.families,
+            flags,
+            options: &read_options,
+            watch: &watch,
+        },
         options: WriteOptions { sync: flags.sync, disable_wal: flags.disable_wal, ..WriteOptions::default() },
         pace: Pace::new(flags.benchmark_write_rate_limit),
         readers: AtomicUsize::new(0),

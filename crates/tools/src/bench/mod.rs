@@ -2,7 +2,7 @@
 //!
 //! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens the database, [`database_options`] turns
 //! flags into its options; [`reads`], [`writes`] and [`coroutine`] are the loops, [`levels`] what is done by hand; [`key`] and [`values`]
-//! draw what is written, [`rate`] holds writers back, [`report`] prints.
+//! draw what is written, [`rate`] holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
 
 mod coroutine;
 mod database_options;
@@ -14,6 +14,7 @@ mod open;
 mod rate;
 mod reads;
 mod report;
+mod reporter;
 mod values;
 mod workload;
 mod writes;
@@ -25,6 +26,7 @@ use key::{Keys, Random};
 use open::Bench;
 use reads::Target;
 use report::{Ops, Report, cpu_seconds, found_message};
+use reporter::{Reporter, Watch};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workload::{Beside, Reading, Work, Workload};
@@ -109,6 +111,11 @@ fn run_once(
 ) -> std::result::Result<Option<Report>, String> {
     let error = |e: karst_engine::Error| e.to_string();
     let cpu = cpu_seconds();
+    let reporter = Reporter::start(flags)?;
+    let watch = Watch {
+        counter: reporter.as_ref().map(Reporter::counter),
+        stats_of: (flags.stats_per_interval > 0).then(|| bench.db.clone()),
+    };
     match workload.work {
         Work::Property(name) => {
             println!("\n{}\n", bench.db.property(name).unwrap_or_else(|| "(failed)".into()));
@@ -125,13 +132,15 @@ fn run_once(
         }
         Work::FillDeterministic(order) => {
             let mut ops = Ops::new(flags, 0);
+            ops.watched_by(&watch);
             levels::fill_deterministic(bench, flags, order, seeds, &mut ops)?;
             ops.stop();
             Ok(Some(Report::merge(vec![ops], cpu, String::new())))
         }
         work => {
             let options = open::read_options(flags);
-            let target = Target { db: &bench.db, families: &bench.families, flags, options: &options };
+            let target =
+                Target { db: &bench.db, families: &bench.families, flags, options: &options, watch: &watch };
             let ops = match work {
                 Work::Coroutines(batched) => coroutine::run(&target, seeds.next(), batched),
                 _ => on_threads(work, target, seeds),
@@ -171,6 +180,7 @@ fn on_threads(work: Work, target: Target<'_>, seeds: &mut Random) -> Result<Vec<
                     open::set_perf_level(flags);
                     ready.wait();
                     let mut ops = Ops::new(flags, thread as i32);
+                    ops.watched_by(w.target.watch);
                     let result = match work {
                         Work::Beside(_, what) if thread == threads => {
                             writes::write_beside(w, &mut keys, &mut ops, what == Beside::Merges)

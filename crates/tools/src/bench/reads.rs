@@ -3,6 +3,7 @@
 use super::flags::Flags;
 use super::key::Keys;
 use super::report::{Kind, Ops, Until};
+use super::reporter::Watch;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 
 /// What the threads of a workload share.
@@ -12,6 +13,7 @@ pub(crate) struct Target<'a> {
     pub(crate) families: &'a [ColumnFamily],
     pub(crate) flags: &'a Flags,
     pub(crate) options: &'a ReadOptions,
+    pub(crate) watch: &'a Watch,
 }
 
 impl Target<'_> {

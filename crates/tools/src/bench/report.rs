@@ -4,8 +4,10 @@
 //! db_bench's result line, followed by this process's CPU time, which db_bench does not print.
 
 use super::flags::Flags;
+use super::reporter::Watch;
 use karst_engine::stats::Histogram;
 use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// What an operation does, for the histograms.
@@ -41,6 +43,7 @@ pub(crate) struct Ops {
     /// By kind; empty unless histograms are asked for.
     latencies_us: Vec<Histogram>,
     progress: Progress,
+    watch: Watch,
 }
 
 #[derive(Clone, Copy)]
@@ -80,7 +83,13 @@ impl Ops {
                 every_ops,
                 every: Duration::from_secs(flags.stats_interval_seconds.max(0) as u64),
             },
+            watch: Watch::default(),
         }
+    }
+
+    /// What the thread does beside counting.
+    pub(crate) fn watched_by(&mut self, watch: &Watch) {
+        self.watch = watch.clone();
     }
 
     /// The thread is to do so many operations.
@@ -103,6 +112,9 @@ impl Ops {
             self.last_op = now;
         }
         self.done += count;
+        if let Some(counter) = &self.watch.counter {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
         if self.done >= self.next_report && self.progress.shown {
             self.show_progress();
         }
@@ -134,6 +146,9 @@ impl Ops {
             self.done as f64 / all,
         );
         self.last_report = (now, self.done);
+        if let Some(db) = self.watch.stats_of.as_ref().filter(|_| self.thread == 0) {
+            eprintln!("{}", db.property("rocksdb.stats").unwrap_or_default());
+        }
     }
 
     /// ", 5 % of 20000000 at 312345 a second, 61 s left": for long loads.
