@@ -10,7 +10,7 @@
 //!   nor is the result; the next job shows it.
 //! - Entries are shown in the order of keys within one part of a job; parts run at the same time.
 //! - Nothing is shown twice in one job. Whether a key is shown in a given job at all is not promised: files may move to the last level as they are.
-//!   `CompactRangeOptions` with `BottommostLevelCompaction::Force` shows everything.
+//!   `CompactRangeOptions` with `BottommostLevelCompaction::ForceOptimized` shows everything once.
 //!
 //! Filters are called on background threads and must not block or use the database. [`from_name`] finds the one that RocksDB ships.
 

@@ -39,11 +39,13 @@ pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};
 pub use karst_lsm::pick::{
-    BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
+    BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
 pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use open::{BlockCache, Options};
-pub use options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, ReadOptions, ReadTier};
+pub use options::{
+    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, ReadOptions, ReadTier,
+};
 pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use read::iter::{DbIterator, Direction, EntryStream};
 pub use snapshot::Snapshot;

@@ -16,14 +16,19 @@
 //!
 //! In: internal keys in ascending order with their values, range tombstones in any order. Out: the bytes of the file, handed
 //! over piece by piece ([`TableBuilder::take_output`]), and what a MANIFEST needs to know ([`FinishedTable`]).
-//! Invariant: with equal input and options the bytes are equal; there is no clock and no randomness here.
+//! Invariant: with equal input and options the bytes are equal, also when data blocks are compressed elsewhere ([`TableBuilder::defer_compression`]);
+//! there is no clock and no randomness here.
 //! Used by bulk loading, flush and compaction, and by tests.
 
+mod deferred;
 mod index_writer;
 mod options;
+mod uniformity;
 
+pub use deferred::{ClosedBlock, CompressedBlock};
 pub use options::{IndexShortening, TableBuildError, TableIdentity, TableOptions};
 
+use deferred::Deferred;
 use index_writer::{IndexEntry, IndexWriter};
 
 use crate::block::{BlockBuilder, BlockShape};
@@ -36,6 +41,7 @@ use crate::index::{IndexLayout, IndexType};
 use crate::key::{self, InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType};
 use crate::metaindex::{self, Metaindex};
 use crate::properties::{BUILTIN_COMPRESSION, TableProperties};
+use std::sync::Arc;
 
 /// A table being written.
 #[derive(Debug)]
@@ -51,7 +57,9 @@ pub struct TableBuilder {
     /// Finished data blocks that wait for the dictionary to be made from them; `None` once there is one, or is to be none.
     waiting: Option<Vec<WaitingBlock>>,
     waiting_bytes: usize,
-    dictionary: Option<Dictionary>,
+    dictionary: Option<Arc<Dictionary>>,
+    /// Data blocks that are compressed elsewhere, if they are.
+    deferred: Option<Deferred>,
     index: IndexWriter,
     filter: Option<Filter>,
     range_deletions: BlockBuilder,
@@ -166,6 +174,7 @@ impl TableBuilder {
             last_key: Vec::new(),
             waiting_bytes: 0,
             dictionary: None,
+            deferred: None,
             range_deletions: BlockBuilder::new(BlockShape::plain(1)),
             properties: TableProperties::default(),
             bounds: Bounds::default(),
@@ -275,7 +284,8 @@ impl TableBuilder {
             Some(Filter::Partitioned(filter)) => 2 * filter.entries(),
             None => 0,
         };
-        (self.index.size_estimate() + filter) as u64
+        let deferred = self.deferred.as_ref().map_or(0, Deferred::index_bytes);
+        (self.index.size_estimate() + deferred + filter) as u64
     }
 
     /// How many entries have been added, range tombstones included.
@@ -328,6 +338,9 @@ impl TableBuilder {
         let contents = self.data_block.finish();
         let entry = self.index.prepare(&self.options, &self.first_key, &self.last_key, next);
         let Some(waiting) = &mut self.waiting else {
+            if self.deferred.is_some() {
+                return self.defer(contents, entry);
+            }
             self.write_data_block(&contents, entry);
             self.data_block.recycle(contents);
             return;
@@ -357,18 +370,26 @@ impl TableBuilder {
             }
         }
         if !samples.is_empty() {
-            self.dictionary = Some(Dictionary::new(samples.into_boxed_slice()));
+            self.dictionary = Some(Arc::new(Dictionary::new(samples.into_boxed_slice())));
         }
         self.waiting_bytes = 0;
         for block in waiting {
-            self.write_data_block(&block.contents, block.entry);
+            match self.deferred.is_some() {
+                true => self.defer(block.contents, block.entry),
+                false => self.write_data_block(&block.contents, block.entry),
+            }
         }
     }
 
     fn write_data_block(&mut self, contents: &[u8], entry: IndexEntry) {
         let dictionary = self.dictionary.take();
-        let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_ref());
+        let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_deref());
         self.dictionary = dictionary;
+        self.add_data_block(entry, handle, kept);
+    }
+
+    /// Counts a data block that was written, and points to it.
+    fn add_data_block(&mut self, entry: IndexEntry, handle: BlockHandle, kept: bool) {
         self.properties.num_data_blocks += 1;
         if self.options.compression == CompressionType::None {
             self.properties.num_data_blocks_compression_bypassed += 1;
@@ -386,9 +407,8 @@ impl TableBuilder {
         compression: CompressionType,
         dictionary: Option<&Dictionary>,
     ) -> (BlockHandle, bool) {
-        let raw_bytes = contents.len() as u64;
         if compression == CompressionType::None {
-            self.compression.bypassed.add(raw_bytes);
+            self.compression.bypassed.add(contents.len() as u64);
             return (self.write_raw_block(contents), false);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -400,19 +420,28 @@ impl TableBuilder {
             dictionary,
             &mut scratch,
         );
+        let written = self.write_compressed(contents, &scratch, compression);
+        self.scratch = scratch;
+        written
+    }
+
+    /// Writes a block as it was compressed, if that saved enough, else as it is.
+    fn write_compressed(
+        &mut self,
+        contents: &[u8],
+        compressed: &[u8],
+        compression: CompressionType,
+    ) -> (BlockHandle, bool) {
+        let raw_bytes = contents.len() as u64;
         // Compat: RocksDB keeps what saves at least an eighth.
-        let kept = scratch.len() < contents.len() - contents.len() / 8;
-        let handle = if kept {
+        if compressed.len() < contents.len() - contents.len() / 8 {
             self.compressed_any = true;
             self.compression.compressed.add(raw_bytes);
-            self.compression.compressed_to_bytes += scratch.len() as u64;
-            self.write_stored(&scratch, compression)
-        } else {
-            self.compression.rejected.add(raw_bytes);
-            self.write_raw_block(contents)
-        };
-        self.scratch = scratch;
-        (handle, kept)
+            self.compression.compressed_to_bytes += compressed.len() as u64;
+            return (self.write_stored(compressed, compression), true);
+        }
+        self.compression.rejected.add(raw_bytes);
+        (self.write_raw_block(contents), false)
     }
 
     fn write_raw_block(&mut self, contents: &[u8]) -> BlockHandle {
@@ -436,7 +465,11 @@ impl TableBuilder {
     }
 
     /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].
+    ///
+    /// # Panics
+    /// Data blocks that are compressed elsewhere have not come back.
     pub fn finish(&mut self) -> FinishedTable {
+        self.write_deferred();
         self.close_data_block(None);
         self.make_dictionary();
         self.properties.tail_start_offset = self.file_bytes();
@@ -537,14 +570,14 @@ impl TableBuilder {
                 let (handle, _) = self.write_block(&contents, compression, None);
                 entries.push((last_key, handle));
             }
-            let entries = entries.iter().map(|(key, handle)| (&key[..], *handle, None));
-            let top = index_writer::encode_block(layout, self.options.index_restart_interval, entries);
+            let top = index.top(&self.options, &entries);
             self.properties.top_level_index_size = top.len() as u64;
             top
         } else {
             index.whole(&self.options)
         };
         index_bytes += top.len();
+        self.properties.num_uniform_blocks = index.uniform_blocks();
         let (handle, _) = self.write_block(&top, compression, None);
         self.properties.index_size = index_bytes as u64 + crate::handle::BLOCK_TRAILER_BYTES as u64;
         if self.options.format_version >= 6 {

@@ -400,3 +400,90 @@ fn what_cannot_be_written_is_refused() {
         assert!(matches!(TableBuilder::new(options), Err(TableBuildError::BadOptions(_))));
     }
 }
+
+#[test]
+fn evenly_lying_keys_mark_the_index_and_change_nothing_else() {
+    let value = |i: u64| format!("value {i}").into_bytes();
+    let key = |user_key: u64| {
+        InternalKey { user_key: &user_key.to_be_bytes(), seq: SeqNo(7), kind: ValueType::Value }.to_vec()
+    };
+    let even: Entries = (0..3000).map(|i| (key(i * 1000), value(i))).collect();
+    // Each distance is larger than all before it together.
+    let uneven: Entries = (0..3000u64).map(|i| (key(i + (1 << (i / 50))), value(i))).collect();
+    for format_version in [5, 6, 7] {
+        for index_type in [IndexType::BinarySearch, IndexType::TwoLevelIndexSearch] {
+            let options = |uniform_cv_threshold| TableOptions {
+                format_version,
+                index_type,
+                uniform_cv_threshold,
+                metadata_block_bytes: 512,
+                block_bytes: 256,
+                ..base()
+            };
+            let with = |threshold, entries: &Entries| {
+                let table = Table::from_bytes(build(options(threshold), entries, &[]));
+                assert_eq!(table.scan().unwrap(), *entries);
+                assert_eq!(table.seek(&entries[1234].0).unwrap().as_ref(), Some(&entries[1234]));
+                table.properties.num_uniform_blocks
+            };
+            let partitioned = index_type == IndexType::TwoLevelIndexSearch;
+            let marked = with(0.5, &even);
+            assert!(if partitioned { marked > 5 } else { marked == 1 }, "{marked}");
+            assert_eq!(with(-1.0, &even), 0);
+            assert!(partitioned || with(0.5, &uneven) == 0);
+            let (marked, plain) = (build(options(0.5), &even, &[]), build(options(-1.0), &even, &[]));
+            let data_bytes = Table::from_bytes(plain.clone()).properties.data_size as usize;
+            assert_eq!(marked[..data_bytes], plain[..data_bytes]);
+        }
+    }
+}
+
+#[test]
+fn blocks_that_are_compressed_elsewhere_make_the_same_file() {
+    let entries = entries(3000);
+    for (max_dictionary_bytes, index_type) in
+        [(0, IndexType::BinarySearch), (500, IndexType::TwoLevelIndexSearch)]
+    {
+        let options = TableOptions {
+            compression: CompressionType::Zstd,
+            max_dictionary_bytes,
+            max_dictionary_buffer_bytes: 20_000,
+            index_type,
+            filter_policy: FilterPolicy::from_option_string("bloomfilter:10:false").unwrap(),
+            ..base()
+        };
+        let whole = build(options.clone(), &entries, &[]);
+        let mut builder = TableBuilder::new(options).unwrap();
+        builder.defer_compression();
+        let (mut bytes, mut away) = (Vec::new(), std::collections::VecDeque::new());
+        for (key, value) in &entries {
+            builder.add(key, value).unwrap();
+            away.extend(builder.take_closed());
+            assert!(builder.file_bytes_at_most() >= builder.file_bytes());
+            // Up to nine blocks are away.
+            while away.len() > 9 {
+                let block: karst_format::table_builder::ClosedBlock = away.pop_front().unwrap();
+                builder.add_compressed(if away.len() % 2 == 0 {
+                    block.compress()
+                } else {
+                    std::thread::spawn(move || block.compress()).join().unwrap()
+                });
+            }
+            bytes.extend(builder.take_output());
+        }
+        builder.close_data();
+        away.extend(builder.take_closed());
+        let most = builder.file_bytes_at_most();
+        let elsewhere = |block: karst_format::table_builder::ClosedBlock| {
+            std::thread::spawn(move || block.compress()).join().unwrap()
+        };
+        away.drain(..).for_each(|block| builder.add_compressed(elsewhere(block)));
+        assert!(builder.file_bytes() <= most);
+        let finished = builder.finish();
+        bytes.extend(builder.take_output());
+        assert_eq!(finished.file_bytes, bytes.len() as u64);
+        let differs = bytes.iter().zip(&whole).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "with a dictionary of {max_dictionary_bytes} bytes");
+        assert_eq!(bytes.len(), whole.len());
+    }
+}

@@ -116,10 +116,10 @@
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
     BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, ColumnFamily,
-    ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, CompactionFilter, CompactionFilterFactory,
-    CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error, ErrorKind, EventListener,
-    FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile, MergeOperator, Options,
-    RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun, Statistics, StatsLevel,
-    Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter,
-    format, io, merge_operator, options, perf_context,
+    ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
+    CompactionFilterFactory, CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error,
+    ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile,
+    MergeOperator, Options, RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun,
+    Statistics, StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager,
+    WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };

@@ -4,10 +4,11 @@
 //! the table's counts once they are known, and one slot where the engine may keep what it opened.
 //!
 //! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds is dropped with the last
-//! version that contains the file.
+//! version that contains the file. A file that was suggested for compaction stays so.
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use karst_format::version_edit::NewFile;
@@ -18,6 +19,7 @@ use crate::stored_file::{StoredFile, StoredId, StoredKind};
 pub struct FileMetadata {
     info: NewFile,
     counts: OnceLock<FileCounts>,
+    suggested: AtomicBool,
     attachment: OnceLock<Box<dyn Any + Send + Sync>>,
     /// Dropped last: what is attached closes the file before the file is reported.
     stored: Arc<StoredFile>,
@@ -45,14 +47,21 @@ impl FileMetadata {
     pub fn new(info: NewFile) -> FileMetadata {
         let id = StoredId { kind: StoredKind::Table, number: info.number, path_id: info.path_id };
         let stored = Arc::new(StoredFile::new(id));
-        FileMetadata { info, counts: OnceLock::new(), attachment: OnceLock::new(), stored }
+        FileMetadata {
+            info,
+            counts: OnceLock::new(),
+            suggested: AtomicBool::new(false),
+            attachment: OnceLock::new(),
+            stored,
+        }
     }
 
     /// Other metadata of the same file, such as a file that moved with a change: the file lives for as long as either does.
     pub fn of_same_file(info: NewFile, other: &FileMetadata) -> FileMetadata {
         debug_assert_eq!(info.number, other.number, "one file has one number");
         let (counts, stored) = (other.counts.clone(), Arc::clone(&other.stored));
-        FileMetadata { info, counts, attachment: OnceLock::new(), stored }
+        let suggested = AtomicBool::new(other.suggested.load(Ordering::Relaxed));
+        FileMetadata { info, counts, suggested, attachment: OnceLock::new(), stored }
     }
 
     /// The file on storage.
@@ -68,6 +77,17 @@ impl FileMetadata {
     /// Makes the counts known, when the file is written or opened. Later calls change nothing.
     pub fn learn_counts(&self, counts: FileCounts) {
         let _ = self.counts.set(counts);
+    }
+
+    /// Whether the file shall be compacted whatever its level's size: its table asked for it when it was written, or somebody did since.
+    pub fn is_marked(&self) -> bool {
+        self.info.marked_for_compaction || self.suggested.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the file to be compacted. Not recorded anywhere: it is forgotten when the database is closed.
+    pub fn suggest_compaction(&self) {
+        // Ordering: a wish, which whoever picks sees sooner or later.
+        self.suggested.store(true, Ordering::Relaxed);
     }
 
     /// What was attached to the file, if it is of type `T`. Never blocks.

@@ -113,6 +113,15 @@ impl Grandparents {
         crossed
     }
 
+    /// Whether a boundary lies between `key` and the key before it.
+    fn crosses(&self, key: &[u8]) -> bool {
+        let Some(file) = self.files.get(self.index) else { return false };
+        match self.in_gap {
+            true => boundary_order(&self.comparator, key, &file.smallest).is_ge(),
+            false => self.is_behind(key, file),
+        }
+    }
+
     /// Whether `key` lies behind the file at `index`, or in the next one as well.
     fn is_behind(&self, key: &[u8], file: &FileMetadata) -> bool {
         match boundary_order(&self.comparator, key, &file.largest) {
@@ -223,6 +232,11 @@ impl OutputCutter {
             self.owes_cut = false;
         }
         ends
+    }
+
+    /// Whether the answer of [`OutputCutter::ends_before`] for this key, the next one, may depend on how large the open output is, given that it is no larger than `at_most`.
+    pub fn goes_by_size(&self, key: &[u8], at_most: OpenOutput) -> bool {
+        !self.limits.to_l0 && (self.is_full(at_most) || self.grandparents.crosses(key))
     }
 
     fn is_full(&self, open: OpenOutput) -> bool {

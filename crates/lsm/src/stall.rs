@@ -165,7 +165,7 @@ fn bottommost_bytes(context: PickContext<'_>) -> u64 {
 fn marked_files(version: &Version) -> usize {
     let deepest = version.levels().iter().rposition(|level| !level.is_empty()).unwrap_or(0);
     let above = version.all_files().filter(|(level, _)| level.index() < deepest.max(1));
-    above.filter(|(_, file)| file.marked_for_compaction).take(2).count()
+    above.filter(|(_, file)| file.is_marked()).take(2).count()
 }
 
 /// The rate at which delayed writers go on, in bytes per second; one for a database.

@@ -13,7 +13,7 @@ use crate::events::FlushReason;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, Refused,
-    compact_files,
+    UserKeyRange, compact_files, delete_files_in_ranges, suggest_range,
 };
 use std::sync::Arc;
 
@@ -132,6 +132,31 @@ impl Background {
             (Some(reserved), _) => self.run_by_hand(reserved).await,
             (None, Some(why)) => Err(refused(&why)),
             (None, None) => Err(Error::new(ErrorKind::Closed, "the database is closed")),
+        }
+    }
+
+    /// Deletes the tables that lie within one of the ranges, but for those of L0.
+    ///
+    /// # Errors
+    /// The database is being closed, or the MANIFEST could not be written.
+    pub(crate) async fn delete_files_in_ranges(
+        self: &Arc<Self>,
+        family: &Arc<Family>,
+        ranges: &[UserKeyRange<'_>],
+        include_end: bool,
+    ) -> Result<()> {
+        self.wait_for(|| self.may_compact_by_hand(family)).await?;
+        let reserved = self.reserve(family, |context| delete_files_in_ranges(context, ranges, include_end));
+        match reserved {
+            Some(reserved) => self.run_by_hand(reserved).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the tables that overlap the range compacted before others, some time.
+    pub(crate) fn suggest_compact_range(self: &Arc<Self>, family: &Arc<Family>, range: UserKeyRange<'_>) {
+        if suggest_range(family.superversion().version(), range) > 0 {
+            self.schedule();
         }
     }
 

@@ -134,7 +134,7 @@ impl Background {
 
     /// The rules by which the family is compacted.
     pub(crate) fn compaction_options(&self, family: &Family) -> Arc<CompactionOptions> {
-        self.state.lock().jobs(self.options(), family).options.clone()
+        self.state.lock().jobs(&self.options(), family).options.clone()
     }
 
     /// By level: how urgent its compaction is, and how many of its files are being compacted; and the bytes that are due in all.

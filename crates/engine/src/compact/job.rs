@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_format::version_edit::VersionEdit;
+use karst_format::version_edit::{NewFile, VersionEdit};
 use karst_io::{Env, Priority};
 use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
 
@@ -130,7 +130,8 @@ impl CompactionJob {
     fn move_files(&self, summary: &mut CompactionSummary) -> Change {
         let mut edit = self.edit();
         for (_, file) in self.compaction.input_files() {
-            edit.new_files.push((self.compaction.output_level, (**file).clone()));
+            let info = NewFile { marked_for_compaction: file.is_marked(), ..(**file).clone() };
+            edit.new_files.push((self.compaction.output_level, info));
             summary.output_files.push((file.number, file.size_bytes));
         }
         Change::edit(edit)

@@ -78,6 +78,10 @@ impl CutPolicy for ByCutter {
     fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
         self.0.ends_before(internal_key, new_user_key, open)
     }
+
+    fn needs_size(&self, internal_key: &[u8], at_most: OpenOutput) -> bool {
+        self.0.goes_by_size(internal_key, at_most)
+    }
 }
 
 struct RunSink {

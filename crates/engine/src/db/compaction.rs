@@ -4,7 +4,7 @@ use super::Db;
 use crate::column_family::ColumnFamily;
 use crate::error::Result;
 use karst_format::ids::FileNumber;
-use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions};
+use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions, UserKeyRange};
 
 impl Db {
     /// Compacts the keys of the default column family from `begin` to `end`, both included; `None` is open: what is in memory goes to tables, and the tables
@@ -61,6 +61,50 @@ impl Db {
     ) -> Result<()> {
         let family = self.family(family)?;
         self.live()?.background.compact_range(family, options.clone(), begin, end).await
+    }
+
+    /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted before others, one level at a time, as far as compactions start by themselves. Does not
+    /// wait, and is forgotten when the database is closed. What is in memory takes no part.
+    ///
+    /// # Errors
+    /// The database is open for reading only, or the column family is of another database.
+    pub fn suggest_compact_range(
+        &self,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        let family = self.family(family)?;
+        self.live()?.background.suggest_compact_range(family, (begin, end));
+        Ok(())
+    }
+
+    /// Deletes the table files whose keys all lie within one of the ranges (the second key included if `include_end` says so; `None` is open), in one change. Files of L0, files that are being
+    /// compacted and what is in memory stay, and so may keys of the range; older entries of deleted keys may come to light, also for snapshots. Blocks.
+    ///
+    /// # Errors
+    /// The database is open for reading only or closed, the column family is of another database, or the MANIFEST could not be written.
+    pub fn delete_files_in_ranges(
+        &self,
+        family: &ColumnFamily,
+        ranges: &[UserKeyRange<'_>],
+        include_end: bool,
+    ) -> Result<()> {
+        karst_io::block_on(self.env(), self.delete_files_in_ranges_async(family, ranges, include_end))
+    }
+
+    /// The asynchronous form of [`Db::delete_files_in_ranges`].
+    ///
+    /// # Errors
+    /// As [`Db::delete_files_in_ranges`].
+    pub async fn delete_files_in_ranges_async(
+        &self,
+        family: &ColumnFamily,
+        ranges: &[UserKeyRange<'_>],
+        include_end: bool,
+    ) -> Result<()> {
+        let family = self.family(family)?;
+        self.live()?.background.delete_files_in_ranges(family, ranges, include_end).await
     }
 
     /// Compacts the files with these numbers, and those that have to go along, to `output_level`. Returns the numbers of the files that came of it. Blocks.

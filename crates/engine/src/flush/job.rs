@@ -273,7 +273,7 @@ impl FlushContext {
             throttle,
             bytes_per_sync: self.options.get().bytes_per_sync,
             file_checksums: file_checksums(&self.options.get())?,
-        stats: self.stats.clone(),
+            stats: self.stats.clone(),
         })
     }
 

@@ -103,6 +103,10 @@ impl CutPolicy for TargetSize {
     fn cut_before(&mut self, _: &[u8], _: bool, open: Option<OpenOutput>) -> bool {
         open.is_some_and(|open| open.file_bytes + open.tail_bytes >= self.0)
     }
+
+    fn needs_size(&self, _: &[u8], at_most: OpenOutput) -> bool {
+        at_most.file_bytes + at_most.tail_bytes >= self.0
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -51,6 +51,8 @@ pub(crate) fn change_family_options(
         comparator: Some(now.comparator.clone()),
         merge_operator: now.merge_operator.clone(),
         prefix_extractor: now.prefix_extractor.clone(),
+        compaction_filter: now.compaction_filter.clone(),
+        compaction_filter_factory: now.compaction_filter_factory.clone(),
     };
     let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
     config.described_in.clone_from(&now.described_in);

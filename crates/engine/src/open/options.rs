@@ -11,7 +11,7 @@ use crate::compaction_filter::{CompactionFilter, CompactionFilterFactory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::EventListener;
 use crate::merge_operator::MergeOperator;
-use crate::options::{ColumnFamilyOptions, DbOptions, Instances, OptionError, OptionSet};
+use crate::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError, OptionSet};
 use crate::pacing::{RateLimiter, WriteBufferManager};
 use crate::stats::Statistics;
 use karst_format::comparator::Comparator;
@@ -235,6 +235,12 @@ impl Options {
     ) -> Self {
         self.instances_of(family).compaction_filter_factory = Some(factory);
         self
+    }
+
+    /// Has tables with many deletions compacted before others; for all column families.
+    #[must_use]
+    pub fn compact_on_deletion(self, rule: CompactOnDeletion) -> Self {
+        self.column_families(move |family| family.table_properties_collectors.0 = rule.option_text())
     }
 
     fn instances_of(&mut self, family: Option<&str>) -> &mut Instances {

@@ -12,7 +12,7 @@ use crate::compaction_filter::{
 };
 use crate::error::{Error, Result};
 use crate::merge_operator::{self, MergeOperator};
-use crate::options::ColumnFamilyOptions;
+use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::options::Object;
@@ -77,6 +77,8 @@ pub(crate) struct FamilyConfig {
     /// Asked by all compactions; goes before the factory.
     pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
     pub(crate) compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// Which tables ask for their compaction.
+    pub(crate) compact_on_deletion: Option<CompactOnDeletion>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
     pub(crate) described_in: Option<PathBuf>,
 }
@@ -129,6 +131,15 @@ impl FamilyConfig {
         let compaction_filter_factory = instances.compaction_filter_factory;
         let filter_name = compaction_filter.as_ref().map(|filter| filter.name());
         settle_name(name, "compaction_filter", &mut options.compaction_filter, filter_name);
+        let collectors = &options.table_properties_collectors.0;
+        let compact_on_deletion = CompactOnDeletion::from_option_text(collectors);
+        if compact_on_deletion.is_none() && !matches!(collectors.trim(), "" | "nullptr" | "{}") {
+            tracing::warn!(
+                column_family = name,
+                "table_properties_collectors {collectors:?}: only one {} is known; new tables are made without",
+                CompactOnDeletion::NAME
+            );
+        }
         let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
         settle_name(name, "compaction_filter_factory", &mut options.compaction_filter_factory, factory_name);
         Ok(FamilyConfig {
@@ -140,6 +151,7 @@ impl FamilyConfig {
             prefix_extractor,
             compaction_filter,
             compaction_filter_factory,
+            compact_on_deletion,
             described_in: None,
         })
     }

@@ -4,6 +4,7 @@
 //! Names, types and defaults of [`DbOptions`], [`ColumnFamilyOptions`] and [`BlockBasedTableOptions`] come from the one table in
 //! `karst_format::options`; [`OptionSet`] is what they can do by name.
 
+mod compact_on_deletion;
 mod current;
 mod family;
 mod read;
@@ -14,3 +15,6 @@ pub use karst_format::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionError, OptionInfo, OptionSet,
 };
 pub use read::{ReadOptions, ReadTier};
+
+pub use compact_on_deletion::CompactOnDeletion;
+pub(crate) use compact_on_deletion::DeletionWatch;

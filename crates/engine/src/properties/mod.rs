@@ -129,7 +129,9 @@ fn family_stats(db: &Inner, family: &Arc<Family>, view: &SuperVersion, uptime: D
 fn by_rules(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> u64 {
     let options = match &db.live {
         Some(live) => live.background.compaction_options(family),
-        None => Arc::new(CompactionOptions::new(&db.opened.db_options, &family.config.options, Vec::new())),
+        None => {
+            Arc::new(CompactionOptions::new(&db.opened.db_options.get(), &family.config.options, Vec::new()))
+        }
     };
     if name == "base-level" {
         let base = LevelTargets::new(view.version(), &options).base_level;

@@ -6,7 +6,7 @@
 use super::search::common_prefix;
 use super::{
     BUCKET_COLLISION, BUCKET_EMPTY, HASH_INDEX_BIT, HASH_INDEX_SEED, MAX_HASH_INDEX_BLOCK_BYTES,
-    MAX_HASH_INDEX_RESTART, MAX_RESTARTS, SEPARATED_BIT,
+    MAX_HASH_INDEX_RESTART, MAX_RESTARTS, SEPARATED_BIT, UNIFORM_BIT,
 };
 use crate::coding::{put_fixed16, put_fixed32, put_varint32};
 use crate::hash::legacy_hash;
@@ -52,6 +52,7 @@ pub struct BlockBuilder {
     entry_count: usize,
     /// Hash and restart number of each user key; `None` once there are too many restart points.
     hashes: Option<Vec<(u32, u8)>>,
+    uniform: bool,
 }
 
 impl BlockBuilder {
@@ -69,6 +70,7 @@ impl BlockBuilder {
             since_restart: 0,
             entry_count: 0,
             hashes: shape.hash_index_ratio.map(|_| Vec::new()),
+            uniform: false,
         }
     }
 
@@ -171,6 +173,11 @@ impl BlockBuilder {
         (key_count as f64 / ratio) as usize | 1
     }
 
+    /// Marks the block at hand as one whose keys lie evenly, for readers that interpolate.
+    pub fn mark_uniform(&mut self) {
+        self.uniform = true;
+    }
+
     /// The contents of the block; the builder is empty again.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
@@ -203,6 +210,9 @@ impl BlockBuilder {
         if self.shape.separate_values {
             put_fixed32(&mut out, values_start);
             packed |= SEPARATED_BIT;
+        }
+        if std::mem::take(&mut self.uniform) {
+            packed |= UNIFORM_BIT;
         }
         put_fixed32(&mut out, packed);
         self.values.clear();

@@ -39,7 +39,7 @@ option_table! {
         read_amp_bytes_per_bit: u32 = 0, mutable, kept, "Estimate read amplification, this many bytes a bit; 0 for not";
         format_version: u32 = 6, mutable, honoured, "The format of new tables; RocksDB 11.8 defaults to 7, which fewer releases read", in 0..=7;
         separate_key_value_in_data_block: bool = false, mutable, honoured, "Store the values of a data block behind its keys";
-        uniform_cv_threshold: f64 = -1.0, mutable, kept, "How even keys must lie for an index block to be marked uniform; negative for never";
+        uniform_cv_threshold: f64 = -1.0, mutable, honoured, "How even keys must lie for an index block to be marked uniform; negative for never";
         enable_index_compression: bool = true, mutable, honoured, "Compress index blocks";
         block_align: bool = false, mutable, honoured, "Align data blocks to their size";
         super_block_alignment_size: usize = 0, mutable, kept, "Let no data block straddle a multiple of this many bytes; 0 for not";

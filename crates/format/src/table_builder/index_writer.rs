@@ -5,6 +5,7 @@
 //!
 //! In: first, last and next key of each block, then its handle. Out: index blocks, and the two blocks of a hash index.
 
+use super::uniformity::Uniformity;
 use super::{IndexShortening, TableOptions};
 use crate::block::{BlockBuilder, BlockShape};
 use crate::coding::put_varint32;
@@ -30,6 +31,8 @@ pub(super) struct IndexWriter {
     entries: Vec<(IndexEntry, BlockHandle)>,
     entry_bytes: usize,
     hash: Option<HashIndex>,
+    /// Blocks of the index that were marked as uniform, as far as they are encoded.
+    uniform_blocks: u64,
 }
 
 /// The blocks of a hash index: all prefixes, and for each its length, first block and number of blocks.
@@ -59,6 +62,7 @@ impl IndexWriter {
             },
             entries: Vec::new(),
             entry_bytes: 0,
+            uniform_blocks: 0,
             hash: hash.map(|extractor| HashIndex {
                 extractor,
                 prefixes: Vec::new(),
@@ -78,6 +82,11 @@ impl IndexWriter {
     /// About how large the index will be, in bytes.
     pub(super) fn size_estimate(&self) -> usize {
         self.entry_bytes + 8 * self.entries.len()
+    }
+
+    /// What an entry adds to that.
+    pub(super) fn entry_size_estimate(entry: &IndexEntry) -> usize {
+        entry.separator.len() + entry.first_key.as_ref().map_or(0, Vec::len) + 8
     }
 
     /// Notes a key that goes into the open data block.
@@ -113,15 +122,38 @@ impl IndexWriter {
     }
 
     /// The whole index as one block.
-    pub(super) fn whole(&self, options: &TableOptions) -> Vec<u8> {
-        encode_block(self.layout, options.effective_index_restart_interval(), self.encodable())
+    pub(super) fn whole(&mut self, options: &TableOptions) -> Vec<u8> {
+        let interval = options.effective_index_restart_interval();
+        let mut writer = BlockWriter::new(self.layout, interval, options.uniform_cv_threshold);
+        for (key, handle, first_key) in self.encodable() {
+            writer.add(key, handle, first_key);
+        }
+        let block = writer.finish();
+        self.uniform_blocks += writer.uniform_blocks;
+        block
+    }
+
+    /// The top of an index in partitions, of which each has its last key.
+    pub(super) fn top(&mut self, options: &TableOptions, partitions: &[(Vec<u8>, BlockHandle)]) -> Vec<u8> {
+        let threshold = options.uniform_cv_threshold;
+        let mut writer = BlockWriter::new(self.layout, options.index_restart_interval, threshold);
+        partitions.iter().for_each(|(key, handle)| writer.add(key, *handle, None));
+        let block = writer.finish();
+        self.uniform_blocks += writer.uniform_blocks;
+        block
+    }
+
+    /// Blocks of the index that were marked as uniform, as far as they are encoded.
+    pub(super) fn uniform_blocks(&self) -> u64 {
+        self.uniform_blocks
     }
 
     /// The index in partitions, each with its last key.
-    pub(super) fn partitions(&self, options: &TableOptions) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub(super) fn partitions(&mut self, options: &TableOptions) -> Vec<(Vec<u8>, Vec<u8>)> {
         let limit = options.metadata_block_bytes;
         let mut partitions = Vec::new();
-        let mut writer = BlockWriter::new(self.layout, options.index_restart_interval);
+        let threshold = options.uniform_cv_threshold;
+        let mut writer = BlockWriter::new(self.layout, options.index_restart_interval, threshold);
         let mut last_key: &[u8] = &[];
         let count = self.entries.len();
         for (i, (key, handle, first_key)) in self.encodable().enumerate() {
@@ -135,6 +167,7 @@ impl IndexWriter {
         if !writer.is_empty() {
             partitions.push((last_key.to_vec(), writer.finish()));
         }
+        self.uniform_blocks += writer.uniform_blocks;
         partitions
     }
 
@@ -198,13 +231,13 @@ fn separator(
     last.to_vec()
 }
 
-/// Encodes entries, keys given as internal keys, as one index block.
+/// Encodes entries, keys given as internal keys, as one block like those of an index, which is never marked as uniform.
 pub(super) fn encode_block<'a>(
     layout: IndexLayout,
     restart_interval: usize,
     entries: impl Iterator<Item = (&'a [u8], BlockHandle, Option<&'a [u8]>)>,
 ) -> Vec<u8> {
-    let mut writer = BlockWriter::new(layout, restart_interval);
+    let mut writer = BlockWriter::new(layout, restart_interval, -1.0);
     for (key, handle, first_key) in entries {
         writer.add(key, handle, first_key);
     }
@@ -218,12 +251,24 @@ struct BlockWriter {
     previous: Option<BlockHandle>,
     whole: Vec<u8>,
     delta: Vec<u8>,
+    restart_interval: usize,
+    uniformity: Uniformity,
+    uniform_blocks: u64,
 }
 
 impl BlockWriter {
-    fn new(layout: IndexLayout, restart_interval: usize) -> BlockWriter {
-        let builder = BlockBuilder::new(BlockShape::plain(restart_interval));
-        BlockWriter { layout, builder, previous: None, whole: Vec::new(), delta: Vec::new() }
+    fn new(layout: IndexLayout, restart_interval: usize, uniform_cv_threshold: f64) -> BlockWriter {
+        let shape = BlockShape::plain(restart_interval);
+        BlockWriter {
+            layout,
+            builder: BlockBuilder::new(shape),
+            previous: None,
+            whole: Vec::new(),
+            delta: Vec::new(),
+            restart_interval: shape.restart_interval,
+            uniformity: Uniformity::new(uniform_cv_threshold),
+            uniform_blocks: 0,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -237,6 +282,9 @@ impl BlockWriter {
     fn add(&mut self, internal_key: &[u8], handle: BlockHandle, first_key: Option<&[u8]>) {
         let first_key = first_key.filter(|_| self.layout.first_keys);
         let key = if self.layout.user_keys { key::user_key(internal_key) } else { internal_key };
+        if self.builder.entry_count().is_multiple_of(self.restart_interval) {
+            self.uniformity.note(key::user_key(internal_key));
+        }
         self.whole.clear();
         encode_value(&mut self.whole, handle, first_key);
         if self.layout.delta_handles {
@@ -253,6 +301,10 @@ impl BlockWriter {
 
     fn finish(&mut self) -> Vec<u8> {
         self.previous = None;
+        if self.uniformity.end_block() {
+            self.builder.mark_uniform();
+            self.uniform_blocks += 1;
+        }
         self.builder.finish()
     }
 }

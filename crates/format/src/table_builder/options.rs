@@ -109,6 +109,10 @@ pub struct TableOptions {
     pub data_block_hash_ratio: Option<f64>,
     /// Whether data blocks hold values apart from keys; only RocksDB 11 and later read that.
     pub separate_values: bool,
+    /// Names of what watches the table's entries, for its properties.
+    pub property_collectors: Vec<String>,
+    /// How even the keys of an index block must lie for it to be marked as uniform, as the standard deviation of the distances between restart points by their mean; negative for never.
+    pub uniform_cv_threshold: f64,
     /// What filter to build, if any.
     pub filter_policy: Option<FilterPolicy>,
     /// Whether the filter is cut into partitions. RocksDB then wants a two-level index.
@@ -148,6 +152,8 @@ impl Default for TableOptions {
             metadata_block_bytes: 4096,
             data_block_hash_ratio: None,
             separate_values: false,
+            uniform_cv_threshold: -1.0,
+            property_collectors: Vec::new(),
             filter_policy: None,
             partition_filters: false,
             whole_key_filtering: true,
@@ -231,7 +237,7 @@ impl TableOptions {
         properties.merge_operator_name = self.merge_operator_name.clone().unwrap_or_else(none);
         properties.prefix_extractor_name =
             self.prefix_extractor.as_ref().map_or_else(none, |e| e.name().into_owned());
-        properties.property_collectors_names = "[]".to_owned();
+        properties.property_collectors_names = format!("[{}]", self.property_collectors.join(","));
         properties.filter_policy_name =
             self.filter_policy.as_ref().map_or_else(String::new, |p| p.property_name().to_owned());
         properties.compression_name = self.compression.name().to_owned();

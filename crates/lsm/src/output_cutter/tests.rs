@@ -33,7 +33,12 @@ fn cuts(compaction: &Compaction, keys: &[&str], entry_kib: u64) -> Vec<String> {
     let mut cuts = Vec::new();
     for user_key in keys {
         let open = (file_bytes > 0).then_some(OpenOutput { file_bytes, tail_bytes: 0 });
-        if cutter.ends_before(&key(user_key), true, open) {
+        let by_size = cutter.goes_by_size(&key(user_key), open.unwrap_or_default());
+        let smaller = OpenOutput { file_bytes: file_bytes / 2, tail_bytes: 0 };
+        let as_smaller = cutter.clone().ends_before(&key(user_key), true, open.map(|_| smaller));
+        let ends = cutter.ends_before(&key(user_key), true, open);
+        assert!(by_size || ends == as_smaller, "{user_key}: the size decides, and it was not said so");
+        if ends {
             cuts.push((*user_key).to_owned());
             file_bytes = 0;
         }

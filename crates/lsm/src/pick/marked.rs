@@ -28,7 +28,7 @@ fn places<'t>(
 /// Files that were marked for compaction, but for those of the deepest level: they have nowhere to go.
 pub(crate) fn by_users(tree: &Tree<'_>) -> Vec<Place> {
     let deepest = (1..=tree.last_output_level()).rev().find(|&level| !tree.files(level).is_empty());
-    places(tree, 0..deepest.unwrap_or(1), |file| file.marked_for_compaction)
+    places(tree, 0..deepest.unwrap_or(1), |file| file.is_marked())
 }
 
 /// Files with nothing older below them, all of whose entries every snapshot sees: rewriting them drops old versions and

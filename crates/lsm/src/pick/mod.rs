@@ -20,6 +20,7 @@
 mod assemble;
 mod compact_files;
 pub mod compaction;
+mod delete_files;
 mod expand;
 mod fifo;
 mod intra_l0;
@@ -46,6 +47,7 @@ pub(crate) use tree::boundary_order;
 pub use assemble::BlobGarbageCollection;
 pub use compact_files::{CompactFilesOptions, Refused, compact_files};
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
+pub use delete_files::{UserKeyRange, delete_files_in_ranges, suggest_range};
 pub use manual::{BottommostLevelCompaction, CompactRangeOptions, ManualCompaction, ManualStep};
 pub use options::CompactionOptions;
 pub use running::{Running, RunningId};

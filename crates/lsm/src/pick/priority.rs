@@ -44,7 +44,7 @@ fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
         .collect();
     // Why by key in the end: neighbours that move without rewriting go together, and the pick is the same every time.
     order.sort_by(|&a, &b| {
-        let marked = files[b].marked_for_compaction.cmp(&files[a].marked_for_compaction);
+        let marked = files[b].is_marked().cmp(&files[a].is_marked());
         let keys = || tree.comparator().compare_internal(&files[a].smallest, &files[b].smallest);
         marked.then(cost[a].cmp(&cost[b])).then_with(keys)
     });

@@ -5,6 +5,7 @@
 //! | this one | [`Outputs`], what all files of one job have in common |
 //! | `run` | [`RunWriter`]: one sorted run as a sequence of tables, values that are large enough in blob files |
 //! | `blob_files` | the blob files of a run |
+//! | `parallel` | compressing blocks on several threads |
 //! | `write_behind` | one file, written while the next piece is being built |
 //! | `table_options` | a column family's options in the terms of the table builder |
 //!
@@ -17,6 +18,7 @@
 //! Used by flush, compaction and the bulk loader.
 
 mod blob_files;
+mod parallel;
 mod run;
 mod table_options;
 #[cfg(test)]

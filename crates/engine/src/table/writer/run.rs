@@ -23,9 +23,12 @@ use karst_format::wide_column;
 use karst_lsm::OpenOutput;
 
 use super::blob_files::BlobFiles;
+use super::parallel::Compressors;
+use super::table_options::compression_threads;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::DeletionWatch;
 use crate::range_del::Fragments;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 
@@ -37,6 +40,9 @@ pub(crate) trait CutPolicy {
     /// Whether a new file begins with `internal_key`. Asked once for each entry, in order, also when no file is open; the answer is heeded only if
     /// there is one and `new_user_key` says that the entry before had another user key.
     fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool;
+
+    /// Whether the next answer, for this key, may depend on how large the open file is, given that it is no larger than this.
+    fn needs_size(&self, internal_key: &[u8], at_most: OpenOutput) -> bool;
 }
 
 /// One file, however large.
@@ -46,6 +52,10 @@ pub(crate) struct NeverCut;
 impl CutPolicy for NeverCut {
     #[inline]
     fn cut_before(&mut self, _: &[u8], _: bool, _: Option<OpenOutput>) -> bool {
+        false
+    }
+
+    fn needs_size(&self, _: &[u8], _: OpenOutput) -> bool {
         false
     }
 }
@@ -72,6 +82,8 @@ pub(crate) struct RunWriter<C> {
     comparator: Comparator,
     policy: C,
     current: Option<OpenTable>,
+    /// Where several threads compress the blocks.
+    compressors: Option<Compressors>,
     /// Complete, but not yet closed.
     ended: Vec<EndedTable>,
     written: Vec<WrittenTable>,
@@ -92,6 +104,7 @@ struct OpenTable {
     number: FileNumber,
     file: WriteBehind,
     builder: TableBuilder,
+    deletions: Option<DeletionWatch>,
     created_s: u64,
     oldest_blob: Option<FileNumber>,
 }
@@ -101,6 +114,8 @@ struct EndedTable {
     number: FileNumber,
     file: WriteBehind,
     table: FinishedTable,
+    /// It asks for its compaction.
+    marked: bool,
     created_s: u64,
     oldest_blob: Option<FileNumber>,
 }
@@ -119,6 +134,7 @@ impl<C: CutPolicy> RunWriter<C> {
         Ok(RunWriter {
             comparator: outputs.config.comparator.clone(),
             blobs: BlobFiles::new(&outputs)?,
+            compressors: Compressors::new(&outputs.env, compression_threads(&outputs.config, &outputs.place)),
             outputs,
             policy,
             current: None,
@@ -139,6 +155,13 @@ impl<C: CutPolicy> RunWriter<C> {
     /// The key is not behind the one before, or cannot be stored.
     #[inline]
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(compressors) = &mut self.compressors
+            && compressors.is_busy()
+            && let Some(open) = &mut self.current
+            && self.policy.needs_size(internal_key, open.size_at_most())
+        {
+            compressors.settle(&mut open.builder);
+        }
         let (open, new_user_key) = match &self.current {
             None => (None, true),
             Some(open) => (Some(open.size()), open.ends_with_other_key(&self.comparator, internal_key)),
@@ -147,7 +170,7 @@ impl<C: CutPolicy> RunWriter<C> {
             self.end_table(Some(key::user_key(internal_key)))?;
         }
         if self.current.is_none() {
-            self.current = Some(OpenTable::new(&self.outputs)?);
+            self.current = Some(OpenTable::new(&self.outputs, self.compressors.is_some())?);
         }
         let kind = internal_key[internal_key.len() - key::TRAILER_BYTES];
         if kind == ValueType::Value as u8 && self.blobs.is_some() && self.add_as_blob(internal_key, value)? {
@@ -163,6 +186,16 @@ impl<C: CutPolicy> RunWriter<C> {
     fn add_entry(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         let open = self.current.as_mut().expect("a table is open");
         open.builder.add(internal_key, value).map_err(build_error)?;
+        if let Some(deletions) = &mut open.deletions {
+            let kind = ValueType::from_u8(internal_key[internal_key.len() - key::TRAILER_BYTES]);
+            deletions.note(matches!(
+                kind,
+                Some(ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
+            ));
+        }
+        if let Some(compressors) = self.compressors.as_mut().filter(|_| open.builder.has_closed()) {
+            compressors.pass_on(&mut open.builder);
+        }
         if open.builder.pending_bytes() >= PIECE_BYTES {
             open.hand_over();
         }
@@ -241,7 +274,7 @@ impl<C: CutPolicy> RunWriter<C> {
     /// Writing failed.
     pub(crate) async fn finish(mut self) -> Result<(RunFiles, (u64, u64))> {
         if self.current.is_none() && self.has_tombstones_left() {
-            self.current = Some(OpenTable::new(&self.outputs)?);
+            self.current = Some(OpenTable::new(&self.outputs, self.compressors.is_some())?);
         }
         if self.current.is_some() {
             let upper = self.upper.take();
@@ -270,13 +303,18 @@ impl<C: CutPolicy> RunWriter<C> {
             let lower = self.lower.as_deref();
             add_tombstones(&mut open.builder, &self.comparator, fragments, lower, upper)?;
         }
+        if let Some(compressors) = &mut self.compressors {
+            open.builder.close_data();
+            compressors.settle(&mut open.builder);
+        }
         let table = open.builder.finish();
         open.hand_over();
         self.table_bytes += table.file_bytes;
         count_blocks(&self.outputs.stats, &table.compression);
         open.file.end();
-        let OpenTable { number, file, created_s, oldest_blob, .. } = open;
-        self.ended.push(EndedTable { number, file, table, created_s, oldest_blob });
+        let OpenTable { number, file, deletions, created_s, oldest_blob, .. } = open;
+        let marked = deletions.is_some_and(|seen| seen.asks(table.properties.data_size));
+        self.ended.push(EndedTable { number, file, table, marked, created_s, oldest_blob });
         self.lower = upper.map(<[u8]>::to_vec);
         Ok(())
     }
@@ -353,12 +391,15 @@ fn add_tombstones(
 }
 
 impl OpenTable {
-    fn new(outputs: &Outputs) -> Result<OpenTable> {
+    fn new(outputs: &Outputs, in_parallel: bool) -> Result<OpenTable> {
         let number = outputs.new_files.new_table();
         let created_s = outputs.env.unix_time().as_secs();
         let identity = outputs.table_identity(number, created_s);
         let options = table_options(&outputs.config, &outputs.place, identity)?;
-        let builder = TableBuilder::new(options).map_err(build_error)?;
+        let mut builder = TableBuilder::new(options).map_err(build_error)?;
+        if in_parallel {
+            builder.defer_compression();
+        }
         let file = WriteBehind::new(
             &outputs.env,
             outputs.table_path(number),
@@ -371,11 +412,20 @@ impl OpenTable {
                 HistogramKind::CompactionOutfileSyncMicros
             }),
         );
-        Ok(OpenTable { number, file, builder, created_s, oldest_blob: None })
+        let deletions = outputs.config.compact_on_deletion.map(|rule| rule.watch());
+        Ok(OpenTable { number, file, builder, deletions, created_s, oldest_blob: None })
     }
 
     fn size(&self) -> OpenOutput {
         OpenOutput { file_bytes: self.builder.file_bytes(), tail_bytes: self.builder.estimated_tail_bytes() }
+    }
+
+    /// The size is no larger than this, whatever comes of blocks that are being compressed.
+    fn size_at_most(&self) -> OpenOutput {
+        OpenOutput {
+            file_bytes: self.builder.file_bytes_at_most(),
+            tail_bytes: self.builder.estimated_tail_bytes(),
+        }
     }
 
     fn ends_with_other_key(&self, comparator: &Comparator, internal_key: &[u8]) -> bool {
@@ -414,6 +464,7 @@ impl EndedTable {
         file.oldest_ancestor_time_s = outputs.oldest_ancestor_time_s(self.created_s);
         file.creation_time_s = self.created_s;
         file.oldest_blob_file = self.oldest_blob;
+        file.marked_for_compaction = self.marked;
         file.unique_id =
             Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), self.number.0));
         file.tail_size_bytes = table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);

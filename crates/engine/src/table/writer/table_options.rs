@@ -3,7 +3,7 @@
 //! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error that names the option.
 
 use crate::error::{Error, Result};
-use crate::options::{ColumnFamilyOptions, FamilyConfig};
+use crate::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
 use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
@@ -65,6 +65,22 @@ impl TablePlace {
     }
 }
 
+/// The options of the compression of a table.
+fn compression_options<'a>(family: &'a ColumnFamilyOptions, place: &'a TablePlace) -> &'a CompressionOptions {
+    match &place.compression {
+        Some((_, given)) => given,
+        None if place.uses_bottommost_options() && family.bottommost_compression_opts.enabled => {
+            &family.bottommost_compression_opts
+        }
+        None => &family.compression_opts,
+    }
+}
+
+/// How many threads compress a table's blocks.
+pub(super) fn compression_threads(config: &FamilyConfig, place: &TablePlace) -> u32 {
+    compression_options(&config.options, place).parallel_threads.max(1)
+}
+
 /// Options of a table in a column family.
 pub(crate) fn table_options(
     config: &FamilyConfig,
@@ -77,13 +93,7 @@ pub(crate) fn table_options(
         usize::try_from(n).map_err(|_| Error::invalid_argument(format!("option {name}: {n} is too large")))
     };
     let compression = place.compression(family);
-    let compression_options = match &place.compression {
-        Some((_, given)) => given,
-        None if place.uses_bottommost_options() && family.bottommost_compression_opts.enabled => {
-            &family.bottommost_compression_opts
-        }
-        None => &family.compression_opts,
-    };
+    let compression_options = compression_options(family, place);
     let filter_policy = match tables.filter_policy.text() {
         None => None,
         // Compat: a key that is looked for down to the last level is expected to be there.
@@ -121,6 +131,12 @@ pub(crate) fn table_options(
             DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
         },
         separate_values: tables.separate_key_value_in_data_block,
+        property_collectors: config
+            .compact_on_deletion
+            .iter()
+            .map(|_| CompactOnDeletion::NAME.to_owned())
+            .collect(),
+        uniform_cv_threshold: tables.uniform_cv_threshold,
         filter_policy,
         partition_filters: tables.partition_filters,
         whole_key_filtering: tables.whole_key_filtering,

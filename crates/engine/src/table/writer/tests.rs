@@ -1,5 +1,6 @@
 //! Runs of small files: where they are cut, what they say of themselves, and what a failing file system makes of them.
 
+use super::run::WrittenTable;
 use super::*;
 use crate::options::ColumnFamilyOptions;
 use crate::range_del::{Fragments, RangeTombstone};
@@ -7,6 +8,7 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::options::OptionSet;
+use karst_format::properties::TableProperties;
 use karst_lsm::OpenOutput;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +57,10 @@ struct BeforeDigit(u8);
 impl CutPolicy for BeforeDigit {
     fn cut_before(&mut self, internal_key: &[u8], _: bool, _: Option<OpenOutput>) -> bool {
         key::user_key(internal_key).last() == Some(&self.0)
+    }
+
+    fn needs_size(&self, _: &[u8], _: OpenOutput) -> bool {
+        false
     }
 }
 
@@ -182,4 +188,109 @@ fn an_error_of_the_file_system_ends_the_run() {
     }
     let (at, error) = failed.expect("the second piece meets the error of the first");
     assert!(error.contains("missing") && at < 30_000, "{at} {error}");
+}
+
+/// Cuts at a size.
+struct AtSize(u64);
+
+impl CutPolicy for AtSize {
+    fn cut_before(&mut self, _: &[u8], _: bool, open: Option<OpenOutput>) -> bool {
+        open.is_some_and(|open| open.file_bytes + open.tail_bytes >= self.0)
+    }
+
+    fn needs_size(&self, _: &[u8], at_most: OpenOutput) -> bool {
+        at_most.file_bytes + at_most.tail_bytes >= self.0
+    }
+}
+
+/// The data blocks of all files, and their properties, of a run over the same entries with these options.
+fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut outputs = outputs(directory.path(), options);
+    outputs.stats = Arc::new(crate::stats::Statistics::default());
+    let stats = outputs.stats.clone();
+    let mut run = RunWriter::new(outputs, AtSize(at_size), None, (None, None)).unwrap();
+    let mut state = 1u64;
+    for i in 0..20_000u64 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        // Runs of blocks that compress well, badly and not at all.
+        let value: Vec<u8> = match i / 500 % 3 {
+            0 => vec![b'v'; 90],
+            1 => (0..90).map(|j| (state >> (j % 57)) as u8 & 0x1f).collect(),
+            _ => (0..90u64).map(|j| (state.wrapping_mul(j * 2 + 1) >> 29) as u8).collect(),
+        };
+        run.add(&internal(&format!("key{i:06}"), 5), &value).unwrap();
+        if run.needs_room() {
+            block_on(run.make_room()).unwrap();
+        }
+    }
+    let files = block_on(run.finish()).unwrap().0;
+    let read = |table: &WrittenTable| {
+        std::fs::read(directory.path().join(format!("{:06}.sst", table.file.number.0))).unwrap()
+    };
+    let rejected = stats.ticker(crate::Ticker::NumberBlockCompressionRejected);
+    // Why data and properties one by one: the time when a file was made is among the properties.
+    let parts = |table: &WrittenTable| {
+        let mut bytes = read(table);
+        bytes.truncate(table.properties.tail_start_offset as usize);
+        let properties = TableProperties { file_creation_time: 0, ..table.properties.clone() };
+        bytes.extend(format!("{properties:?}").into_bytes());
+        bytes
+    };
+    (files.tables.iter().map(parts).collect(), rejected)
+}
+
+#[test]
+fn threads_that_compress_change_no_byte() {
+    for (options, at_size) in [
+        ("compression=kZSTD", 100_000),
+        ("compression=kLZ4Compression", u64::MAX),
+        ("compression=kZSTD;compression_opts={max_dict_bytes=2048;max_dict_buffer_bytes=60000;", 150_000),
+        ("compression=kZSTD;compression_opts={max_dict_bytes=2048;", u64::MAX),
+        (
+            "compression=kZlibCompression;block_based_table_factory={block_size=1024;index_type=kTwoLevelIndexSearch;partition_filters=true;filter_policy=bloomfilter:10:false;format_version=5}",
+            90_000,
+        ),
+        ("compression=kNoCompression", 300_000),
+    ] {
+        // Why format 5: from 6 on, checksums depend on when the file was made.
+        let options = match options.contains("block_based_table_factory") {
+            true => options.to_owned(),
+            false => format!("block_based_table_factory={{format_version=5}};{options}"),
+        };
+        let with = |threads: u32| match options
+            .strip_suffix(';')
+            .filter(|text| text.contains("compression_opts={"))
+        {
+            Some(open) => files_of(&format!("{open};parallel_threads={threads}}}"), at_size),
+            None => files_of(&format!("{options};compression_opts={{parallel_threads={threads}}}"), at_size),
+        };
+        let (serial, rejected) = with(1);
+        assert!(at_size == u64::MAX || serial.len() > 3, "{options}: {}", serial.len());
+        assert!(options.contains("kNo") || rejected > 10, "{options}: {rejected}");
+        for threads in [2, 5] {
+            let (parallel, rejected_too) = with(threads);
+            assert_eq!(serial.len(), parallel.len(), "{options}");
+            for (i, (a, b)) in serial.iter().zip(&parallel).enumerate() {
+                assert!(
+                    a == b,
+                    "{options}, {threads} threads: file {i} differs, {} and {} bytes",
+                    a.len(),
+                    b.len()
+                );
+            }
+            assert_eq!(rejected, rejected_too);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_dropped_leaves_its_helpers_nothing_to_wait_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let outputs = outputs(directory.path(), "compression=kZSTD;compression_opts={parallel_threads=4}");
+    let mut run = RunWriter::new(outputs, NeverCut, None, (None, None)).unwrap();
+    for i in 0..5_000 {
+        run.add(&internal(&format!("k{i:06}"), 5), &[b'v'; 100]).unwrap();
+    }
+    drop(run);
 }

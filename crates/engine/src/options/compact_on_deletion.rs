@@ -1,0 +1,176 @@
+//! RocksDB's `CompactOnDeletionCollector`: tables with many deletions ask for their compaction when they are written.
+//!
+//! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the table asks.
+//! Compat: the only collector there is. Others are code of the user that no file holds; a database that names one opens, and its new tables are made without it.
+
+use std::fmt::Write as _;
+
+/// When a table asks for its compaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CompactOnDeletion {
+    /// How many entries in a row are looked at; rounded up to a multiple of 128. 0 for none.
+    pub window_size: u64,
+    /// So many deletions among them are too many.
+    pub deletion_trigger: u64,
+    /// Deletions among all entries from which on there are too many; above 0 and at most 1, else none is.
+    pub deletion_ratio: f64,
+    /// Tables whose data takes fewer bytes do not ask.
+    pub min_file_size: u64,
+}
+
+impl CompactOnDeletion {
+    /// RocksDB's name of the collector.
+    pub const NAME: &str = "CompactOnDeletionCollector";
+
+    /// The value of the option `table_properties_collectors`.
+    #[must_use]
+    pub fn option_text(&self) -> String {
+        let mut text = format!("{{id={};window_size={}", Self::NAME, self.window_size);
+        let _ = write!(text, ";deletion_trigger={}", self.deletion_trigger);
+        let _ = write!(text, ";deletion_ratio={:.6}", self.deletion_ratio);
+        let _ = write!(text, ";min_file_size={};}}", self.min_file_size);
+        text
+    }
+
+    /// The collector that a value of the option names; `None` if it names none, or another one.
+    #[must_use]
+    pub fn from_option_text(text: &str) -> Option<CompactOnDeletion> {
+        let mut inner = text.trim();
+        while let Some(less) = inner.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+            inner = less;
+        }
+        let mut collector = CompactOnDeletion::default();
+        let mut named = inner == Self::NAME;
+        for part in inner.split(';').map(str::trim).filter(|part| !part.is_empty() && part.contains('=')) {
+            let (name, value) = part.split_once('=')?;
+            match name {
+                "id" => named = value == Self::NAME,
+                "window_size" => collector.window_size = value.parse().ok()?,
+                "deletion_trigger" => collector.deletion_trigger = value.parse().ok()?,
+                "deletion_ratio" => collector.deletion_ratio = value.parse().ok()?,
+                "min_file_size" => collector.min_file_size = value.parse().ok()?,
+                _ => return None,
+            }
+        }
+        named.then_some(collector)
+    }
+
+    /// Looks at one table.
+    pub(crate) fn watch(&self) -> DeletionWatch {
+        DeletionWatch {
+            rule: *self,
+            bucket_entries: self.window_size.div_ceil(BUCKETS as u64),
+            buckets: [0; BUCKETS],
+            current: 0,
+            in_current: 0,
+            in_window: 0,
+            most_in_window: 0,
+            entries: 0,
+            deletions: 0,
+        }
+    }
+}
+
+/// The window moves by a 128th of its size at a time.
+const BUCKETS: usize = 128;
+
+/// What was seen of one table.
+#[derive(Clone, Debug)]
+pub(crate) struct DeletionWatch {
+    rule: CompactOnDeletion,
+    bucket_entries: u64,
+    /// Deletions, in a ring.
+    buckets: [u64; BUCKETS],
+    current: usize,
+    /// Entries in the current bucket.
+    in_current: u64,
+    in_window: u64,
+    most_in_window: u64,
+    entries: u64,
+    deletions: u64,
+}
+
+impl DeletionWatch {
+    /// One more entry.
+    #[inline]
+    pub(crate) fn note(&mut self, is_deletion: bool) {
+        self.entries += 1;
+        self.deletions += u64::from(is_deletion);
+        if self.bucket_entries == 0 {
+            return;
+        }
+        if self.in_current == self.bucket_entries {
+            self.current = (self.current + 1) % BUCKETS;
+            self.in_window -= std::mem::take(&mut self.buckets[self.current]);
+            self.in_current = 0;
+        }
+        self.in_current += 1;
+        if is_deletion {
+            self.buckets[self.current] += 1;
+            self.in_window += 1;
+            self.most_in_window = self.most_in_window.max(self.in_window);
+        }
+    }
+
+    /// Whether the table asks; `data_bytes` is what its data blocks take.
+    ///
+    /// Compat: RocksDB goes by the size of the file up to the last entry, which lacks the last block.
+    pub(crate) fn asks(&self, data_bytes: u64) -> bool {
+        let rule = &self.rule;
+        let in_window = self.bucket_entries > 0 && self.most_in_window >= rule.deletion_trigger;
+        let by_ratio = rule.deletion_ratio > 0.0
+            && rule.deletion_ratio <= 1.0
+            && self.deletions as f64 >= rule.deletion_ratio * self.entries as f64;
+        self.entries > 0 && data_bytes >= rule.min_file_size && (in_window || by_ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(rule: CompactOnDeletion, entries: impl IntoIterator<Item = bool>) -> bool {
+        let mut watch = rule.watch();
+        entries.into_iter().for_each(|is_deletion| watch.note(is_deletion));
+        watch.asks(1000)
+    }
+
+    #[test]
+    fn deletions_count_within_the_window() {
+        let rule = CompactOnDeletion { window_size: 128, deletion_trigger: 10, ..Default::default() };
+        let spread = |every: u64, count: u64| (0..count).map(move |i| i % every == 0);
+        assert!(asks(rule, spread(2, 20)) && !asks(rule, spread(2, 18)));
+        // 128 entries hold ten deletions if every thirteenth is one, and never if every fifteenth is.
+        assert!(asks(rule, spread(13, 10_000)) && !asks(rule, spread(15, 10_000)));
+        assert!(!asks(CompactOnDeletion { min_file_size: 1001, ..rule }, spread(2, 20)));
+        assert!(!asks(CompactOnDeletion::default(), spread(1, 1000)), "no window, no ratio");
+    }
+
+    #[test]
+    fn the_ratio_counts_over_the_table() {
+        let rule = CompactOnDeletion { deletion_ratio: 0.5, ..Default::default() };
+        assert!(asks(rule, (0..100).map(|i| i < 50)) && !asks(rule, (0..100).map(|i| i < 49)));
+        assert!(!asks(CompactOnDeletion { deletion_ratio: 1.5, ..rule }, [true; 10]), "above 1 is none");
+        assert!(!asks(rule, []));
+    }
+
+    #[test]
+    fn options_are_read_as_they_are_written() {
+        let rule = CompactOnDeletion {
+            window_size: 1000,
+            deletion_trigger: 50,
+            deletion_ratio: 0.25,
+            min_file_size: 7,
+        };
+        assert_eq!(CompactOnDeletion::from_option_text(&rule.option_text()), Some(rule));
+        assert_eq!(
+            CompactOnDeletion::from_option_text("CompactOnDeletionCollector"),
+            Some(Default::default())
+        );
+        for other in
+            ["", "nullptr", "{id=my.Collector;window_size=1}", "{id=CompactOnDeletionCollector;more=1}"]
+        {
+            assert_eq!(CompactOnDeletion::from_option_text(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What operators do to files by hand: deleting those of a range, suggesting them for compaction, naming them; and tables that ask for their compaction themselves.
+
+use karst_engine::{
+    BottommostLevelCompaction, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, Db, ErrorKind,
+    FlushOptions, Options, WaitForCompactOptions,
+};
+use karst_testkit::rocksdb_tools::ldb;
+use std::path::Path;
+
+fn open(path: &Path, text: &str) -> Db {
+    let options = Options::new().db(|db| db.create_if_missing = true);
+    Db::open(path, &options.set_all(text).unwrap()).unwrap()
+}
+
+fn level(db: &Db, level: u32) -> Vec<(String, String, u64)> {
+    let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+    let files = db.live_files();
+    let files = files.iter().filter(|file| file.level == Some(level));
+    files.map(|file| (text(&file.smallest_key), text(&file.largest_key), file.number)).collect()
+}
+
+/// Keys k000 to k399 in several files on L1, and one more file on L0.
+fn several_files(db: &Db) {
+    for i in 0..400 {
+        db.put(format!("k{i:03}"), [b'v'; 100]).unwrap();
+    }
+    db.flush(&FlushOptions::default()).unwrap();
+    let to_l1 = CompactRangeOptions {
+        change_level: true,
+        target_level: Some(1),
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&to_l1, None, None).unwrap();
+    db.put("k200", "newer").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+}
+
+const SMALL: &str = "compression=kNoCompression;format_version=5;target_file_size_base=8000;disable_auto_compactions=true;\
+                     level_compaction_dynamic_level_bytes=false;num_levels=4";
+
+#[test]
+fn files_within_a_range_are_deleted_and_rocksdb_finds_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path(), SMALL);
+    several_files(&db);
+    let before = level(&db, 1);
+    assert!(before.len() > 3, "{before:?}");
+    let family = db.default_column_family();
+    // From the second file's first key to the third's last.
+    let (begin, end) = (before[1].0.as_bytes(), before[2].1.as_bytes());
+    db.delete_files_in_ranges(family, &[(Some(begin), Some(end))], false).unwrap();
+    let after = level(&db, 1);
+    assert_eq!(after.len(), before.len() - 1, "the third file ends with the range");
+    db.delete_files_in_ranges(family, &[(Some(begin), Some(end))], true).unwrap();
+    assert_eq!(level(&db, 1).len(), before.len() - 2);
+    assert!(db.get(&before[1].0).unwrap().is_none() && db.get(&before[0].0).unwrap().is_some());
+    db.delete_files_in_ranges(family, &[(None, None)], true).unwrap();
+    assert_eq!((level(&db, 1).len(), level(&db, 0).len()), (0, 1), "L0 stays");
+    assert_eq!(db.get("k200").unwrap().as_deref(), Some(&b"newer"[..]));
+    db.close().unwrap();
+    assert_eq!(ldb(directory.path(), &["scan"], b"").unwrap(), "k200 : newer\n");
+    let tables = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(tables.filter(|path| path.extension().is_some_and(|e| e == "sst")).count(), 1);
+    let read_only = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    let refused = read_only.delete_files_in_ranges(read_only.default_column_family(), &[(None, None)], true);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn suggested_files_move_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path(), SMALL);
+    several_files(&db);
+    let family = db.default_column_family();
+    // Nothing lies below L1, and L1 is not suggested as the deepest level.
+    db.suggest_compact_range(family, Some(b"k390"), None).unwrap();
+    db.enable_auto_compaction(&[family]).unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(level(&db, 0).len(), 1, "k200 does not overlap");
+    db.suggest_compact_range(family, Some(b"k100"), Some(b"k300")).unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(level(&db, 0).len(), 0);
+    assert_eq!(db.get("k200").unwrap().as_deref(), Some(&b"newer"[..]));
+}
+
+#[test]
+fn named_files_are_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path(), SMALL);
+    several_files(&db);
+    let (family, options) = (db.default_column_family(), CompactFilesOptions::default());
+    let (l0, l1) = (level(&db, 0), level(&db, 1));
+    let refuse = |files: &[u64], output: usize, what: &str| {
+        let error = db.compact_files(&options, family, files, output).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    refuse(&[], 1, "at least one file");
+    refuse(&[4711], 1, "4711");
+    refuse(&[l1[0].2], 0, "below the output level");
+    refuse(&[l0[0].2], 4, "exceeds 3");
+    let made = db.compact_files(&options, family, &[l0[0].2], 1).unwrap();
+    assert!(!made.is_empty() && level(&db, 0).is_empty());
+    assert_eq!(level(&db, 1).len(), l1.len(), "one file of L1 went along");
+    let made = db.compact_files(&options, family, &[l1[0].2], 2).unwrap();
+    assert_eq!(level(&db, 2).iter().map(|file| file.2).collect::<Vec<_>>(), made);
+}
+
+#[test]
+fn tables_of_deletions_ask_for_their_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let rule = CompactOnDeletion { window_size: 128, deletion_trigger: 50, ..CompactOnDeletion::default() };
+    let options = Options::new().db(|db| db.create_if_missing = true).compact_on_deletion(rule);
+    let text = "level0_file_num_compaction_trigger=10;level_compaction_dynamic_level_bytes=false";
+    let db = Db::open(directory.path(), &options.set_all(text).unwrap()).unwrap();
+    for i in 0..300 {
+        db.put(format!("k{i:03}"), "v").unwrap();
+    }
+    db.flush(&FlushOptions::default()).unwrap();
+    let to_l1 =
+        CompactRangeOptions { change_level: true, target_level: Some(1), ..CompactRangeOptions::default() };
+    db.compact_range(&to_l1, None, None).unwrap();
+    // Too few deletions: the table stays where it is.
+    (0..40).for_each(|i| db.delete(format!("k{i:03}")).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(level(&db, 0).len(), 1);
+    (100..200).for_each(|i| db.delete(format!("k{i:03}")).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(level(&db, 0).len(), 0, "L0 went to L1, far below its trigger");
+    db.close().unwrap();
+    let options = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+    let newest = options.filter(|path| path.to_str().unwrap().contains("OPTIONS-")).max().unwrap();
+    let text = std::fs::read_to_string(newest).unwrap();
+    let wanted =
+        "table_properties_collectors={id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;";
+    assert!(text.contains(wanted), "{text}");
+}
