@@ -8,12 +8,13 @@
 //! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool ends. The pools end
 //! with the environment; a job that holds the environment keeps them alive, so whoever starts such jobs waits for them.
 
+use crate::current::AtWork;
 use crate::env::Env;
 use crate::reactor::{Join, JoinError, Reactor, with_ending};
 use crate::sync::Mutex;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -79,7 +80,16 @@ where
     F::Output: Send + 'static,
 {
     let join = Join::new();
-    (Box::pin(with_ending(join.clone(), future)), Task { join })
+    let ending = with_ending(join.clone(), future);
+    let marked = async move {
+        let mut ending = pin!(ending);
+        poll_fn(|cx| {
+            let _at_work = AtWork::new();
+            ending.as_mut().poll(cx)
+        })
+        .await;
+    };
+    (Box::pin(marked), Task { join })
 }
 
 /// The threads of all priorities.

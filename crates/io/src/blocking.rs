@@ -1,5 +1,6 @@
 //! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`].
 
+use crate::current::AtWork;
 use crate::sync::Mutex;
 use crate::thread_pool::Job;
 use std::any::Any;
@@ -27,6 +28,7 @@ pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -
     let shared = Arc::new(Mutex::new(State::Running(None)));
     let theirs = shared.clone();
     let run = move || {
+        let _at_work = AtWork::new();
         let result = catch_unwind(AssertUnwindSafe(job));
         let before = std::mem::replace(&mut *theirs.lock(), State::Done(result));
         if let State::Running(Some(waker)) = before {

@@ -1,15 +1,16 @@
-//! Which channel this thread's futures use.
+//! Which channel this thread's futures use, and whether it is at work on a background job.
 //!
 //! A reactor makes its channel current for as long as it runs, and `block_on` its thread's own channel for the length of
 //! the call; on any other thread there is none, and reads go to the driver. A channel is found by its number on its own
 //! thread only.
 
 use crate::channel::Channel;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Channel>>> = const { RefCell::new(None) };
+    static JOBS: Cell<u32> = const { Cell::new(0) };
     static HERE: RefCell<Vec<(u64, Weak<Channel>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -55,4 +56,27 @@ pub(crate) fn here(number: u64) -> Option<Rc<Channel>> {
         list.iter().find(|(n, _)| *n == number).and_then(|(_, weak)| weak.upgrade())
     });
     found.ok().flatten().filter(|channel| !channel.is_inherited())
+}
+
+/// Marks this thread as one at work on a background job, until it is dropped.
+pub(crate) struct AtWork(());
+
+impl AtWork {
+    pub(crate) fn new() -> Self {
+        JOBS.with(|jobs| jobs.set(jobs.get() + 1));
+        Self(())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let _ = JOBS.try_with(|jobs| jobs.set(jobs.get() - 1));
+    }
+}
+
+/// Whether the calling code is a part of a job that was started with [`Env::spawn`](crate::Env::spawn) or
+/// [`Env::run_blocking`](crate::Env::run_blocking). Such code must not wait for other jobs by blocking: they may need its thread, or wait for
+/// itself.
+pub fn in_background() -> bool {
+    JOBS.try_with(|jobs| jobs.get() > 0).unwrap_or(false)
 }

@@ -225,6 +225,18 @@ impl Env {
         blocking
     }
 
+    /// Run `job` on a thread that nobody else uses, so that it may wait for jobs of any kind. In a simulation it is one of the blocking jobs.
+    ///
+    /// # Errors
+    /// The operating system has no thread left; `job` was dropped.
+    pub fn run_apart(&self, name: &str, job: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        if self.0.simulation.is_some() {
+            drop(self.run_blocking(move |_| job()));
+            return Ok(());
+        }
+        self.spawn_thread(name, job).map(drop)
+    }
+
     /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the [`Task`]: dropping
     /// that lets the job run on; awaiting it, anywhere, gives the job's value, or says that it panicked. While
     /// the job waits, other jobs use its thread; while it computes or blocks, those on the same thread wait.

@@ -66,6 +66,7 @@ pub use background::{Priority, Task};
 pub use block_on::{block_on, reap};
 pub use blocking::Blocking;
 pub use buffer::ReadBuf;
+pub use current::in_background;
 pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
 pub use file::{

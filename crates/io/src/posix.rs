@@ -160,8 +160,8 @@ impl FileSystem for PosixFileSystem {
         // Compat: RocksDB locks with fcntl, so that each sees the other's lock. An open file description
         // lock conflicts with those, and unlike them also within one process, and is not lost when
         // another descriptor of the file is closed.
-        lock_file(file.as_fd()).context("lock", path)?;
-        Ok(Box::new(PosixLock { _file: file, path: path.into() }))
+        set_lock(file.as_fd(), libc::F_WRLCK).context("lock", path)?;
+        Ok(Box::new(PosixLock { file, path: path.into(), fork_generation: fork_generation() }))
     }
 
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
@@ -263,8 +263,21 @@ impl PositionalFile for PosixWriter {
 
 #[derive(Debug)]
 struct PosixLock {
-    _file: File,
+    file: File,
     path: PathBuf,
+    fork_generation: u64,
+}
+
+impl Drop for PosixLock {
+    fn drop(&mut self) {
+        // Why not left to the closing of the file: a child that another thread has forked, and that has not come to its `exec` yet, has the file
+        // open too, and would keep the lock for that moment. Why not in a child: the lock is the parent's.
+        if self.fork_generation == fork_generation()
+            && let Err(error) = set_lock(self.file.as_fd(), libc::F_UNLCK)
+        {
+            tracing::warn!(file = %self.path.display(), %error, "a lock was not released before its file was closed");
+        }
+    }
 }
 
 impl FileLock for PosixLock {
@@ -295,10 +308,10 @@ fn describe(fd: &OwnedFd) -> io::Result<libc::statx> {
     if result == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
-fn lock_file(fd: BorrowedFd<'_>) -> io::Result<()> {
+fn set_lock(fd: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `flock`: from the start of the file to its end.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: the descriptor is open and `lock` outlives the call.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) } {
@@ -417,6 +430,27 @@ pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a child holds between `fork` and `exec`: the same open file description.
+    #[test]
+    fn a_lock_is_given_back_while_a_forked_child_still_has_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("LOCK");
+        let file = File::create(&path).unwrap();
+        set_lock(file.as_fd(), libc::F_WRLCK).unwrap();
+        let inherited = file.try_clone().unwrap();
+        let lock = PosixLock { file, path: path.clone(), fork_generation: fork_generation() };
+        drop(lock);
+        drop(PosixFileSystem.lock(&path).expect("the lock is free"));
+        drop(inherited);
+        // And a child that drops what it inherited leaves the parent its lock.
+        let file = File::create(&path).unwrap();
+        set_lock(file.as_fd(), libc::F_WRLCK).unwrap();
+        let of_parent = file.try_clone().unwrap();
+        drop(PosixLock { file, path: path.clone(), fork_generation: fork_generation() + 1 });
+        PosixFileSystem.lock(&path).expect_err("the parent has it");
+        drop(of_parent);
+    }
 
     #[test]
     fn free_space_is_told_for_what_exists() {

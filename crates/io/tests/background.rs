@@ -2,7 +2,7 @@
 //! thread, and end with the environment.
 
 use karst_io::testing::foreign_block_on;
-use karst_io::{Env, JoinError, Priority, block_on, sleep};
+use karst_io::{Env, JoinError, Priority, block_on, in_background, sleep};
 use std::collections::HashSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -142,4 +142,20 @@ fn the_last_environment_may_go_inside_a_job() {
     });
     drop(env);
     assert_eq!(foreign_block_on(task).unwrap(), 3);
+}
+
+#[test]
+fn code_knows_whether_it_is_a_part_of_a_job() {
+    let env = Env::posix();
+    assert!(!in_background());
+    let inner = env.clone();
+    let job = env.spawn(Priority::Low, async move {
+        let before = in_background();
+        let blocking = inner.run_blocking(|_| in_background()).await;
+        before && blocking && in_background()
+    });
+    assert!(block_on(&env, job).unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    env.run_apart("apart", move || tell.send(in_background()).unwrap()).unwrap();
+    assert!(!told.recv().unwrap() && !in_background());
 }
