@@ -245,3 +245,68 @@ fn a_tree_that_is_behind_compacts_in_parallel() {
     assert!(simulator.most_running >= 3, "{} of {}", simulator.most_running, simulator.shape());
     simulator.settle();
 }
+
+/// Files whose ranges share no more than a user key at their ends, and files that overlap: whatever is picked, no version of a key gets below an older one.
+#[test]
+fn nothing_goes_below_an_older_version_of_its_key() {
+    let styles = [
+        "level0_file_num_compaction_trigger=2;num_levels=4;level_compaction_dynamic_level_bytes=false",
+        "level0_file_num_compaction_trigger=2;num_levels=4;level_compaction_dynamic_level_bytes=true",
+        "level0_file_num_compaction_trigger=2;num_levels=4;compaction_style=kCompactionStyleUniversal",
+        "level0_file_num_compaction_trigger=2;num_levels=4;compaction_style=kCompactionStyleUniversal;compaction_options_universal={allow_trivial_move=true}",
+    ];
+    let mut state = 1u64;
+    let mut below = |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    };
+    let (mut moves, mut merges) = (0, 0);
+    for round in 0..4000 {
+        let mut tree = TestTree::new(styles[round % styles.len()]);
+        let name = |n: u64| char::from(b'a' + n as u8).to_string();
+        for level in [3, 2, 1] {
+            let mut from = below(4);
+            while from < 20 && below(3) > 0 {
+                let to = from + below(3);
+                tree.file(level, &name(from), &name(to), 1000 + below(5000));
+                from = to + 1 + below(4);
+            }
+        }
+        for _ in 0..2 + below(4) {
+            let from = below(20);
+            tree.file(0, &name(from), &name(from + below(4)), 1000 + below(5000));
+        }
+        let Some(compaction) = tree.pick() else { continue };
+        match compaction.work {
+            CompactionWork::Move => moves += 1,
+            _ => merges += 1,
+        }
+        let version = tree.version();
+        let is_input =
+            |number| compaction.inputs.iter().flat_map(|input| &input.files).any(|f| f.number == number);
+        for input in &compaction.inputs {
+            for file in &input.files {
+                for (level, other) in version.all_files().filter(|(_, other)| !is_input(other.number)) {
+                    let within_l0 = compaction.output_level.0 == 0;
+                    let passed = match level.0 {
+                        0 if within_l0 => {
+                            (compaction.output_epoch() + 1..file.epoch_number).contains(&other.epoch_number)
+                        }
+                        0 => input.level.0 == 0 && other.epoch_number < file.epoch_number,
+                        _ => level > input.level && level <= compaction.output_level,
+                    };
+                    let apart = other.largest_user_key() < file.smallest_user_key()
+                        || file.largest_user_key() < other.smallest_user_key();
+                    assert!(
+                        !passed || apart,
+                        "{}: file {} goes below file {} of {level}",
+                        shown(&compaction),
+                        file.number,
+                        other.number
+                    );
+                }
+            }
+        }
+    }
+    assert!(moves > 100 && merges > 100, "{moves} {merges}");
+}
