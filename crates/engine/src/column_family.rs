@@ -103,6 +103,11 @@ impl Family {
         self.current.store(Arc::new(new));
     }
 
+    /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring. For recovery, when nobody reads yet.
+    pub(crate) fn replace_memtable(&self, mem: Arc<MemTable>) {
+        self.exchange(|old| (mem, old.immutable.iter().cloned().collect(), old.version.clone()));
+    }
+
     /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it.
     pub(crate) fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>]) {
         self.exchange(|old| {

@@ -13,7 +13,7 @@ mod write;
 use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::live::Live;
-use crate::open::{self, Opened, Options};
+use crate::open::{self, Opened, Options, Writable};
 use crate::options::{DbOptions, ReadOptions};
 use crate::properties;
 use crate::read::iter::{DbIterator, InternalIterator};
@@ -491,22 +491,46 @@ impl Batch {
 }
 
 impl Inner {
-    /// Ends what goes on in the background and gives the lock back.
     fn close(&self) -> Result<()> {
-        // Why all, whatever fails: the lock has to be given back.
-        let ended = self.live.as_ref().map_or(Ok(()), Live::close);
-        let closed = match &self.opened.writable {
-            Some(writable) => writable.close(),
-            None => Ok(()),
-        };
-        ended.and(closed)
+        if karst_io::in_background() {
+            // Why refused: it would wait for the job that it is called by.
+            return Err(Error::invalid_argument(
+                "a database is not closed inside a background job, such as a call to a listener; drop the handle there, or close it elsewhere",
+            ));
+        }
+        end(self.live.as_ref(), self.opened.writable.as_ref())
+    }
+}
+
+/// Ends what goes on in the background and gives the lock back.
+fn end(live: Option<&Live>, writable: Option<&Writable>) -> Result<()> {
+    // Why all, whatever fails: the lock has to be given back.
+    let ended = live.map_or(Ok(()), Live::close);
+    let closed = writable.map_or(Ok(()), Writable::close);
+    ended.and(closed)
+}
+
+/// The end of a database whose last handle was dropped, where nobody can be told what failed.
+fn end_unseen(live: Option<Live>, writable: Option<Writable>, path: &Path) {
+    if let Err(error) = end(live.as_ref(), writable.as_ref()) {
+        tracing::warn!(database = %path.display(), %error, "closing the database");
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::warn!(database = %self.opened.path.display(), %error, "closing the database");
+        let (live, writable) = (self.live.take(), self.opened.writable.take());
+        let path = self.opened.path.clone();
+        if live.is_none() && writable.is_none() {
+            return;
+        }
+        if !karst_io::in_background() {
+            return end_unseen(live, writable, &path);
+        }
+        // Why on a thread of its own: the job that this is a part of may be one that has to end first.
+        let apart = move || end_unseen(live, writable, &path);
+        if let Err(error) = self.opened.env.run_apart("karst-close", apart) {
+            tracing::error!(%error, "a database is not closed in order: there is no thread for it");
         }
     }
 }

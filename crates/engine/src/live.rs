@@ -152,8 +152,7 @@ impl Live {
     /// What had to be written could not be; everything has ended all the same.
     pub(crate) fn close(&self) -> Result<()> {
         let flushed = karst_io::block_on(&self.env, self.background.close());
-        let healthy = self.health.check_writes().is_ok() && !self.pipeline.is_failed();
-        let logged = if healthy { karst_io::block_on(&self.env, self.pipeline.close_log()) } else { Ok(()) };
+        let logged = karst_io::block_on(&self.env, self.pipeline.close_log());
         flushed.and(logged)
     }
 }

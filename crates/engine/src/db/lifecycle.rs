@@ -77,10 +77,11 @@ impl Db {
     /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it:
     /// changes through them fail with `Closed`; reads of what is open go on, but files may be gone. Closing twice is no error.
     ///
-    /// The last handle that is dropped does the same, without telling what failed.
+    /// The last handle that is dropped does the same, without telling what failed. Where it is dropped inside a background job of this or another database, in a listener for
+    /// instance, the database is closed by a thread of its own, and the drop does not wait for it.
     ///
     /// # Errors
-    /// What had to be written could not be.
+    /// What had to be written could not be. `InvalidArgument`: it is called inside a background job.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }

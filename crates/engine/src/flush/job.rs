@@ -147,7 +147,7 @@ impl FlushContext {
             jobs.push((flush, info));
         }
         let start = self.env.now();
-        let outcome = self.run_jobs(&mut jobs, logs, start).await;
+        let outcome = self.run_jobs(&mut jobs, logs, reason, start).await;
         if let Err((_, error)) = &outcome {
             for (_, info) in &jobs {
                 self.events.job_failed(&info.column_family, info.job, "flush", error);
@@ -160,6 +160,7 @@ impl FlushContext {
         &self,
         jobs: &mut [(FamilyFlush, FlushInfo)],
         logs: Vec<(ColumnFamilyId, FileNumber)>,
+        reason: FlushReason,
         start: std::time::Duration,
     ) -> Result<Flushed, (Phase, Error)> {
         let mut change = Change::default();
@@ -180,9 +181,9 @@ impl FlushContext {
             log_number: Some(log),
             ..VersionEdit::default()
         }));
-        if self.families.all().len() > 1 {
+        if self.families.all().len() > 1 && reason != FlushReason::ErrorRecovery {
             // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
-            // batch is torn, and the database does not open.
+            // batch is torn, and the database does not open. Why not then: a recovery flushes all families in one change, so that no log is needed, and the log may have failed.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
         }
         // Why not before the sync: another install may record it at any time, and then what these logs lose is a hole.

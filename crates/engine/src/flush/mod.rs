@@ -36,10 +36,10 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// entries ordered after the call are in it or a later one, and the largest sequence number ordered before.
     fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>>;
 
-    /// Makes all that is in logs durable, unless the log has failed.
+    /// Makes all that is in logs durable.
     ///
     /// # Errors
-    /// The log fails.
+    /// The log fails, or has failed before.
     fn sync_logs(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Whether memtables may hold entries that are in no log.

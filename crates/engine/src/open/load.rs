@@ -3,7 +3,8 @@
 //! In: a directory and [`Options`]. Out: [`Loaded`]: options, column families with their trees and what the logs hold; or an error that names the file, the
 //! offset and what was expected.
 //!
-//! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and blob files, logs. All reads block the calling thread.
+//! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and blob files, which logs there are; then, by [`Logs::replay`], the
+//! logs. All reads block the calling thread.
 //! Invariant: nothing is written.
 //!
 //! Why the directory again: where another process writes, logs that were listed before the MANIFEST was read may not be all that it refers to. Logs listed
@@ -20,7 +21,7 @@ use crate::options::{DbOptions, FamilyConfig};
 use crate::stats::{Statistics, StatsLevel};
 use crate::superversion::SuperVersion;
 use crate::table::cache::{Shared, TableCache};
-use crate::wal::recovery::{Recovered, Recovery};
+use crate::wal::recovery::{OnFull, Recovered, Recovery};
 use crate::wal::replay::Target;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -66,12 +67,9 @@ pub(super) struct Loaded {
     pub(super) statistics: Arc<Statistics>,
     pub(super) shared: Arc<Shared>,
     pub(super) set: VersionSet,
-    /// With what the logs hold in their memtables.
+    /// With empty memtables.
     pub(super) families: Vec<Arc<Family>>,
-    pub(super) recovered: Recovered,
-    /// Logs that are still needed.
-    pub(super) logs: Vec<FileNumber>,
-    pub(super) last_seq: SeqNo,
+    pub(super) logs: Logs,
     pub(super) manifest: FileName,
     pub(super) manifest_bytes: u64,
     pub(super) db_id: Option<String>,
@@ -95,15 +93,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
     let directories = options.directories(path);
     check_files(env, &directory, &directories, &set, &manifest_path)?;
 
-    let memtables: BTreeMap<ColumnFamilyId, Arc<MemTable>> = set
-        .column_families
-        .values()
-        .map(|state| {
-            let comparator = configs[&state.id].comparator.clone();
-            (state.id, Arc::new(MemTable::new(comparator)))
-        })
-        .collect();
-    let (recovered, logs) = recover(env, &directory, &db_options, &set, &memtables)?;
+    let logs = Logs::find(env, &directory, &db_options, &set)?;
 
     let statistics = options.statistics_or_none().cloned();
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
@@ -115,7 +105,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         db_options.use_direct_reads,
         db_options.max_open_files,
     ));
-    let families = make_families(&set, &configs, &memtables, &shared);
+    let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {
         // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
         for family in &families {
@@ -123,7 +113,6 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         }
     }
     Ok(Loaded {
-        last_seq: set.last_sequence.max(SeqNo(recovered.next_seq.0.saturating_sub(1))),
         db_id: database_id(&directory, &set)?,
         env: env.clone(),
         directory,
@@ -132,7 +121,6 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         shared,
         set,
         families,
-        recovered,
         logs,
         manifest: manifest_name,
         manifest_bytes,
@@ -275,55 +263,89 @@ fn table_path(directories: &[PathBuf], level: Level, file: &FileMetadata) -> Res
     Ok(directory.join(FileName::Table(file.number).to_string()))
 }
 
-/// Replays the logs into the memtables. Returns also the logs that are still needed.
-fn recover(
-    env: &Env,
-    directory: &Directory,
-    db_options: &DbOptions,
-    set: &VersionSet,
-    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
-) -> Result<(Recovered, Vec<FileNumber>)> {
-    let separate = match db_options.wal_dir.as_str() {
-        "" => None,
-        path => Some(Directory::list(env, Path::new(path)).map_err(|e| e.in_context("wal_dir"))?),
-    };
-    let wal_directory = separate.as_ref().unwrap_or(directory);
-    // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.
-    let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
-    let found = wal_directory.logs();
-    if db_options.track_and_verify_wals_in_manifest {
-        check_logs(env, wal_directory, set)?;
+/// The logs that are still needed.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    /// Where they are.
+    directory: PathBuf,
+    pub(super) numbers: Vec<FileNumber>,
+    /// Logs below this number need not be there.
+    first_needed: FileNumber,
+    mode: RecoveryMode,
+    /// The last sequence number that the MANIFEST knows.
+    last_seq: SeqNo,
+    /// Each family's log number, and whether it has tables.
+    families: BTreeMap<ColumnFamilyId, (FileNumber, bool)>,
+}
+
+impl Logs {
+    fn find(env: &Env, directory: &Directory, db_options: &DbOptions, set: &VersionSet) -> Result<Logs> {
+        let separate = match db_options.wal_dir.as_str() {
+            "" => None,
+            path => Some(Directory::list(env, Path::new(path)).map_err(|e| e.in_context("wal_dir"))?),
+        };
+        let wal_directory = separate.as_ref().unwrap_or(directory);
+        // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.
+        let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
+        if db_options.track_and_verify_wals_in_manifest {
+            check_logs(env, wal_directory, set)?;
+        }
+        let of_family = |state: &karst_lsm::ColumnFamilyState| {
+            (state.id, (state.log_number, state.version.file_count() > 0))
+        };
+        Ok(Logs {
+            directory: wal_directory.path().to_owned(),
+            numbers: wal_directory.logs().into_iter().filter(|number| *number >= needed).collect(),
+            first_needed: needed,
+            mode: RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default(),
+            last_seq: set.last_sequence,
+            families: set.column_families.values().map(of_family).collect(),
+        })
     }
-    let logs: Vec<FileNumber> = found.into_iter().filter(|number| *number >= needed).collect();
-    let targets = set.column_families.values().map(|state| Target {
-        cf: state.id,
-        log_number: state.log_number,
-        memtable: memtables[&state.id].clone(),
-    });
-    let mode = RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default();
-    let mut recovery = Recovery::new(mode, targets.collect(), set.last_sequence, needed);
-    for (number, size_bytes) in sizes_now(env, wal_directory, &logs)? {
-        let path = wal_directory.file(FileName::Wal(number));
-        let mut bytes = read_file(env.fs().as_ref(), &path)?;
-        bytes.truncate(size_bytes);
-        recovery.log(number, &path, &bytes)?;
+
+    /// Replays them into the memtables of `families`, which are those they were found for. `full` is called for each memtable that has reached the bytes of memory that
+    /// `most_bytes` allows its family, and puts another in its place.
+    pub(super) fn replay(
+        &self,
+        env: &Env,
+        families: &[Arc<Family>],
+        most_bytes: impl Fn(&Family) -> usize,
+        full: OnFull<'_>,
+    ) -> Result<Recovered> {
+        let targets = families.iter().map(|family| Target {
+            cf: family.id(),
+            log_number: self.families[&family.id()].0,
+            memtable: family.superversion().mem().clone(),
+            memory_bytes: most_bytes(family),
+        });
+        let mut recovery = Recovery::new(self.mode, targets.collect(), self.last_seq, self.first_needed);
+        for (number, size_bytes) in sizes_now(env, &self.directory, &self.numbers)? {
+            let path = self.directory.join(FileName::Wal(number).to_string());
+            let mut bytes = read_file(env.fs().as_ref(), &path)?;
+            bytes.truncate(size_bytes);
+            recovery.log(number, &path, &bytes, full)?;
+        }
+        let with_tables = families.iter().filter(|family| self.families[&family.id()].1);
+        let recovered = recovery
+            .finish(with_tables.map(|family| (family.config.name.as_str(), self.families[&family.id()].0)))?;
+        tracing::debug!("{} entries replayed from {} logs", recovered.applied, self.numbers.len());
+        if recovered.undecided > 0 {
+            tracing::info!(
+                "{} prepared transactions are not committed and have no effect",
+                recovered.undecided
+            );
+        }
+        Ok(recovered)
     }
-    let with_tables = set.column_families.values().filter(|state| state.version.file_count() > 0);
-    let recovered = recovery.finish(with_tables.map(|state| (state.name.as_str(), state.log_number)))?;
-    tracing::debug!("{} entries replayed from {} logs", recovered.applied, logs.len());
-    if recovered.undecided > 0 {
-        tracing::info!("{} prepared transactions are not committed and have no effect", recovered.undecided);
-    }
-    Ok((recovered, logs))
 }
 
 /// How much of each log is read: its size as of one moment.
 ///
 /// Why the newest is asked first: where another process writes, a log has all its records before the next one has any. So whatever is in the part of a log that is
 /// read, all that was written before it is read too.
-fn sizes_now(env: &Env, directory: &Directory, logs: &[FileNumber]) -> Result<Vec<(FileNumber, usize)>> {
+fn sizes_now(env: &Env, directory: &Path, logs: &[FileNumber]) -> Result<Vec<(FileNumber, usize)>> {
     let size_of = |number: &FileNumber| {
-        let metadata = env.fs().metadata(&directory.file(FileName::Wal(*number)));
+        let metadata = env.fs().metadata(&directory.join(FileName::Wal(*number).to_string()));
         let len = metadata.map_err(|e| io_error("opening the database", e))?.len;
         Ok((*number, usize::try_from(len).unwrap_or(usize::MAX)))
     };
@@ -359,7 +381,6 @@ fn check_logs(env: &Env, directory: &Directory, set: &VersionSet) -> Result<()> 
 fn make_families(
     set: &VersionSet,
     configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
-    memtables: &BTreeMap<ColumnFamilyId, Arc<MemTable>>,
     shared: &Arc<Shared>,
 ) -> Vec<Arc<Family>> {
     static DATABASES: AtomicU64 = AtomicU64::new(1);
@@ -367,7 +388,8 @@ fn make_families(
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let family = |state: &karst_lsm::ColumnFamilyState| {
         let config = configs[&state.id].clone();
-        make_family(database, config, shared, memtables[&state.id].clone(), state.version.clone())
+        let memtable = Arc::new(MemTable::of(&config));
+        make_family(database, config, shared, memtable, state.version.clone())
     };
     set.column_families.values().map(family).collect()
 }

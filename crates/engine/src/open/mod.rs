@@ -39,6 +39,7 @@ use crate::error::{ErrorKind, Result};
 use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
+use crate::wal::recovery::Recovered;
 use directory::Directory;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -81,8 +82,8 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
     for _ in 1..ATTEMPTS {
         let before = Moment::of(&env, path);
-        match load(&env, path, options, wanted) {
-            Ok(loaded) => return Ok(opened(loaded, path)),
+        match load_and_replay(&env, path, options, wanted) {
+            Ok(opened) => return Ok(opened),
             // Why compare: what is missing or torn in a directory that nobody changes stays so.
             Err(e) if may_have_moved(e.kind()) && Moment::of(&env, path) != before => {
                 tracing::debug!(error = %e, "the database changed while it was opened for reading; starting over");
@@ -90,7 +91,17 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
             Err(e) => return Err(e),
         }
     }
-    load(&env, path, options, wanted).map(|loaded| opened(loaded, path))
+    load_and_replay(&env, path, options, wanted)
+}
+
+/// Reads the database with all that its logs hold in memory.
+fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Opened> {
+    let loaded = load(env, path, options, wanted)?;
+    // Why without a limit: nothing may be written.
+    let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, &mut |_| Ok(()))?;
+    let mut opened = opened(loaded, path);
+    opened.replayed(recovered);
+    Ok(opened)
 }
 
 fn may_have_moved(kind: ErrorKind) -> bool {
@@ -122,6 +133,13 @@ impl Moment {
 }
 
 impl Opened {
+    /// Takes note of what the logs held.
+    fn replayed(&mut self, recovered: Recovered) {
+        self.last_seq = self.last_seq.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
+        let damage = recovered.stopped.filter(|stopped| !stopped.is_plain_end());
+        self.log_damage = damage.map(|stopped| stopped.to_string());
+    }
+
     /// The MANIFEST in force and its size in bytes.
     pub(crate) fn manifest(&self) -> (FileName, u64) {
         let live = self.writable.as_ref().map(|writable| writable.versions.manifest());
@@ -147,6 +165,7 @@ impl Opened {
     }
 }
 
+/// What was read, its logs not replayed.
 fn opened(loaded: Loaded, path: &Path) -> Opened {
     let set = loaded.set;
     Opened {
@@ -154,20 +173,16 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         families: Arc::new(Families::new(loaded.families)),
         unopened: set.unopened.values().cloned().collect(),
         options_file: loaded.directory.newest_options(),
-        log_damage: loaded
-            .recovered
-            .stopped
-            .filter(|stopped| !stopped.is_plain_end())
-            .map(|stopped| stopped.to_string()),
+        log_damage: None,
         min_log_number: set.min_log_number(),
         env: loaded.env,
         db_options: CurrentDbOptions::new(loaded.db_options),
         statistics: loaded.statistics,
         shared: loaded.shared,
-        last_seq: loaded.last_seq,
+        last_seq: set.last_sequence,
         manifest: loaded.manifest,
         manifest_bytes: loaded.manifest_bytes,
-        logs: loaded.logs,
+        logs: loaded.logs.numbers,
         db_id: loaded.db_id,
         writable: None,
     }

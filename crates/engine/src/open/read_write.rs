@@ -2,12 +2,13 @@
 //!
 //! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller makes the commit pipeline, which creates the first log.
 //!
-//! Order: options checked; CURRENT looked for, the database made if it is missing and that is asked; LOCK; everything read, as for reading; then, and only then,
-//! written: what the logs held goes to tables of L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a
-//! crash left behind is removed.
+//! Order: options checked; CURRENT looked for, the database made if it is missing and that is asked; LOCK; everything read, as for reading; then written: what the logs
+//! held goes to tables of L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a crash left behind is removed.
 //!
 //! Invariants:
-//! - Until everything was read and understood, nothing is changed but LOCK. What fails later leaves the old state or the new one.
+//! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing refers to; they are removed if it comes to no more. What fails later leaves
+//!   the old state or the new one: one change to the MANIFEST brings all tables of all families.
+//! - While logs are replayed, no family has more in memory than a memtable that takes writes may have.
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
 //!   `avoid_flush_during_recovery` says, and no log from before is needed any more.
 
@@ -19,19 +20,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::options_text;
 use crate::memtable::{MemTable, Seal};
 use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
-use crate::table::writer::{Identity, NeverCut, Outputs, RunWriter, TablePlace, file_checksums};
+use crate::table::writer::{Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums};
 use crate::versions::{
-    Change, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
+    Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
 };
+use crate::wal::recovery::Recovered;
 use crate::wal::retired::RetiredLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
-use karst_format::key::SeqNo;
 use karst_format::options::{NamedColumnFamily, Object};
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,11 +131,16 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
             missing.join(", ")
         )));
     }
-    if loaded.recovered.undecided > 0 {
+    Ok(())
+}
+
+/// Refuses logs that only a transaction database can be opened with.
+fn check_decided(path: &Path, recovered: &Recovered) -> Result<()> {
+    if recovered.undecided > 0 {
         return Err(Error::not_supported(format!(
             "{}: {} transactions are prepared and neither committed nor rolled back; open the database with RocksDB's TransactionDB to decide them",
             path.display(),
-            loaded.recovered.undecided
+            recovered.undecided
         )));
     }
     Ok(())
@@ -144,7 +150,7 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
 fn begin(
     path: &Path,
     options: &Options,
-    loaded: Loaded,
+    mut loaded: Loaded,
     lock: Box<dyn FileLock>,
     named: &[&str],
 ) -> Result<Opened> {
@@ -156,8 +162,8 @@ fn begin(
     if wal_path != path {
         env.fs().create_dir_durably(&wal_path)?;
     }
-    let stopped = loaded.recovered.stopped.is_some();
-    let (set, last_seq) = (loaded.set.clone(), loaded.last_seq);
+    let set = loaded.set.clone();
+    let logs = std::mem::take(&mut loaded.logs);
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
@@ -185,16 +191,31 @@ fn begin(
         logs: all.iter().filter_map(FoundFile::log).collect(),
         manifest,
     });
+    let first_log = versions.new_file_number();
+    let mut tables = RecoveredTables::default();
+    let families = opened.families.all();
+    let most_bytes = |family: &Family| family.config.options.write_buffer_size;
+    let recovered = logs.replay(&env, &families, most_bytes, &mut |target| {
+        let family = opened.families.get(target.cf).expect("targets are the families");
+        block_on(&env, tables.write(&opened, &versions, &family, &target.memtable))?;
+        target.memtable = family.new_memtable();
+        family.replace_memtable(target.memtable.clone());
+        Ok(())
+    })?;
+    check_decided(path, &recovered)?;
+    let stopped = recovered.stopped.is_some();
+    opened.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
     if !has_identity && opened.db_options.get().write_identity_file {
         create::write_identity(&env, path, &db_id)?;
     }
     opened.db_id = Some(db_id);
-    let first_log = versions.new_file_number();
-    if keeps_logs(&opened.db_options.get(), stopped) {
-        sync_logs(&env, &wal_path, &opened.logs)?;
+    // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be needed in part.
+    let keeps = opened.db_options.get().avoid_flush_during_recovery && !stopped && tables.is_empty();
+    if keeps {
+        sync_logs(&env, &wal_path, &logs.numbers)?;
     }
-    install_recovered(&opened, &versions, first_log, last_seq, stopped)?;
+    install_recovered(&opened, &versions, first_log, tables, keeps)?;
     opened.logs = versions.logs();
     let options_file = Mutex::new(opened.options_file);
     opened.writable =
@@ -253,11 +274,6 @@ fn identity_of(loaded: &Loaded) -> Identity {
     }
 }
 
-/// Whether what the logs held stays in memory and in them.
-fn keeps_logs(options: &DbOptions, stopped: bool) -> bool {
-    options.avoid_flush_during_recovery && !stopped
-}
-
 /// Makes durable what was replayed.
 ///
 /// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log of its own, would survive a loss of power that takes their
@@ -269,38 +285,68 @@ fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
     Ok(env.fs().sync_dir(wal_path)?)
 }
 
-/// Writes what the logs held to tables and a new MANIFEST behind that.
+/// Tables made of what the logs held, by family; nothing refers to them yet.
+#[derive(Default)]
+struct RecoveredTables {
+    edits: BTreeMap<ColumnFamilyId, VersionEdit>,
+    files: Vec<FileGuard>,
+}
+
+impl RecoveredTables {
+    fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// Writes a memtable's entries.
+    async fn write(
+        &mut self,
+        opened: &Opened,
+        versions: &Arc<Versions>,
+        family: &Arc<Family>,
+        memtable: &MemTable,
+    ) -> Result<()> {
+        let files = versions.job_files(0);
+        let written = write_level0(opened, versions, family, memtable, &files).await?;
+        self.files.append(&mut files.take());
+        let column_family = family.id();
+        let new = || VersionEdit { column_family, ..VersionEdit::default() };
+        let edit = self.edits.entry(column_family).or_insert_with(new);
+        edit.new_files.extend(written.tables.into_iter().map(|table| (Level(0), table.file)));
+        edit.blob_file_additions.extend(written.blob_files);
+        Ok(())
+    }
+}
+
+/// Writes what of the logs is still in memory to tables, unless it is kept there and in them, and a new MANIFEST behind that.
 fn install_recovered(
     opened: &Opened,
     versions: &Arc<Versions>,
     first_log: FileNumber,
-    last_seq: SeqNo,
-    stopped: bool,
+    mut tables: RecoveredTables,
+    keeps: bool,
 ) -> Result<()> {
-    let keeps = keeps_logs(&opened.db_options.get(), stopped);
     let mut change = Change::default();
     for family in opened.families.all().iter() {
         let mem = family.superversion().mem().clone();
-        if mem.is_empty() {
-            change.edits.push(log_number(family.id(), first_log));
-        } else if !keeps {
-            let files = versions.job_files(0);
-            let mut edit = block_on(&opened.env, write_level0(opened, versions, family, &mem, &files))?;
-            edit.log_number = Some(first_log);
-            family.seal(Seal { largest_seq: last_seq, next_log: first_log }, family.new_memtable());
-            change.edits.push(edit);
+        if !mem.is_empty() {
+            if keeps {
+                continue;
+            }
+            block_on(&opened.env, tables.write(opened, versions, family, &mem))?;
+            let seal = Seal { largest_seq: opened.last_seq, next_log: first_log };
+            family.seal(seal, family.new_memtable());
             change.flushed.push((family.id(), vec![mem]));
-            change.files.append(&mut files.take());
         }
+        let mut edit = tables.edits.remove(&family.id()).unwrap_or_default();
+        edit.column_family = family.id();
+        edit.log_number = Some(first_log);
+        change.edits.push(edit);
     }
+    change.files = tables.files;
     if let Some(first) = change.edits.first_mut() {
-        first.last_sequence = Some(last_seq);
+        first.last_sequence = Some(opened.last_seq);
     }
     block_on(&opened.env, versions.install(change))
-}
-
-fn log_number(family: ColumnFamilyId, log: FileNumber) -> VersionEdit {
-    VersionEdit { column_family: family, log_number: Some(log), ..VersionEdit::default() }
 }
 
 /// Writes all of a memtable to a table of L0.
@@ -312,7 +358,7 @@ async fn write_level0(
     family: &Arc<Family>,
     mem: &MemTable,
     files: &Arc<JobFiles>,
-) -> Result<VersionEdit> {
+) -> Result<RunFiles> {
     let now_s = opened.env.unix_time().as_secs();
     let directory = &opened.shared.directories[0];
     let outputs = Outputs {
@@ -342,13 +388,7 @@ async fn write_level0(
         }
         at = mem.next(position);
     }
-    let (written, _) = writer.finish().await?;
-    Ok(VersionEdit {
-        column_family: family.id(),
-        new_files: written.tables.into_iter().map(|table| (Level(0), table.file)).collect(),
-        blob_file_additions: written.blob_files,
-        ..VersionEdit::default()
-    })
+    Ok(writer.finish().await?.0)
 }
 
 /// What is about to be in force in place of what is.

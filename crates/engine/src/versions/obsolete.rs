@@ -130,10 +130,15 @@ impl ObsoleteFiles {
     /// Removes what may be removed, and gives the lock on the database back. Nothing is removed after that. Again, it only waits.
     pub(crate) async fn close(&self) {
         self.remove(self.retired_logs.close().into_iter().map(Gone::Wal));
+        let mut tried_again = false;
         loop {
             let ended = self.ended.listen();
             {
                 let mut queue = self.queue.lock();
+                if !queue.removing && !std::mem::replace(&mut tried_again, true) {
+                    let failed = std::mem::take(&mut queue.failed);
+                    queue.waiting.extend(failed);
+                }
                 self.start(&mut queue);
                 if !queue.removing {
                     queue.closed = true;

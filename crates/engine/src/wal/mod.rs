@@ -4,6 +4,7 @@
 //! mode trusts the logs.
 
 pub(crate) mod archive;
+mod following;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod retired;

@@ -12,14 +12,18 @@
 //! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a column family whose tables hold something
 //! newer than that prefix is an error, as its families would not fit together.
 
+use super::following::Follows;
 use super::replay::{Replay, Target};
 use crate::error::{Error, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_format::log::{LogEvent, LogReader, Predecessor, RecoveryMode};
+use karst_format::log::{LogEvent, LogReader, Predecessor, Record, RecoveryMode};
 use karst_format::write_batch::BatchReader;
 use std::path::{Path, PathBuf};
+
+/// What is done with a full memtable.
+pub(crate) type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
 
 /// Replays logs, oldest first.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ pub(crate) struct Recovery {
     stopped: Option<Stopped>,
     /// The log before the current one.
     previous: Option<Predecessor>,
+    last_log: Option<FileNumber>,
 }
 
 /// The place behind which logs are left out.
@@ -89,17 +94,24 @@ impl Recovery {
         first_needed: FileNumber,
     ) -> Self {
         let replay = Replay::new(targets, last_seq);
-        Self { mode, replay, first_needed, expected: None, stopped: None, previous: None }
+        Self { mode, replay, first_needed, expected: None, stopped: None, previous: None, last_log: None }
     }
 
-    /// Replays one log. Logs come in ascending order of their numbers.
-    pub(crate) fn log(&mut self, number: FileNumber, path: &Path, bytes: &[u8]) -> Result<()> {
+    /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each memtable that has become as large as it should, and puts an empty
+    /// one in its place.
+    pub(crate) fn log(
+        &mut self,
+        number: FileNumber,
+        path: &Path,
+        bytes: &[u8],
+        full: OnFull<'_>,
+    ) -> Result<()> {
         let mut reader = LogReader::new(bytes, number, self.mode);
         let mut last_seq = SeqNo::ZERO;
         while let Some(event) = reader.next_event() {
             let outcome = match event {
                 LogEvent::Record(record) => {
-                    let applied = self.record(number, record.bytes, &mut last_seq);
+                    let applied = self.record(number, path, &record, &mut last_seq);
                     applied.map_err(|e| Corruption::new(e.what, record.offset))
                 }
                 LogEvent::Damage(damage) => Err(damage.corruption),
@@ -111,7 +123,11 @@ impl Recovery {
                 LogEvent::Predecessor(recorded) => self.check_predecessor(recorded).map(|()| Then::Next),
             };
             match outcome {
-                Ok(Then::Next) => {}
+                Ok(Then::Next) => {
+                    for target in self.replay.full_targets() {
+                        full(target)?;
+                    }
+                }
                 Ok(Then::LeaveLog) => break,
                 Err(corruption) => match self.mode {
                     RecoveryMode::SkipAnyCorruptedRecords => {
@@ -129,6 +145,7 @@ impl Recovery {
                 },
             }
         }
+        self.last_log = Some(number);
         self.previous = Some(Predecessor { log: number, size_bytes: bytes.len() as u64, last_seq });
         Ok(())
     }
@@ -138,9 +155,23 @@ impl Recovery {
         self.stopped = Some(Stopped { log, path: path.to_owned(), corruption, former_life, left_out });
     }
 
-    fn record(&mut self, log: FileNumber, record: &[u8], last_seq: &mut SeqNo) -> Result<Then, Corruption> {
-        let batch = BatchReader::parse(record)?;
+    fn record(
+        &mut self,
+        log: FileNumber,
+        path: &Path,
+        record: &Record<'_>,
+        last_seq: &mut SeqNo,
+    ) -> Result<Then, Corruption> {
+        let batch = BatchReader::parse(record.bytes)?;
         *last_seq = batch.seq();
+        let strict =
+            self.mode == RecoveryMode::PointInTimeRecovery || self.mode == RecoveryMode::AbsoluteConsistency;
+        if let Some(follows) = Follows::of(&batch).filter(|_| strict)
+            && follows.log >= self.first_needed
+            && let Some(then) = self.check_follows(follows, path)?
+        {
+            return Ok(then);
+        }
         if let Some(stopped) = &mut self.stopped {
             if self.expected != Some(batch.seq()) {
                 stopped.left_out = true;
@@ -148,8 +179,45 @@ impl Recovery {
             }
             self.stopped = None;
         }
+        let gap = self.expected.is_some_and(|expected| expected != batch.seq());
+        if record.behind_zeroes && gap && strict {
+            return Err(Corruption::new("zeroed space, and records missing where it is", 0u64));
+        }
         self.expected = Some(self.replay.apply(log, batch)?);
         Ok(Then::Next)
+    }
+
+    /// Takes note of what a log says of the one before it; says what to do if that one is not whole.
+    ///
+    /// Why not by the sequence numbers alone: writes without a log take some as well, so there may be a gap between two logs that are whole.
+    fn check_follows(&mut self, follows: Follows, path: &Path) -> Result<Option<Then>, Corruption> {
+        if follows.end == SeqNo::ZERO {
+            return Ok(None);
+        }
+        let read = self.last_log == Some(follows.log);
+        if read && self.expected == Some(follows.end) {
+            self.stopped = None;
+            return Ok(None);
+        }
+        if let Some(stopped) = &mut self.stopped {
+            stopped.left_out = true;
+            return Ok(Some(Then::LeaveLog));
+        }
+        let found = match self.expected {
+            _ if !read => "it is not there".to_owned(),
+            Some(end) => format!("it ends before {end}"),
+            None => "it has no record".to_owned(),
+        };
+        let what = format!(
+            "the log before, {}, should have all records before sequence number {}; {found}",
+            follows.log, follows.end
+        );
+        let corruption = Corruption::new(what, 0u64);
+        if self.mode != RecoveryMode::PointInTimeRecovery {
+            return Err(corruption);
+        }
+        self.stop(follows.log, path, corruption, false);
+        Ok(Some(Then::LeaveLog))
     }
 
     /// Compares what a log says of the one before it with what was read.

@@ -26,6 +26,8 @@ pub(crate) struct Target {
     /// Logs below this number hold nothing that the family still needs.
     pub(crate) log_number: FileNumber,
     pub(crate) memtable: Arc<MemTable>,
+    /// Bytes of memory above which the memtable is taken out ([`Replay::full_targets`]).
+    pub(crate) memory_bytes: usize,
 }
 
 /// Operations between a prepare marker and its end.
@@ -45,6 +47,8 @@ pub(crate) struct Replay {
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
     applied: u64,
+    /// A memtable has outgrown its target.
+    full: bool,
 }
 
 /// Numbers operations as the writer did.
@@ -58,12 +62,19 @@ struct Numbering {
 impl Replay {
     /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
     pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo) -> Self {
-        Self { targets, prepared: HashMap::new(), next_seq: SeqNo(last_seq.0 + 1), applied: 0 }
+        Self { targets, prepared: HashMap::new(), next_seq: SeqNo(last_seq.0 + 1), applied: 0, full: false }
     }
 
     /// The sequence number behind all that was replayed.
     pub(crate) fn next_seq(&self) -> SeqNo {
         self.next_seq
+    }
+
+    /// The targets whose memtables are as large as they should get. Asked between two batches, so that each is whole. The caller puts others in their place.
+    pub(crate) fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {
+        let any = std::mem::take(&mut self.full);
+        let is_full = |target: &&mut Target| target.memtable.memory_bytes() >= target.memory_bytes;
+        self.targets.iter_mut().filter(move |_| any).filter(is_full)
     }
 
     /// How many entries reached a memtable.
@@ -158,6 +169,7 @@ impl Replay {
                 ));
             }
             self.applied += 1;
+            self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
         }
         if numbering.each {
             numbering.seq = SeqNo(numbering.seq.0 + 1);

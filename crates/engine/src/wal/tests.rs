@@ -12,7 +12,7 @@ const CF: ColumnFamilyId = ColumnFamilyId(0);
 
 fn target(cf: u32, log_number: u64) -> Target {
     let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
-    Target { cf: ColumnFamilyId(cf), log_number: FileNumber(log_number), memtable }
+    Target { cf: ColumnFamilyId(cf), log_number: FileNumber(log_number), memtable, memory_bytes: usize::MAX }
 }
 
 /// All point entries as `key@seq=value`, in order.

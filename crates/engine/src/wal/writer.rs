@@ -11,6 +11,7 @@
 //! - A log is durable only once its name is: the first sync of a file syncs its directory too.
 //! - A file in its second life is cut where its log ends before the next log has a byte. So only the newest log can have something of an older one behind its end.
 
+use super::following::Follows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DbOptions;
 use karst_format::file_name::FileName;
@@ -86,6 +87,8 @@ pub(crate) struct LogFraming {
     bytes: u64,
     /// The sequence number that the last record starts with; 0 if there is none.
     last_seq: SeqNo,
+    /// The sequence number behind the last record; 0 if there is none.
+    end_seq: SeqNo,
 }
 
 impl LogFraming {
@@ -103,13 +106,14 @@ impl LogFraming {
         self.last_seq == SeqNo::ZERO
     }
 
-    /// Frames one record: a batch in two parts, the first of which has its sequence number.
+    /// Frames one record: a batch in two parts, the first of which has its sequence number `seq`, and its count, `count`.
     ///
     /// # Errors
     /// Compression failed; nothing was framed.
     pub(crate) fn append(
         &mut self,
         seq: SeqNo,
+        count: u32,
         head: &[u8],
         tail: &[u8],
         out: &mut Vec<u8>,
@@ -118,18 +122,32 @@ impl LogFraming {
         self.writer.append_parts(head, tail, out)?;
         self.bytes += (out.len() - before) as u64;
         self.last_seq = seq;
+        self.end_seq = SeqNo(seq.0 + u64::from(count));
         Ok(())
     }
 
-    /// Says what the log before was, where that is wanted. Comes before the first record.
-    pub(crate) fn follow(&mut self, before: &LogFraming, out: &mut Vec<u8>) {
+    /// Says what the log before was. Comes before the first record, which will have the sequence number `next_seq`.
+    ///
+    /// # Errors
+    /// Compression failed.
+    pub(crate) fn follow(
+        &mut self,
+        before: &LogFraming,
+        next_seq: SeqNo,
+        out: &mut Vec<u8>,
+    ) -> Result<(), std::io::Error> {
+        let start = out.len();
         if self.names_predecessor {
             let predecessor =
                 Predecessor { log: before.number, size_bytes: before.bytes, last_seq: before.last_seq };
-            let start = out.len();
             self.writer.append_predecessor(&predecessor, out);
-            self.bytes += (out.len() - start) as u64;
+        } else {
+            let follows = Follows { log: before.number, end: before.end_seq };
+            self.writer.append(follows.batch(next_seq).as_bytes(), out)?;
+            self.end_seq = next_seq;
         }
+        self.bytes += (out.len() - start) as u64;
+        Ok(())
     }
 }
 
@@ -304,6 +322,7 @@ impl NewLog {
             names_predecessor: options.names_predecessor,
             bytes: head.len() as u64,
             last_seq: SeqNo::ZERO,
+            end_seq: SeqNo::ZERO,
         };
         // Why now: nobody waits for it yet.
         if options.reserve_bytes > file_bytes {

@@ -13,12 +13,14 @@ use super::persist::Fate;
 use super::pipeline::{NotOrdered, Ordered, Pipeline};
 use super::source::{Pins, Source};
 use crate::error::{Error, Result};
+use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
 use karst_io::block_on;
 use parking_lot::Mutex;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -213,10 +215,7 @@ impl<'a, H: Host> Commit<'a, H> {
         match pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
             Gather::Waits => self.stage = Stage::Gathered,
             Gather::Inserted => pipeline.finish(ticket),
-            Gather::No => {
-                pipeline.apply(&self.source, first_seq, &mut self.pins);
-                pipeline.finish(ticket);
-            }
+            Gather::No => pipeline.apply(ticket, &self.source, first_seq, &mut self.pins),
         }
         if std::mem::take(&mut self.led) {
             pipeline.lead_for_others();
@@ -311,7 +310,13 @@ impl<H: Host> Future for WriteFuture<'_, H> {
 
 impl<H: Host> Drop for Commit<'_, H> {
     fn drop(&mut self) {
-        let Stage::Ordered(ordered) = std::mem::replace(&mut self.stage, Stage::Done) else { return };
+        let Stage::Ordered(ordered) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            if std::mem::take(&mut self.led) {
+                // Why elsewhere: it led and came no further, since its insert panicked.
+                self.pipeline.lead_elsewhere();
+            }
+            return;
+        };
         let pins = std::mem::take(&mut self.pins);
         let orphan = Orphan { ordered, sync: self.options.sync, source: self.source.to_owned(), pins };
         self.pipeline.orphans.take_in(self.pipeline, orphan);
@@ -322,13 +327,20 @@ impl<H: Host> Drop for Commit<'_, H> {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// The apply step. Lets go of the pins.
-    fn apply(&self, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
+    /// The apply step, and the end of the ticket. Lets go of the pins.
+    ///
+    /// # Panics
+    /// A comparator does. The ticket is finished all the same, since everyone behind it waits for it, and the database takes no more writes.
+    fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
+        let applying = Applying { pipeline: self, ticket };
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
         self.applied(pins);
+        std::mem::forget(applying);
+        self.finish(ticket);
     }
 
+    /// Says of each memtable that something was inserted. Lets go of the pins.
     pub(super) fn applied(&self, pins: &mut Pins<H::Pin>) {
         for (family, pin) in pins.drain(..) {
             self.host.applied(family, &pin);
@@ -337,6 +349,30 @@ impl<H: Host> Pipeline<H> {
             // Why detached: nobody waits for it; memtables that need memory sooner get it themselves.
             drop(self.env.run_blocking(|_| karst_mem::stock_blocks()));
         }
+    }
+
+    /// Takes no more writes, since an insert panicked.
+    ///
+    /// Why fatal: a part of a batch may be in the memtable, and will be seen. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
+    pub(super) fn insert_panicked(&self) {
+        let error =
+            Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have");
+        self.health.report(&error, BackgroundErrorReason::MemTable);
+    }
+}
+
+/// A batch that is being inserted. Dropped if that panics.
+pub(super) struct Applying<'a, H: Host> {
+    pub(super) pipeline: &'a Pipeline<H>,
+    pub(super) ticket: u64,
+}
+
+impl<H: Host> Drop for Applying<'_, H> {
+    fn drop(&mut self) {
+        // Why not `finish`: it inserts for others, and a second panic would be the process's end. Who waits is told to look, and inserts.
+        self.pipeline.ring.finish(self.ticket);
+        self.pipeline.insert_panicked();
+        self.pipeline.ring_room();
     }
 }
 
@@ -388,11 +424,17 @@ impl<H: Host> Orphans<H> {
             settled
         };
         for (fate, mut orphan) in settled {
-            if fate == Fate::Persisted {
-                pipeline.apply(&orphan.source, orphan.ordered.first_seq, &mut orphan.pins);
+            let (ticket, first_seq) = (orphan.ordered.ticket, orphan.ordered.first_seq);
+            if fate != Fate::Persisted {
+                drop(orphan.pins);
+                pipeline.finish(ticket);
+                continue;
             }
-            drop(orphan.pins);
-            pipeline.finish(orphan.ordered.ticket);
+            // Why caught: the batches behind it in this list have nobody else who would finish them. The panic was reported.
+            let apply = || pipeline.apply(ticket, &orphan.source, first_seq, &mut orphan.pins);
+            if catch_unwind(AssertUnwindSafe(apply)).is_err() {
+                tracing::error!("inserting a batch whose writer has gone panicked");
+            }
         }
     }
 }

@@ -173,24 +173,19 @@ impl SealsMemtables for Sealer {
             let _turn = self.turn().await;
             let log = self.next_log().await?;
             let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
-            Ok(self.pipeline.seal(log, |seal| {
+            self.pipeline.seal(log, |seal| {
                 for (family, memtable) in memtables {
                     if !family.pin().mem().is_untouched() {
                         family.seal(seal, memtable);
                     }
                 }
                 Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
-            }))
+            })
         })
     }
 
     fn sync_logs(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            match self.pipeline.is_failed() {
-                true => Ok(()),
-                false => self.pipeline.flush_wal(true).await,
-            }
-        })
+        Box::pin(async move { self.pipeline.flush_wal(true).await })
     }
 
     fn has_unlogged(&self) -> bool {

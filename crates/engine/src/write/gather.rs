@@ -17,6 +17,7 @@
 //! Ordering: who leaves a write stores `count`, fences, and looks for those who wait behind it (the next ticket's mark, `room_waiters`); they make their mark, fence, and look at `count`.
 //! One sees the other.
 
+use super::commit::Applying;
 use super::host::Host;
 use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
@@ -25,6 +26,7 @@ use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -99,7 +101,9 @@ impl<H: Host> Pipeline<H> {
         let elsewhere = waiting.memtable.as_ref().is_some_and(|other| !Arc::ptr_eq(other, memtable));
         if elsewhere || self.ring.published() + waiting.writes != ticket {
             drop(waiting);
+            let applying = Applying { pipeline: self, ticket };
             insert(memtable, entries);
+            std::mem::forget(applying);
             return Gather::Inserted;
         }
         if waiting.memtable.is_none() {
@@ -138,13 +142,19 @@ impl<H: Host> Pipeline<H> {
     #[cold]
     fn settle_locked(&self, waiting: &mut Waiting) {
         let Some(memtable) = waiting.memtable.take() else { return };
-        insert(&memtable, waiting.entries.drain(..));
+        // Why caught: their tickets are finished whatever happens, or everyone behind them waits for ever.
+        let inserted = catch_unwind(AssertUnwindSafe(|| insert(&memtable, waiting.entries.drain(..))));
         let (first, writes) = (self.ring.published(), std::mem::take(&mut waiting.writes));
         self.ring.finish_run(first, writes);
         let published = self.ring.is_published(first + writes - 1, waiting.last_seq.0);
         debug_assert!(published, "all before them were published");
         // Ordering: who finds nothing waiting finds it published, and the value with it.
         self.gathered.count.store(0, Ordering::Release);
+        if let Err(panic) = inserted {
+            waiting.entries.clear();
+            self.insert_panicked();
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -177,6 +177,17 @@ impl Persist {
         self.syncs.load(Ordering::Relaxed)
     }
 
+    /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was persisted, or failed.
+    pub(super) async fn wait_for_leader(&self) {
+        loop {
+            let listener = self.progress.listen();
+            if !self.leading.load(Ordering::SeqCst) {
+                return;
+            }
+            listener.await;
+        }
+    }
+
     pub(super) fn release(&self, number: FileNumber) {
         self.released.fetch_max(number.0, Ordering::Relaxed);
     }

@@ -250,7 +250,7 @@ impl<H: Host> Pipeline<H> {
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&count.to_le_bytes());
             let before = order.buffer.len();
-            order.framing.append(first_seq, &head, body, &mut order.buffer).map_err(|e| {
+            order.framing.append(first_seq, count, &head, body, &mut order.buffer).map_err(|e| {
                 let text = format!("framing a record of log {}: {e}", order.framing.number());
                 NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
             })?;
@@ -324,12 +324,22 @@ impl<H: Host> Pipeline<H> {
     /// the seal names it.
     ///
     /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`: [`wait_until_visible`](Self::wait_until_visible).
-    pub(crate) fn seal<T>(self: &Arc<Self>, new_log: Option<NewLog>, exchange: impl FnOnce(Seal) -> T) -> T {
+    ///
+    /// # Errors
+    /// The beginning of the new log could not be framed; nothing was exchanged.
+    pub(crate) fn seal<T>(
+        self: &Arc<Self>,
+        new_log: Option<NewLog>,
+        exchange: impl FnOnce(Seal) -> T,
+    ) -> Result<T> {
         let mut guard = self.order.lock();
         let order = &mut *guard;
         let switches = new_log.is_some();
         if let Some(NewLog { mut framing, file, mut head }) = new_log {
-            framing.follow(&order.framing, &mut head);
+            framing.follow(&order.framing, order.next_seq, &mut head).map_err(|e| {
+                let text = format!("framing the beginning of log {}: {e}", framing.number());
+                Error::with_source(ErrorKind::Io, text, e)
+            })?;
             order.buffered_bytes += head.len();
             order.older_logs.push((order.framing.number(), order.framing.bytes()));
             let rest = std::mem::replace(&mut order.buffer, head);
@@ -346,7 +356,7 @@ impl<H: Host> Pipeline<H> {
             // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and the old file can be let go.
             self.lead_elsewhere();
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
@@ -405,12 +415,32 @@ impl<H: Host> Pipeline<H> {
         self.persist.release(number);
     }
 
-    /// Has all that was ordered leave the process, and gives back the space that the log does not use. For closing, when no writes come any more.
+    /// Takes no more writes, has all that was ordered leave the process, and gives back the space that the log does not use. When this returns, with an error
+    /// too, nobody writes to a log any more.
     ///
     /// # Errors
-    /// The log failed, now or before.
+    /// The log failed now. What failed before was told before.
     pub(crate) async fn close_log(self: &Arc<Self>) -> Result<()> {
-        self.flush_wal(false).await?;
+        let (end, had_failed) = {
+            let mut order = self.order.lock();
+            let had_failed = order.refused.is_some();
+            if !had_failed {
+                if let Some(last) = order.next_ticket.checked_sub(1) {
+                    self.persist.ask(last, false);
+                }
+                order.refused = Some(Error::new(ErrorKind::Closed, "the database is closed"));
+            }
+            (order.next_ticket, had_failed)
+        };
+        self.ring_room();
+        if had_failed {
+            self.persist.wait_for_leader().await;
+            return Ok(());
+        }
+        self.lead_elsewhere();
+        let written = self.persist.wait(end, false).await;
+        self.persist.wait_for_leader().await;
+        written.map_err(|()| Error::new(ErrorKind::Io, "the log failed while the database was closed"))?;
         let pipeline = self.clone();
         self.env.run_blocking(move |_| pipeline.persist.files().end()).await
     }

@@ -1,15 +1,24 @@
 //! A database on a simulated machine, through all its lives, and who uses it: writers, readers, holders of snapshots and iterators, and
 //! those who flush and compact. Everything they see is held against the chronicle.
+//!
+//! In foul weather the disk also fails now and then, at any change: then writes and flushes may fail, writers try again until the database has recovered, and nothing else
+//! may differ.
 
 use crate::store::{self, Families, Plan};
-use karst_engine::{CompactRangeOptions, Db, DbIterator, FlushOptions, ReadOptions, Snapshot, WriteOptions};
-use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, sleep};
+use karst_engine::{
+    CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions, Severity, Snapshot,
+    WriteOptions,
+};
+use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::show;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+
+/// Lines of earlier lives' traces that a panic prints.
+const TRACE_SHOWN: usize = 4000;
 
 /// What all lives of a machine have in common.
 pub(crate) struct World {
@@ -18,15 +27,36 @@ pub(crate) struct World {
     disk: SimulatedFileSystem,
     /// Operations of all kinds so far.
     operations: AtomicU64,
+    weather: Weather,
+    /// The disk fails now and then, or has in this life.
+    foul: AtomicBool,
+    /// Operations that failed because the disk did.
+    pub(crate) failed: AtomicU64,
     /// Everyone is to come to an end.
     over: AtomicBool,
+    /// The power has failed since what survives was looked at: a life may crash before it comes to that.
+    power_failed: AtomicBool,
     /// How often everything was held against the chronicle: full scans, and what was lost.
     pub(crate) crashes: AtomicU64,
     pub(crate) lost: AtomicU64,
+    /// What happened in all lives that have ended, if that is kept.
+    pub(crate) trace: Mutex<Vec<String>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let trace = self.trace.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            trace.retain(|line| !line.contains(" run "));
+            let from = trace.len().saturating_sub(TRACE_SHOWN);
+            eprintln!("{:?}\nearlier lives:", self.plan);
+            trace[from..].iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, disk: SimulatedFileSystem) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan, weather: Weather, disk: SimulatedFileSystem) -> Arc<Self> {
         let mut chronicle = Chronicle::new(plan.families, plan.writers);
         if plan.unlogged_writer {
             chronicle.set_unlogged(0);
@@ -36,9 +66,14 @@ impl World {
             plan,
             disk,
             operations: AtomicU64::new(0),
+            weather,
+            foul: AtomicBool::new(false),
+            failed: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            power_failed: AtomicBool::new(false),
             crashes: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            trace: Mutex::default(),
         })
     }
 
@@ -58,6 +93,40 @@ impl World {
             Err(_) if self.disk.is_off() => std::future::pending().await,
             Err(e) => panic!("{what}: {e}"),
         }
+    }
+
+    fn keep_trace(&self, lines: Vec<String>, end: End) {
+        let mut trace = self.trace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        trace.extend(lines);
+        trace.push(format!("{end:?}"));
+    }
+
+    /// What the engine returned, if it is no error; in foul weather it may be one.
+    async fn unless_foul<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
+        match result {
+            Err(e) if self.foul.load(Ordering::Relaxed) && !self.disk.is_off() => {
+                assert_eq!(e.kind(), ErrorKind::Io, "{what}: {e}");
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            result => Some(self.ok(what, result).await),
+        }
+    }
+
+    /// Let the disk fail now and then, or not.
+    fn set_foul(&self, random: Option<&mut Random>) {
+        let trouble = random.map(|random| {
+            self.foul.store(true, Ordering::Relaxed);
+            let mut chance = || [0.0, 0.002, 0.02, 0.3][random.index(4)];
+            Trouble {
+                read_error: 0.0,
+                write_error: chance(),
+                sync_error: chance(),
+                name_error: chance(),
+                no_space: chance() * 3.0,
+            }
+        });
+        self.disk.set_trouble(trouble.unwrap_or_default());
     }
 
     fn is_over(&self) -> bool {
@@ -88,6 +157,13 @@ impl World {
     }
 }
 
+/// Whether the disk fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    Fair,
+    Foul,
+}
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -107,9 +183,11 @@ pub(crate) async fn live(
 ) -> End {
     let mut random = Random::new(seed);
     world.over.store(false, Ordering::Relaxed);
+    world.foul.store(false, Ordering::Relaxed);
+    world.set_foul(None);
     let until = world.operations() + operations;
     let options = world.plan.options(&env);
-    let db = world.ok(&format!("opening after {after:?}"), store::open(&options, &world.plan)).await;
+    let db = open(&world, &options, &mut random, after).await;
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
     let mut tasks: Vec<Task<()>> = Vec::new();
@@ -125,13 +203,19 @@ pub(crate) async fn live(
     }
     let user = User::new(&world, &db, &families, random.fork(), until);
     tasks.push(env.spawn(Priority::Low, user.maintain()));
+    if world.weather == Weather::Foul {
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.spoil()));
+    }
     for task in tasks {
         if let Err(e) = task.await {
             panic!("{e}");
         }
     }
+    clear_up(&world, &db).await;
     let cut = world.acknowledged();
     check_all(&world, &db, &families, &cut).await;
+    check_numbers(&world, &db, &families).await;
     let closed = random.one_in(2);
     if closed {
         world.ok("closing", db.close()).await;
@@ -144,6 +228,42 @@ pub(crate) async fn live(
     }
     drop((families, db));
     End::Left { closed }
+}
+
+/// Open the database; in foul weather that may fail some times.
+async fn open(world: &World, options: &Options, random: &mut Random, after: Option<Crash>) -> Db {
+    let what = format!("opening after {after:?}");
+    if world.weather == Weather::Foul {
+        for _ in 0..random.below(4) {
+            world.set_foul(Some(random));
+            let opened = world.unless_foul(&what, store::open(options, &world.plan)).await;
+            world.set_foul(None);
+            if let Some(db) = opened {
+                return db;
+            }
+        }
+    }
+    world.ok(&what, store::open(options, &world.plan)).await
+}
+
+/// The weather clears up: the database has recovered or does so when it is asked to.
+async fn clear_up(world: &World, db: &Db) {
+    world.set_foul(None);
+    if let Some(error) = db.background_error() {
+        assert!(error.severity < Severity::Fatal, "the disk's failures are not fatal: {error:?}");
+    }
+    for attempt in 0.. {
+        let resumed = db.resume_async().await;
+        // A failure of before may have been told only now.
+        match resumed {
+            Err(_) if attempt < 3 && !world.disk.is_off() => {}
+            resumed => {
+                world.ok("resume", resumed).await;
+                break;
+            }
+        }
+    }
+    world.foul.store(false, Ordering::Relaxed);
 }
 
 /// Which batches a snapshot sees.
@@ -169,8 +289,9 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
             before.0.iter().zip(&cut.0).map(|(a, b)| a.saturating_sub(*b)).sum(),
             Ordering::Relaxed,
         );
-        let survived = world.chronicle().survive(&cut, crash == Crash::Power);
-        survived.unwrap_or_else(|e| panic!("after {crash:?}: {e}"));
+        let power = world.power_failed.load(Ordering::Relaxed);
+        let survived = world.chronicle().survive(&cut, power);
+        survived.unwrap_or_else(|e| panic!("after {crash:?}, power failed: {power}: {e}"));
     }
     if !world.plan.keeps_logs {
         // Opening has written what it found to tables.
@@ -179,6 +300,7 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
     let lost = world.acknowledged().0.iter().zip(&cut.0).any(|(acknowledged, seen)| acknowledged != seen);
     assert!(!lost, "{cut:?} is there, {:?} was acknowledged", world.acknowledged());
     check_all(world, db, families, &cut).await;
+    world.power_failed.store(false, Ordering::Relaxed);
 }
 
 /// Everything that is in the database is what the cut says, forward and backward.
@@ -188,6 +310,9 @@ async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
         let mut cursor = world.ok("iterator", db.iter_cf(&ReadOptions::default(), family)).await;
         world.ok("iterator", cursor.seek_to_first_async().await).await;
         for entry in &expected {
+            if cursor.valid() && cursor.value() != entry.1 {
+                show_versions(db, family, &entry.0);
+            }
             same(number, &cursor, Some(entry));
             world.ok("iterator", cursor.next_async().await).await;
         }
@@ -198,6 +323,40 @@ async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
             world.ok("iterator", cursor.prev_async().await).await;
         }
         same(number, &cursor, None);
+    }
+}
+
+/// No two entries of a key have one sequence number.
+async fn check_numbers(world: &World, db: &Db, families: &Families) {
+    for family in &families.0 {
+        let mut all = world.ok("iterator", db.internal_iter(&ReadOptions::default(), family)).await;
+        world.ok("iterator", all.seek_to_first()).await;
+        let mut before: Option<Vec<u8>> = None;
+        while all.valid() {
+            let at = all.key().len() - 8;
+            // Without the lowest byte of the trailer, which is the kind.
+            let numbered = [&all.key()[..at], &all.key()[at + 1..]].concat();
+            let shown = show(&all.key()[..at]);
+            assert!(before.as_ref() != Some(&numbered), "{shown} has two entries with one sequence number");
+            before = Some(numbered);
+            world.ok("iterator", all.next()).await;
+        }
+    }
+}
+
+/// Print what there is of a key, hidden entries too; for whoever looks into a failure.
+fn show_versions(db: &Db, family: &karst_engine::ColumnFamily, key: &[u8]) {
+    let Ok(mut all) = db.internal_iter(&ReadOptions::default(), family) else { return };
+    if all.seek(key).is_err() {
+        return;
+    }
+    while all.valid() && all.key().starts_with(key) {
+        let at = all.key().len() - 8;
+        let trailer = u64::from_le_bytes(all.key()[at..].try_into().unwrap());
+        eprintln!("{}@{} of kind {}: {}", show(key), trailer >> 8, trailer as u8, show(all.value()));
+        if all.next().is_err() {
+            return;
+        }
     }
 }
 
@@ -253,8 +412,17 @@ impl User {
             let batch = store::batch(&self.families, &changes);
             let sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
-            let written = self.db.write_async(&options, &batch).await;
-            self.world.ok("write", written).await;
+            loop {
+                let written = self.db.write_async(&options, &batch).await;
+                if self.world.unless_foul("write", written).await.is_some() {
+                    break;
+                }
+                if self.world.is_over() {
+                    return;
+                }
+                // Why the same again: of a write that failed nothing is there once another succeeds.
+                self.pause(20_000).await;
+            }
             self.world.chronicle().acknowledge(writer, number, sync);
             self.world.count(self.until);
             if self.random.one_in(3) {
@@ -366,6 +534,16 @@ impl User {
         }
     }
 
+    /// Lets the weather change.
+    async fn spoil(mut self) {
+        while !self.world.is_over() {
+            self.world.set_foul(Some(&mut self.random));
+            self.pause(10_000).await;
+            self.world.set_foul(None);
+            self.pause(60_000).await;
+        }
+    }
+
     async fn maintain(mut self) {
         while !self.world.is_over() {
             self.pause(60_000).await;
@@ -374,18 +552,21 @@ impl User {
                     let cut = self.world.acknowledged();
                     let families: Vec<_> = self.families.0.iter().collect();
                     let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &families).await;
-                    self.world.ok("flush", flushed).await;
-                    self.world.chronicle().make_durable(&cut);
+                    if self.world.unless_foul("flush", flushed).await.is_some() {
+                        self.world.chronicle().make_durable(&cut);
+                    }
                 }
                 2 => {
                     let family = &self.families.0[self.random.index(self.world.plan.families)];
                     let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &[family]).await;
-                    self.world.ok("flush", flushed).await;
+                    self.world.unless_foul("flush", flushed).await;
                 }
                 3 => {
                     let cut = self.world.acknowledged();
-                    self.world.ok("sync", self.db.flush_wal_async(true).await).await;
-                    self.world.synced(&cut);
+                    let synced = self.db.flush_wal_async(true).await;
+                    if self.world.unless_foul("sync", synced).await.is_some() {
+                        self.world.synced(&cut);
+                    }
                 }
                 4 => {
                     let family = &self.families.0[self.random.index(self.world.plan.families)];
@@ -396,7 +577,7 @@ impl User {
                     let range = if all { (None, None) } else { (Some(begin), Some(end)) };
                     let options = CompactRangeOptions::default();
                     let compacted = self.db.compact_range_cf_async(&options, family, range.0, range.1).await;
-                    self.world.ok("compact_range", compacted).await;
+                    self.world.unless_foul("compact_range", compacted).await;
                 }
                 _ => {}
             }
@@ -406,14 +587,11 @@ impl User {
 }
 
 /// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by leaving; the last is checked and closed.
-pub(crate) fn run(seed: u64, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
+pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
     let mut random = Random::new(seed);
     let plan = Plan::draw(&mut random);
     let mut simulation = Simulation::new(seed);
-    let world = World::new(plan, simulation.fs().clone());
-    if trace {
-        simulation.keep_trace();
-    }
+    let world = World::new(plan, weather, simulation.fs().clone());
     let mut after = None;
     loop {
         let is_last = world.operations() >= operations;
@@ -425,18 +603,30 @@ pub(crate) fn run(seed: u64, operations: u64, trace: bool) -> (Arc<World>, Simul
             let at_most = if random.one_in(4) { 60 } else { 3000 };
             simulation.fs().lose_power_after(random.below(at_most));
         }
+        if trace {
+            simulation.keep_trace();
+        }
         let env = simulation.env().clone();
         let life = live(world.clone(), env, random.next_u64(), in_life, after);
         let end = simulation.run(life).unwrap_or(End::Crashed);
+        world.keep_trace(simulation.take_trace(), end);
         if is_last {
             assert!(matches!(end, End::Left { .. }), "the last life crashed");
             return (world, simulation);
         }
-        after = match end {
+        let crash = match end {
             End::Crashed => Some(if random.one_in(3) { Crash::Process } else { Crash::Power }),
             // What was closed is as durable as after a loss of power; what was only dropped is closed all the same.
             End::Left { .. } => random.one_in(2).then_some(Crash::Process),
         };
+        // What failed may be found after all when the database is opened again, as after a crash.
+        after = match weather {
+            Weather::Fair => crash,
+            Weather::Foul => crash.or(Some(Crash::Process)),
+        };
+        if after == Some(Crash::Power) {
+            world.power_failed.store(true, Ordering::Relaxed);
+        }
         simulation = match after {
             Some(crash) => simulation.restart(crash, random.next_u64()),
             None => simulation,

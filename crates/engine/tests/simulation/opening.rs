@@ -101,7 +101,7 @@ fn check_files(db: Db, options: &Options) {
 
 #[test]
 fn families_and_their_keys_outlive_the_power() {
-    each_seed("families_and_their_keys_outlive_the_power", 20, 2000, |seed| {
+    each_seed("families_and_their_keys_outlive_the_power", 20, 600, |seed| {
         let mut random = Random::new(seed);
         let mut simulation = Simulation::new(seed);
         let fs = simulation.fs();

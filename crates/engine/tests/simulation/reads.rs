@@ -161,7 +161,7 @@ fn the_same_seed_reads_the_same_history() {
 #[test]
 fn every_answer_is_right_or_says_that_the_disk_failed() {
     let (mut answered, mut failed) = (0, 0);
-    each_seed("every_answer_is_right_or_says_that_the_disk_failed", 30, 1000, |seed| {
+    each_seed("every_answer_is_right_or_says_that_the_disk_failed", 30, 600, |seed| {
         let outcome = run(seed, false);
         (answered, failed) = (answered + outcome.answered, failed + outcome.failed);
     });

@@ -177,19 +177,22 @@ fn what_karstdb_writes_rocksdb_7_8_reads_checks_and_goes_on_with() {
 }
 
 #[test]
-#[ignore = "fails in three ways: single deletes end in an assertion of compact/entry_filter.rs, merge operands are lost, a closed database \
-            stays locked for a moment"]
 fn and_so_it_is_when_compactions_by_hand_and_reopenings_come_in_between() {
     check_cells(true);
 }
+
+/// By hand every cell takes longer, so the default form tries some of them only.
+const BY_HAND_ONE_IN: usize = 6;
 
 fn check_cells(by_hand: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Some cells by name, for a failure that is looked into.
     let only = std::env::var("KARST_CELLS").ok();
     let chosen = |cell: &Cell| only.as_ref().is_none_or(|names| names.split(',').any(|n| n == cell.name));
+    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
+    let step = if by_hand && !long && only.is_none() { BY_HAND_ONE_IN } else { 1 };
     let queue: Vec<Written> =
-        cells().into_iter().filter(chosen).map(|cell| Written::new(cell, by_hand)).collect();
+        cells().into_iter().filter(chosen).step_by(step).map(|cell| Written::new(cell, by_hand)).collect();
     let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {

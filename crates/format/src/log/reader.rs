@@ -37,6 +37,8 @@ pub struct Record<'r> {
     pub offset: u64,
     /// Where its last physical record ends in the file.
     pub end: u64,
+    /// Zeroed space lies between it and the record before: what was there may have been lost.
+    pub behind_zeroes: bool,
 }
 
 /// A part of the file that could not be read.
@@ -88,6 +90,8 @@ pub struct LogReader<'a> {
     /// The offset at which the record being put together in `partial` began.
     partial_start: Option<usize>,
     partial: Vec<u8>,
+    /// Zeroed space was passed since the last record.
+    zeroes: bool,
 }
 
 /// A physical record that passed its checksum, or what stands in its place.
@@ -161,6 +165,7 @@ impl<'a> LogReader<'a> {
             timestamp_sizes: Vec::new(),
             partial_start: None,
             partial: Vec::new(),
+            zeroes: false,
         }
     }
 
@@ -218,12 +223,13 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    fn record(&self, payload: Payload, offset: usize) -> Record<'_> {
+    fn record(&mut self, payload: Payload, offset: usize) -> Record<'_> {
+        let behind_zeroes = std::mem::take(&mut self.zeroes);
         let bytes = match payload {
             Payload::InFile(range) => &self.data[range],
             Payload::Assembled => &self.partial[..],
         };
-        Record { bytes, offset: offset as u64, end: self.pos as u64 }
+        Record { bytes, offset: offset as u64, end: self.pos as u64, behind_zeroes }
     }
 
     fn advance(&mut self) -> Found {
@@ -458,6 +464,8 @@ impl<'a> LogReader<'a> {
             }
             if kind == record_type::ZERO && length == 0 {
                 self.pos = self.block_end;
+                // Why not less: a recyclable header does not fit there, so nothing was ever written.
+                self.zeroes |= left >= RECYCLABLE_HEADER_BYTES;
                 return Physical::Unused;
             }
             let stored = coding::fixed32_at(self.data, offset);

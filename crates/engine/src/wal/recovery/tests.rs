@@ -34,11 +34,16 @@ fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) 
 /// Replays the logs and says how many entries arrived, or what the error was.
 fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
     let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
-    let target = Target { cf: ColumnFamilyId(0), log_number: FileNumber(1), memtable: memtable.clone() };
+    let target = Target {
+        cf: ColumnFamilyId(0),
+        log_number: FileNumber(1),
+        memtable: memtable.clone(),
+        memory_bytes: usize::MAX,
+    };
     let mut recovery = Recovery::new(mode, vec![target], SeqNo(0), FileNumber(1));
     for (number, bytes) in logs {
         let path = format!("/db/{number:06}.log");
-        recovery.log(FileNumber(*number), Path::new(&path), bytes)?;
+        recovery.log(FileNumber(*number), Path::new(&path), bytes, &mut |_| Ok(()))?;
     }
     let recovered = recovery.finish([("default", FileNumber(1))])?;
     assert_eq!(recovered.applied, memtable.entry_count());
@@ -110,6 +115,24 @@ fn after_damage_only_what_follows_without_a_gap_counts() {
     assert_eq!(recover(mode, &[(4, &first), (8, &[]), (9, &next)]).unwrap().0, 7);
 }
 
+/// Sectors that a loss of power left unwritten, and later ones that it did not.
+#[test]
+fn zeroed_space_is_damage_where_records_are_missing_behind_it() {
+    let whole = log(4, 1, 2000, false, false);
+    let start = log(4, 1, 100, false, false).len();
+    let mut holed = whole.clone();
+    holed[start..karst_format::log::BLOCK_BYTES].fill(0);
+    let (entries, recovered) = recover(RecoveryMode::PointInTimeRecovery, &[(4, &holed)]).unwrap();
+    assert_eq!((entries, recovered.next_seq), (100, SeqNo(101)));
+    assert!(recovered.stopped.is_some());
+    recover(RecoveryMode::AbsoluteConsistency, &[(4, &holed)]).unwrap_err();
+    // Space that was reserved and never written is none.
+    let mut reserved = log(4, 1, 100, false, false);
+    reserved.resize(100_000, 0);
+    let next = log(5, 101, 3, false, false);
+    assert_eq!(recover(RecoveryMode::AbsoluteConsistency, &[(4, &reserved), (5, &next)]).unwrap().0, 103);
+}
+
 #[test]
 fn a_recycled_log_ends_where_its_former_life_begins() {
     let old = log(3, 1, 40, true, false);
@@ -133,10 +156,12 @@ fn tables_newer_than_the_recovered_point_are_refused() {
         cf: ColumnFamilyId(0),
         log_number: FileNumber(1),
         memtable: Arc::new(MemTable::new(Comparator::Bytewise)),
+        memory_bytes: usize::MAX,
     };
     let mut recovery =
         Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], SeqNo(0), FileNumber(1));
-    recovery.log(FileNumber(4), Path::new("/db/000004.log"), &whole[..whole.len() - 5]).unwrap();
+    let torn = &whole[..whole.len() - 5];
+    recovery.log(FileNumber(4), Path::new("/db/000004.log"), torn, &mut |_| Ok(())).unwrap();
     let error =
         recovery.finish([("default", FileNumber(1)), ("other", FileNumber(5))]).unwrap_err().to_string();
     assert!(error.contains("\"other\"") && error.contains("/db/000004.log, offset "), "{error}");

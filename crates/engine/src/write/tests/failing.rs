@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::error::ErrorKind;
+use karst_format::comparator::UserComparator;
 use karst_io::{FaultFileSystem, FaultPlan, Faults};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 fn faulty() -> (Bench, Arc<Faults>) {
     let files = MemoryFileSystem::new();
@@ -118,4 +123,68 @@ fn stress_failures_under_load() {
         recovered_before = seal.largest_seq;
     }
     assert_eq!(bench.failures.load(Ordering::SeqCst), 20);
+}
+
+/// Panics when it is asked about one key.
+#[derive(Debug)]
+struct Fragile;
+
+impl UserComparator for Fragile {
+    fn name(&self) -> &str {
+        "fragile"
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        assert!(a != b"boom" && b != b"boom", "the comparator's own");
+        a.cmp(b)
+    }
+}
+
+fn fragile() -> Bench {
+    let bench = Bench::new(rules());
+    bench.memtables.lock().insert(CF, Arc::new(MemTable::new(Comparator::Custom(Arc::new(Fragile)))));
+    bench.put("a", "1").unwrap();
+    bench
+}
+
+#[test]
+fn a_panic_in_an_insert_holds_up_nobody() {
+    let bench = fragile();
+    // A small write may be left for the first reader to insert.
+    let insert = || {
+        bench.put("boom", "2").unwrap();
+        bench.pipeline.visible_seq()
+    };
+    assert!(catch_unwind(AssertUnwindSafe(insert)).is_err());
+    assert_eq!(bench.pipeline.visible_seq(), SeqNo(2));
+    let refused = bench.put("b", "3").unwrap_err().to_string();
+    assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
+    // The log has it, for the next opening, perhaps with a comparator that is well.
+    let (found, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!(found, ["a@1=1", "boom@2=2"]);
+    karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+}
+
+/// The writers have gone, so whoever leads inserts for them; the one behind the panic too.
+#[test]
+fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
+    let bench = fragile();
+    let options = WriteOptions::new();
+    {
+        let write = |key: &'static str| {
+            bench.pipeline.write_async(&options, Source::one(put(key.as_bytes(), b"")).unwrap())
+        };
+        let (mut c, mut boom, mut d) = (pin!(write("c")), pin!(write("boom")), pin!(write("d")));
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _ = (c.as_mut().poll(&mut cx), boom.as_mut().poll(&mut cx), d.as_mut().poll(&mut cx));
+        }));
+        // A log in memory may be quick enough for the first poll to insert.
+        drop(polled);
+    }
+    let visible = || karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(SeqNo(3)));
+    let _ = catch_unwind(AssertUnwindSafe(visible));
+    visible();
+    bench.put("e", "").unwrap_err();
+    karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+    assert_eq!(bench.pipeline.ring.published(), bench.pipeline.order.lock().next_ticket);
 }

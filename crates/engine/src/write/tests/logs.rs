@@ -94,6 +94,41 @@ fn a_missing_tail_of_the_log_before_is_noticed() {
     assert!(error.to_string().contains("log before"), "{error}");
 }
 
+/// Without any option: a loss of power may take the end of a log, at the border of two records, and leave the log behind it.
+#[test]
+fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
+    for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
+        let log = LogOptions { recyclable, zstd, ..LogOptions::default() };
+        let bench = Bench::new(Rules { log, manual_flush: None });
+        let mut ends = vec![0];
+        for key in ["a", "b", "c"] {
+            bench.put(key, "1").unwrap();
+            ends.push(bench.log_bytes(1).len());
+        }
+        // A write that takes a sequence number and is in no log is no hole.
+        let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::new() };
+        bench.write(&unlogged, put(b"d", b"2")).unwrap();
+        bench.seal(Some(2));
+        bench.put("e", "3").unwrap();
+        bench.seal(Some(3));
+        bench.put("f", "4").unwrap();
+        let logs = [1, 2, 3].map(|n| bench.log_bytes(n));
+        let point = RecoveryMode::PointInTimeRecovery;
+        let all = [(1, &logs[0][..]), (2, &logs[1][..]), (3, &logs[2][..])];
+        for mode in [point, RecoveryMode::AbsoluteConsistency] {
+            assert_eq!(recover(&all, mode).unwrap().0.len(), 5, "{mode:?}");
+        }
+        for (count, end) in ends[..3].iter().enumerate() {
+            let torn = [(1, &logs[0][..*end]), all[1], all[2]];
+            let (found, next) = recover(&torn, point).unwrap();
+            assert_eq!((found.len(), next), (count, SeqNo(count as u64 + 1)), "cut at {end}");
+            recover(&torn, RecoveryMode::AbsoluteConsistency).unwrap_err();
+        }
+        assert_eq!(recover(&[all[0], all[2]], point).unwrap().0.len(), 3, "a log is missing");
+        assert_eq!(recover(&[all[0], (2, &[]), all[2]], point).unwrap().0.len(), 3, "a log is empty");
+    }
+}
+
 #[test]
 fn a_synced_write_syncs_older_logs_first() {
     let bench = Bench::new(rules());

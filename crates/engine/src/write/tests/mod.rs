@@ -120,14 +120,15 @@ impl Bench {
     /// Exchanges all memtables, and the log if a number is given; returns the sealed ones.
     fn seal(&self, log: Option<u64>) -> BTreeMap<ColumnFamilyId, Arc<MemTable>> {
         let log = log.map(|number| self.new_log(number));
-        self.pipeline.seal(log, |seal| {
+        let sealed = self.pipeline.seal(log, |seal| {
             let mut open = self.memtables.lock();
             let old = open.clone();
             for memtable in open.values_mut() {
                 std::mem::replace(memtable, self::memtable()).seal(seal);
             }
             old
-        })
+        });
+        sealed.unwrap()
     }
 
     fn put(&self, key: &str, value: &str) -> crate::Result<()> {
@@ -170,10 +171,11 @@ fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
 
 /// What the recovery that ships makes of logs.
 fn recover(logs: &[(u64, &[u8])], mode: RecoveryMode) -> crate::Result<(Vec<String>, SeqNo)> {
-    let target = Target { cf: CF, log_number: FileNumber(0), memtable: memtable() };
-    let mut recovery = Recovery::new(mode, vec![target.clone()], SeqNo(0), FileNumber(0));
+    let target = Target { cf: CF, log_number: FileNumber(0), memtable: memtable(), memory_bytes: usize::MAX };
+    let first_needed = FileNumber(logs[0].0);
+    let mut recovery = Recovery::new(mode, vec![target.clone()], SeqNo(0), first_needed);
     for (number, bytes) in logs {
-        recovery.log(FileNumber(*number), Path::new("log"), bytes)?;
+        recovery.log(FileNumber(*number), Path::new("log"), bytes, &mut |_| Ok(()))?;
     }
     let recovered = recovery.finish([])?;
     Ok((entries(&target.memtable, SeqNo::MAX), recovered.next_seq))
