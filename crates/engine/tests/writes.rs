@@ -2,8 +2,8 @@
 
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
 use karst_engine::{
-    CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
+    WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 use std::sync::Arc;
 

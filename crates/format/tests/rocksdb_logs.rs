@@ -11,7 +11,9 @@ use std::time::Duration;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-use karst_format::log::{BLOCK_BYTES, HEADER_BYTES, LogEvent, LogReader, LogWriter, RECYCLABLE_HEADER_BYTES, RecoveryMode};
+use karst_format::log::{
+    BLOCK_BYTES, HEADER_BYTES, LogEvent, LogReader, LogWriter, RECYCLABLE_HEADER_BYTES, RecoveryMode,
+};
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
 use karst_testkit::hex;
 use karst_testkit::rocksdb_tools::{db_bench, run};

@@ -173,6 +173,8 @@ pub(crate) struct EntryFilter<'a> {
 impl<'a> EntryFilter<'a> {
     /// A filter that has seen nothing.
     pub(crate) fn new(options: FilterOptions<'a>) -> Self {
+        // Invariant: at the bottom nothing older holds a key, so no deletion that everybody sees is ever emitted there.
+        debug_assert!(!options.bottommost || options.may_hold.is_some(), "the bottom is known");
         let comparator = options.config.comparator.clone();
         let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
         EntryFilter {

@@ -176,11 +176,16 @@ impl FlushContext {
             change.counts.extend(written.counts);
             change.flushed.push((flush.family.id(), flush.memtables.clone()));
         }
-        change.edits.extend(logs.into_iter().map(|(column_family, log)| VersionEdit {
-            column_family,
-            log_number: Some(log),
-            ..VersionEdit::default()
-        }));
+        for (column_family, log) in logs {
+            match change.edits.iter_mut().find(|edit| edit.column_family == column_family) {
+                Some(edit) => edit.log_number = Some(log),
+                None => change.edits.push(VersionEdit {
+                    column_family,
+                    log_number: Some(log),
+                    ..VersionEdit::default()
+                }),
+            }
+        }
         if self.families.all().len() > 1 && reason != FlushReason::ErrorRecovery {
             // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
             // batch is torn, and the database does not open. Why not then: a recovery flushes all families in one change, so that no log is needed, and the log may have failed.

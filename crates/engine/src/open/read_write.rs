@@ -12,7 +12,7 @@
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
 //!   `avoid_flush_during_recovery` says, and no log from before is needed any more.
 
-use super::load::{Loaded, Wanted, load};
+use super::load::{Loaded, Logs, Wanted, load};
 use super::{Opened, check_options, column_families, create, identity, opened};
 use super::{directory::Directory, options::Options};
 use crate::column_family::Family;
@@ -192,16 +192,7 @@ fn begin(
         manifest,
     });
     let first_log = versions.new_file_number();
-    let mut tables = RecoveredTables::default();
-    let families = opened.families.all();
-    let most_bytes = |family: &Family| family.config.options.write_buffer_size;
-    let recovered = logs.replay(&env, &families, most_bytes, &mut |target| {
-        let family = opened.families.get(target.cf).expect("targets are the families");
-        block_on(&env, tables.write(&opened, &versions, &family, &target.memtable))?;
-        target.memtable = family.new_memtable();
-        family.replace_memtable(target.memtable.clone());
-        Ok(())
-    })?;
+    let (recovered, tables) = replay(&opened, &versions, &logs)?;
     check_decided(path, &recovered)?;
     let stopped = recovered.stopped.is_some();
     opened.replayed(recovered);
@@ -229,6 +220,21 @@ fn begin(
     remove_leftovers(&opened, &all);
     closes.disarm();
     Ok(opened)
+}
+
+/// Replays the logs into the families' memtables; full ones become tables.
+fn replay(opened: &Opened, versions: &Arc<Versions>, logs: &Logs) -> Result<(Recovered, RecoveredTables)> {
+    let mut tables = RecoveredTables::default();
+    let families = opened.families.all();
+    let most_bytes = |family: &Family| family.config.options.write_buffer_size;
+    let recovered = logs.replay(&opened.env, &families, most_bytes, &mut |target| {
+        let family = opened.families.get(target.cf).expect("targets are the families");
+        block_on(&opened.env, tables.write(opened, versions, &family, &target.memtable))?;
+        target.memtable = family.new_memtable();
+        family.replace_memtable(target.memtable.clone());
+        Ok(())
+    })?;
+    Ok((recovered, tables))
 }
 
 /// Gives the lock back unless the database was opened.

@@ -169,6 +169,8 @@ enum Op {
     /// Puts or single-deletes a key of those that nothing else touches.
     Alternate(u8),
     Merge(u8, u8),
+    /// Anything on a key of those that everything happens to, single deletions against their contract too.
+    Mixed(u8, u8),
     DeleteRange(u8, u8),
     Snapshot,
 }
@@ -182,7 +184,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..5u8).prop_map(Op::Delete),
         4 => (5..8u8).prop_map(Op::Alternate),
         4 => (0..5u8, any::<u8>()).prop_map(|(k, v)| Op::Merge(k, v)),
-        2 => (0..8u8, 0..9u8).prop_map(|(a, b)| Op::DeleteRange(a, b)),
+        4 => (8..10u8, any::<u8>()).prop_map(|(k, v)| Op::Mixed(k, v)),
+        2 => (0..10u8, 0..11u8).prop_map(|(a, b)| Op::DeleteRange(a, b)),
         2 => Just(Op::Snapshot),
     ]
 }
@@ -237,6 +240,12 @@ fn history(ops: &[Op], job_begins: u64) -> History {
                 );
             }
             Op::Merge(k, v) => add(k, ValueType::Merge, text(v)),
+            Op::Mixed(k, v) => match v % 5 {
+                0 => add(k, ValueType::Value, text(v)),
+                1 => add(k, ValueType::Deletion, Vec::new()),
+                2 => add(k, ValueType::Merge, text(v)),
+                _ => add(k, ValueType::SingleDeletion, Vec::new()),
+            },
             Op::DeleteRange(a, b) if a < b => {
                 history.tombstones.push(RangeTombstone::new(&user_key(*a), &user_key(*b), SeqNo(seq)));
             }
@@ -263,6 +272,7 @@ impl History {
             tombstones: newer_tombstones.iter().map(|t| (*t).clone()).collect(),
             operator,
             blob_cutoff,
+            lax_single_deletes: true,
             ..Job::default()
         };
         let input: Vec<Entry> = newer.iter().map(|e| (*e).clone()).collect();

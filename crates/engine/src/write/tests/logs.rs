@@ -212,10 +212,11 @@ fn a_log_takes_the_file_of_an_older_one() {
         let (found, _) = recover(&[(1, &old_bytes), (2, &second), (3, &third)], mode).unwrap();
         assert_eq!(found.len(), 101 + more, "{found:?}");
     };
-    bench.pipeline.seal(Some(reused), |seal| {
+    let exchange = |seal| {
         let mut open = bench.memtables.lock();
         open.values_mut().for_each(|memtable| std::mem::replace(memtable, self::memtable()).seal(seal));
-    });
+    };
+    bench.pipeline.seal(Some(reused), exchange).unwrap();
     check(&bench, 0);
     for n in 0..30 {
         bench.put(&format!("new{n}"), &"w".repeat(n * 7)).unwrap();
