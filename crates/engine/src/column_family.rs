@@ -105,7 +105,7 @@ impl Family {
 
     /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring. For recovery, when nobody reads yet.
     pub(crate) fn replace_memtable(&self, mem: Arc<MemTable>) {
-        self.exchange(|old| (mem, old.immutable.iter().cloned().collect(), old.version.clone()));
+        self.exchange(|old| (mem, old.immutable.to_vec(), old.version.clone()));
     }
 
     /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it.
