@@ -10,7 +10,8 @@
 //! - The writes that wait are the first that are not published, and all go to one memtable. Any other write is inserted at once.
 //! - A write waits only while nobody waits for it: not if the next ticket is finished already, or someone waits for room or visibility; and whoever finishes a ticket in any other way has
 //!   everything inserted that waits.
-//! - Readers that come often are not made to insert what writers left: each one that finds something has the next [`HOLD_OFF`] writes do it themselves.
+//! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds something left or another writer, has the next [`HOLD_OFF`] writes
+//!   insert their own entries: readers are not made to do what writers left, and writers at the same time have nothing to gain, as the processor has several searches already.
 //!
 //! Lock: `waiting` is held while entries are linked, so that who finds that something waits also waits until it is in; nothing else is taken under it but the ring's wakers.
 //!
@@ -32,7 +33,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Entries that are inserted together: as many as searches take turns.
 const GROUP: usize = 8;
-/// Writes that insert their own entries after a reader had to.
+/// Writes that insert their own entries after somebody met another here.
 const HOLD_OFF: u32 = 256;
 
 type Entries = SmallVec<[Unlinked; GROUP]>;
@@ -89,23 +90,25 @@ impl<H: Host> Pipeline<H> {
         few.iter().for_each(|entry| entries.push(memtable.prepare(entry)));
         let outcome = self.leave(memtable, (ticket, last_seq), entries);
         self.applied(pins);
-        if outcome == Gather::Waits {
-            self.ring_room();
+        match outcome {
+            Gather::Waits => self.ring_room(),
+            Gather::Inserted | Gather::No => self.hold_off(),
         }
         outcome
     }
 
     fn leave(&self, memtable: &Arc<MemTable>, (ticket, last_seq): (u64, SeqNo), entries: Entries) -> Gather {
         let gathered = &self.gathered;
-        let mut waiting = gathered.waiting.lock();
-        let elsewhere = waiting.memtable.as_ref().is_some_and(|other| !Arc::ptr_eq(other, memtable));
-        if elsewhere || self.ring.published() + waiting.writes != ticket {
-            drop(waiting);
+        let next = |waiting: &Waiting| {
+            let elsewhere = waiting.memtable.as_ref().is_some_and(|other| !Arc::ptr_eq(other, memtable));
+            !elsewhere && self.ring.published() + waiting.writes == ticket
+        };
+        let Some(mut waiting) = gathered.waiting.try_lock().filter(|waiting| next(waiting)) else {
             let applying = Applying { pipeline: self, ticket };
             insert(memtable, entries);
             std::mem::forget(applying);
             return Gather::Inserted;
-        }
+        };
         if waiting.memtable.is_none() {
             waiting.memtable = Some(memtable.clone());
         }
@@ -125,16 +128,22 @@ impl<H: Host> Pipeline<H> {
     pub(super) fn settle(&self) {
         // Ordering: see the module's head; on the way of those who have made their mark.
         if self.gathered.count.load(Ordering::SeqCst) > 0 {
+            self.hold_off();
             self.settle_locked(&mut self.gathered.waiting.lock());
             self.ring_room();
         }
+    }
+
+    #[cold]
+    fn hold_off(&self) {
+        // Ordering: only steers.
+        self.gathered.hold_off.store(HOLD_OFF, Ordering::Relaxed);
     }
 
     /// The same, before reading.
     #[inline]
     pub(super) fn settle_for_reader(&self) {
         if self.gathered.count.load(Ordering::Acquire) > 0 {
-            self.gathered.hold_off.store(HOLD_OFF, Ordering::Relaxed);
             self.settle();
         }
     }
