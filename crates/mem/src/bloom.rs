@@ -1,7 +1,7 @@
 //! A Bloom filter that is asked while it is filled.
 //!
 //! In: 64-bit hashes, from any number of threads. Out: whether a hash may have been added. The filter lives in memory only, so its layout is nobody
-//! else's business: a hash chooses one cache line and [`PROBES`] bits in it, so that adding and asking cost one miss each.
+//! else's business: a hash chooses one cache line and six bits in it, so that adding and asking cost one miss each.
 //!
 //! Invariant: a hash that was added is found by every thread that knows, by other means, that it was.
 
