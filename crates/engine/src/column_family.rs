@@ -72,7 +72,7 @@ impl Family {
 
     /// An empty memtable for it.
     pub(crate) fn new_memtable(&self) -> Arc<MemTable> {
-        Arc::new(MemTable::of(&self.config))
+        Arc::new(MemTable::of(self.pin().config()))
     }
 
     /// Ends the memtable that takes writes and puts `mem` in its place. Returns the sealed one.

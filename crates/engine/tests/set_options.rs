@@ -1,6 +1,7 @@
 //! Options that change while the database is open: in force at once, found again by the next opening and by RocksDB, all or none of them.
 
 use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
 use std::sync::Arc;
@@ -67,6 +68,27 @@ fn what_is_changed_is_in_force_at_once() {
     db.set_db_options(&[("max_background_jobs", "6"), ("delayed_write_rate", "1000000")]).unwrap();
     assert_eq!((db.options().max_background_jobs, db.options().delayed_write_rate), (6, 1_000_000));
     assert!((0..2001).all(|n| db.get(format!("key{n:06}")).unwrap().is_some()));
+}
+
+/// The next memtable is made as the options say when it is made, not as they were when the database was opened.
+#[test]
+fn the_next_memtable_has_the_filter_that_is_asked_for_now() {
+    let db = Db::open("/db", &options(&in_memory())).unwrap();
+    let family = db.column_family("default").unwrap();
+    let passed_by = || {
+        perf_context::reset();
+        assert!(db.get("not there").unwrap().is_none());
+        perf_context::get(PerfMetric::BloomMemtableMissCount)
+    };
+    perf_context::set_level(PerfLevel::EnableCount);
+    put(&db, 0..10);
+    assert_eq!(passed_by(), 0);
+    let filter = [("memtable_whole_key_filtering", "true"), ("memtable_prefix_bloom_size_ratio", "0.1")];
+    db.set_options(&family, &filter).unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    put(&db, 10..20);
+    assert_eq!(passed_by(), 1);
+    assert!(db.get("key000015").unwrap().is_some());
 }
 
 #[test]
