@@ -166,6 +166,12 @@ impl Families {
         self.open.load_full()
     }
 
+    /// The largest `write_buffer_size` of all, in bytes; 0 without families.
+    pub(crate) fn largest_write_buffer(&self) -> usize {
+        let sizes = self.all();
+        sizes.iter().map(|family| family.pin().config().options.write_buffer_size).max().unwrap_or(0)
+    }
+
     /// The open one with this id.
     pub(crate) fn get(&self, id: ColumnFamilyId) -> Option<Arc<Family>> {
         let open = self.open.load();

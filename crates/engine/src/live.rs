@@ -74,10 +74,8 @@ impl Live {
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
-        let families = opened.families.all();
-        let largest = families.iter().map(|family| family.settings().options.write_buffer_size).max();
-        let log_bytes =
-            reserve_bytes(largest.unwrap_or(0), db_options.max_total_wal_size, write_buffers.limit_bytes());
+        let largest = opened.families.largest_write_buffer();
+        let log_bytes = reserve_bytes(largest, db_options.max_total_wal_size, write_buffers.limit_bytes());
         let log_options = rules.log.reserving(log_bytes);
         let log = NewLog::create(env.fs(), &wal_directory, first_log, log_options)?;
         versions.add_log(first_log);

@@ -79,9 +79,13 @@ fn in_memory(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> Op
 /// Writes the statistics of the database and of every column family to the LOG file.
 pub(crate) fn dump_stats(db: &Inner) {
     let Some(live) = &db.live else { return };
-    let stats: String =
-        db.opened.families.all().iter().filter_map(|family| text(db, family, "rocksdb.stats")).collect();
-    live.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{stats}"));
+    let families = db.opened.families.all();
+    let by_family: String =
+        families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
+    // Why once, and not `rocksdb.stats` of each family: its interval is the time since somebody last asked.
+    let database =
+        families.first().and_then(|family| text(db, family, "rocksdb.dbstats")).unwrap_or_default();
+    live.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));
 }
 
 /// What goes on in the background. Of a database open for reading, nothing does.

@@ -160,10 +160,9 @@ impl Sealer {
     }
 
     fn reserve_bytes(&self) -> u64 {
-        let families = self.pipeline.host.families.all();
-        let largest = families.iter().map(|family| family.settings().options.write_buffer_size).max();
-        let (all_logs, all_memtables) = self.pipeline.host.triggers.budgets();
-        reserve_bytes(largest.unwrap_or(0), all_logs, all_memtables)
+        let host = &self.pipeline.host;
+        let (all_logs, all_memtables) = host.triggers.budgets();
+        reserve_bytes(host.families.largest_write_buffer(), all_logs, all_memtables)
     }
 }
 

@@ -123,7 +123,7 @@ impl<H: Host> Pipeline<H> {
         Gather::Waits
     }
 
-    /// Has everything inserted that waits.
+    /// Has everything inserted that waits. For readers too, before they read.
     #[inline]
     pub(super) fn settle(&self) {
         // Ordering: see the module's head; on the way of those who have made their mark.
@@ -138,14 +138,6 @@ impl<H: Host> Pipeline<H> {
     fn hold_off(&self) {
         // Ordering: only steers.
         self.gathered.hold_off.store(HOLD_OFF, Ordering::Relaxed);
-    }
-
-    /// The same, before reading.
-    #[inline]
-    pub(super) fn settle_for_reader(&self) {
-        if self.gathered.count.load(Ordering::Acquire) > 0 {
-            self.settle();
-        }
     }
 
     #[cold]

@@ -185,7 +185,7 @@ impl<H: Host> Pipeline<H> {
     /// Everything up to this sequence number is visible, every acknowledged write among it. Read it after pinning a superversion.
     #[inline]
     pub(crate) fn visible_seq(&self) -> SeqNo {
-        self.settle_for_reader();
+        self.settle();
         SeqNo(self.ring.value())
     }
 

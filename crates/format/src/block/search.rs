@@ -18,8 +18,14 @@ use crate::key::{self, TRAILER_BYTES};
 
 /// A target, and how keys compare with it.
 pub(super) trait Order {
+    /// The order of `key` relative to the target, and a number of bytes of which it is known that both have them in common. The first `known` are such.
+    fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize);
+
     /// The order of `key` relative to the target.
-    fn compare(&self, key: &[u8]) -> Ordering;
+    #[inline(always)]
+    fn compare(&self, key: &[u8]) -> Ordering {
+        self.compare_from(key, 0).0
+    }
 
     /// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block. Keys of restart points
     /// before `within` are smaller, those behind it greater.
@@ -30,62 +36,7 @@ pub(super) trait Order {
         layout: ValueLayout,
         within: Range<usize>,
     ) -> Option<(usize, bool)> {
-        let Range { start: mut low, end: mut high } = within;
         // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let key = entry::restart_key(block, block.restart_offset(middle), layout)?;
-            match self.compare(key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return Some((middle, true)),
-            }
-        }
-        Some((low, false))
-    }
-}
-
-/// Bytewise order; `INTERNAL` keys have a trailer, sorted descending.
-pub(super) struct Bytewise<'a, const INTERNAL: bool> {
-    user: &'a [u8],
-    trailer: u64,
-}
-
-impl<'a, const INTERNAL: bool> Bytewise<'a, INTERNAL> {
-    pub(super) fn new(target: &'a [u8]) -> Self {
-        let (user, trailer) = if INTERNAL { key::split(target) } else { (target, 0) };
-        Bytewise { user, trailer }
-    }
-
-    /// The order of `key` relative to the target, and how many bytes of the user keys are the same. The first `known` are.
-    #[inline(always)]
-    fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize) {
-        let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
-        let known = known.min(user.len());
-        let same = known + common_prefix(&user[known..], &self.user[known..]);
-        let order = match (user.get(same), self.user.get(same)) {
-            (Some(a), Some(b)) => a.cmp(b),
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (None, None) => self.trailer.cmp(&trailer),
-        };
-        (order, same)
-    }
-}
-
-impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
-    #[inline(always)]
-    fn compare(&self, key: &[u8]) -> Ordering {
-        self.compare_from(key, 0).0
-    }
-
-    #[inline(always)]
-    fn first_restart_not_below(
-        &self,
-        block: &Block,
-        layout: ValueLayout,
-        within: Range<usize>,
-    ) -> Option<(usize, bool)> {
         let Range { start: mut low, end: mut high } = within;
         // Why: all keys between two bounds share what both bounds share with the target, so that need not be compared again.
         // Keys of a block have long prefixes in common, and this spares a call of memcmp for each.
@@ -104,6 +55,36 @@ impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
     }
 }
 
+/// Bytewise order; `INTERNAL` keys have a trailer, sorted descending.
+pub(super) struct Bytewise<'a, const INTERNAL: bool> {
+    user: &'a [u8],
+    trailer: u64,
+}
+
+impl<'a, const INTERNAL: bool> Bytewise<'a, INTERNAL> {
+    pub(super) fn new(target: &'a [u8]) -> Self {
+        let (user, trailer) = if INTERNAL { key::split(target) } else { (target, 0) };
+        Bytewise { user, trailer }
+    }
+}
+
+impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
+    /// How many bytes of the user keys are the same.
+    #[inline(always)]
+    fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize) {
+        let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
+        let known = known.min(user.len());
+        let same = known + common_prefix(&user[known..], &self.user[known..]);
+        let order = match (user.get(same), self.user.get(same)) {
+            (Some(a), Some(b)) => a.cmp(b),
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (None, None) => self.trailer.cmp(&trailer),
+        };
+        (order, same)
+    }
+}
+
 /// Any order.
 pub(super) struct General<'a> {
     pub(super) comparator: &'a Comparator,
@@ -113,11 +94,13 @@ pub(super) struct General<'a> {
 
 impl Order for General<'_> {
     #[inline]
-    fn compare(&self, key: &[u8]) -> Ordering {
-        match self.kind {
+    fn compare_from(&self, key: &[u8], _known: usize) -> (Ordering, usize) {
+        let order = match self.kind {
             KeyKind::Internal => self.comparator.compare_internal(key, self.target),
             KeyKind::User => self.comparator.compare_user(key, self.target),
-        }
+        };
+        // Why 0: an order of its own need not care for prefixes.
+        (order, 0)
     }
 }
 

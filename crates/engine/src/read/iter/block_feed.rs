@@ -271,7 +271,7 @@ impl BlockFeed {
         }
     }
 
-    /// Move the edge on by one block; false if there is none to ask for now.
+    /// Move the edge on by one block; false if there is none that may be asked for yet.
     fn advance_edge(
         &mut self,
         table: &Arc<Table>,

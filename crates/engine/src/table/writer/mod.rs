@@ -85,7 +85,7 @@ pub(crate) struct Outputs {
     pub(crate) place: TablePlace,
     /// The order in which the entries reached L0; see `NewFile::epoch_number`.
     pub(crate) epoch: u64,
-    /// When the oldest data among the entries was written, Unix time in seconds; 0 for now.
+    /// When the oldest data among the entries was written, Unix time in seconds; 0 if that is the present.
     pub(crate) oldest_ancestor_time_s: u64,
     /// When the oldest key was written, Unix time in seconds; 0 unknown.
     pub(crate) oldest_key_time_s: u64,
