@@ -6,6 +6,7 @@
 mod background;
 mod compaction;
 mod lifecycle;
+mod read_at;
 mod set_options;
 mod wal_files;
 mod write;
@@ -151,6 +152,7 @@ impl Db {
         // Invariant: first the superversion, then the sequence number.
         let superversion = family.pin();
         let seq = self.read_seq(options)?;
+        self.wait_until_readable(seq);
         get::get(&family.tables, &superversion, options, seq, key.as_ref())
     }
 
@@ -185,7 +187,8 @@ impl Db {
             };
             let superversion = family.pin();
             match self.read_seq(options) {
-                Ok(seq) => get::attempt(&family.tables, &superversion, options, seq, key),
+                Ok(seq) => self
+                    .attempt_at(seq, move || get::attempt(&family.tables, &superversion, options, seq, key)),
                 Err(e) => Attempt::Done(Err(e)),
             }
         })
@@ -205,6 +208,7 @@ impl Db {
     ) -> Vec<Result<Option<Value>>> {
         match self.batch_of_one(options, family) {
             Ok((family, superversion, seq)) => {
+                self.wait_until_readable(seq);
                 multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, seq, keys)
             }
             Err(e) => failed(&e, keys.len()),
@@ -222,7 +226,10 @@ impl Db {
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
         match self.batch(options, families, keys.len()) {
-            Ok(batch) => multi_get::multi_get(&batch.many(), options, batch.seq, keys),
+            Ok(batch) => {
+                self.wait_until_readable(batch.seq);
+                multi_get::multi_get(&batch.many(), options, batch.seq, keys)
+            }
             Err(e) => failed(&e, keys.len()),
         }
     }
@@ -243,9 +250,9 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.batch_of_one(options, family) {
-            Ok((family, superversion, seq)) => {
+            Ok((family, superversion, seq)) => self.attempt_at(seq, move || {
                 multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, seq, keys)
-            }
+            }),
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
     }
@@ -261,20 +268,22 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.batch(options, families, keys.len()) {
-            Ok(batch) => multi_get::attempt(&batch.many(), options, batch.seq, keys),
+            Ok(batch) => self
+                .attempt_at(batch.seq, move || multi_get::attempt(&batch.many(), options, batch.seq, keys)),
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
     }
 
-    /// The database as it is now, to read at later through [`ReadOptions::snapshot`].
+    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Never blocks: with `unordered_write` the first read through it waits, if
+    /// anything has to be waited for.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
-        self.0.snapshots.take(|| self.visible_seq(), now_s)
+        self.0.snapshots.take(|| self.newest_seq(), now_s)
     }
 
-    /// The sequence number of the newest entry.
+    /// The sequence number of the newest entry that was acknowledged.
     pub fn latest_sequence_number(&self) -> u64 {
-        self.visible_seq().0
+        self.newest_seq().0
     }
 
     /// The default column family.
@@ -364,14 +373,6 @@ impl Db {
         self.0.opened.db_id.as_deref()
     }
 
-    #[inline]
-    fn visible_seq(&self) -> SeqNo {
-        match &self.0.live {
-            Some(live) => live.pipeline.visible_seq(),
-            None => self.0.last_seq,
-        }
-    }
-
     /// An iterator over the default column family. Seek before anything else.
     ///
     /// # Errors
@@ -380,7 +381,7 @@ impl Db {
         self.iter_cf(options, &self.0.default_family)
     }
 
-    /// An iterator over a column family.
+    /// An iterator over a column family, as of now. Never blocks: what has to be waited for, the first seek does.
     ///
     /// # Errors
     /// As [`Db::iter`], and if the column family or the snapshot is of another database.
@@ -388,7 +389,7 @@ impl Db {
         let family = self.family(family)?;
         let superversion = family.superversion();
         let seq = self.read_seq(options)?;
-        DbIterator::new(family.tables.clone(), superversion, seq, options.clone())
+        DbIterator::new(family.tables.clone(), superversion, seq, options.clone(), self.gate(seq))
     }
 
     /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
@@ -418,18 +419,8 @@ impl Db {
     pub fn internal_iter(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<InternalIterator> {
         let family = self.family(family)?;
         // Why: so that what is acknowledged has been inserted.
-        self.visible_seq();
+        self.wait_until_readable(self.newest_seq());
         Ok(InternalIterator::new(family.tables.clone(), family.superversion(), options.clone()))
-    }
-
-    /// The sequence number to read at. Called after the superversion was pinned.
-    #[inline]
-    fn read_seq(&self, options: &ReadOptions) -> Result<SeqNo> {
-        match &options.snapshot {
-            None => Ok(self.visible_seq()),
-            Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.seq()),
-            Some(_) => Err(Error::invalid_argument("the snapshot is of another database")),
-        }
     }
 
     #[inline]

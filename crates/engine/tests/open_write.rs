@@ -281,7 +281,15 @@ fn what_cannot_be_opened_is_left_as_it_was() {
         db.enable_pipelined_write = true;
     });
     assert!(refused(&contradictory).contains("unordered_write"));
+    let contradictory = create().db(|db| {
+        db.unordered_write = true;
+        db.allow_concurrent_memtable_write = false;
+    });
+    assert!(refused(&contradictory).contains("unordered_write"));
     drop(Db::open(&path, &create()).unwrap());
+    let merging = |cf: &mut karst_engine::ColumnFamilyOptions| cf.max_successive_merges = 2;
+    let contradictory = create().db(|db| db.unordered_write = true).column_families(merging);
+    assert!(refused(&contradictory).contains("max_successive_merges"));
     assert!(refused(&create().db(|db| db.error_if_exists = true)).contains("error_if_exists"));
     let flat = refused(&Options::new().column_families(|cf| cf.num_levels = 0));
     assert!(flat.contains("num_levels"), "{flat}");

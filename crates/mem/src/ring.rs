@@ -3,13 +3,17 @@
 //!
 //! In: tickets 0, 1, 2, ... entered one after the other under a lock of the caller's, each with a value that is not below its
 //! predecessor's; later `finish` by whoever did a ticket's work. Out: how many tickets are published, the value of the last one, and a
-//! wake for who waits for a ticket.
+//! wake for who waits for a ticket or for a value.
+//!
+//! A ticket whose work is done may be *acknowledged* before those ahead of it are finished. Whoever must not miss what was acknowledged takes
+//! [`acknowledged`](PublishRing::acknowledged) as the value to go by, and waits until [`value`](PublishRing::value) has reached it.
 //!
 //! Invariants:
 //! - A ticket is published when it and all before it are finished; everything its finisher did before `finish` is seen by whoever
 //!   loads a value that includes it.
 //! - There is no publisher: whoever finishes a ticket publishes all that can be, so a thread that sleeps holds up only what is behind
 //!   its own ticket.
+//! - `acknowledged` never falls and is never below a `value` that was loaded before. It is always the value of an entered ticket, so `value` reaches it.
 //! - A slot is used again only after its ticket is published (`has_room`), so slots need no reset and no generation.
 //!
 //! Ordering: `finish` stores `done`, then looks from `published` on; a publisher moves `published`, then looks at the next `done`. A
@@ -17,11 +21,13 @@
 //! pairing, `waiting` against `published`, makes sure that nobody sleeps through a publication.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use readers::Readers;
 use std::fmt;
 use std::task::Waker;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod readers;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -44,8 +50,16 @@ pub struct PublishRing {
     slots: Box<[Slot]>,
     /// Tickets below this are published.
     published: Padded<AtomicU64>,
+    front: Padded<Front>,
+    readers: Padded<Readers>,
+}
+
+/// What readers load: one line of memory.
+struct Front {
     /// The value of the last published ticket; may lag behind `published` for as long as it takes to store it.
-    value: Padded<AtomicU64>,
+    value: AtomicU64,
+    /// The largest value of a ticket that was acknowledged before it was published; 0 if none was.
+    acknowledged: AtomicU64,
 }
 
 impl PublishRing {
@@ -60,14 +74,39 @@ impl PublishRing {
         Self {
             slots: (0..capacity.next_power_of_two()).map(slot).collect(),
             published: Padded(AtomicU64::new(0)),
-            value: Padded(AtomicU64::new(value)),
+            front: Padded(Front { value: AtomicU64::new(value), acknowledged: AtomicU64::new(0) }),
+            readers: Padded(Readers::new()),
         }
     }
 
     /// The value of the last published ticket.
     #[inline]
     pub fn value(&self) -> u64 {
-        self.value.0.load(Ordering::Acquire)
+        self.front.0.value.load(Ordering::Acquire)
+    }
+
+    /// The largest value that is published or acknowledged. What it includes can be relied on once [`value`](Self::value) has reached it.
+    #[inline]
+    pub fn acknowledged(&self) -> u64 {
+        // Why this order: the result is to be at least what `value` says from here on back.
+        let acknowledged = self.front.0.acknowledged.load(Ordering::Acquire);
+        acknowledged.max(self.value())
+    }
+
+    /// Says that `ticket`, entered with `value` and finished, is relied on from now on: [`acknowledged`](Self::acknowledged) includes it.
+    ///
+    /// Costs the others nothing if the ticket is published already, as it mostly is.
+    #[inline]
+    pub fn acknowledge(&self, ticket: u64, value: u64) {
+        if !self.is_published(ticket, value) {
+            self.front.0.acknowledged.fetch_max(value, Ordering::AcqRel);
+        }
+    }
+
+    /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket must have. Look again after this, before going to sleep. Once registered it stays so
+    /// until then; wakes may be spurious.
+    pub fn register_reader(&self, value: u64, waker: &Waker) {
+        self.readers.0.register(value, waker);
     }
 
     /// How many tickets are published.
@@ -117,8 +156,9 @@ impl PublishRing {
                 next = now;
                 continue;
             }
-            self.value.0.fetch_max(value, Ordering::AcqRel);
+            self.front.0.value.fetch_max(value, Ordering::AcqRel);
             fence(Ordering::SeqCst);
+            self.readers.0.reached(value, &mut wakers);
             for ticket in next..end {
                 let slot = self.slot(ticket);
                 if slot.waiting.load(Ordering::Relaxed) != 0 {
@@ -160,7 +200,7 @@ impl PublishRing {
         }
         // Why: who published it may be asleep between its two stores; the value is known here too.
         if self.value() < value {
-            self.value.0.fetch_max(value, Ordering::AcqRel);
+            self.front.0.value.fetch_max(value, Ordering::AcqRel);
         }
         true
     }

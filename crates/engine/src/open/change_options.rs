@@ -56,7 +56,7 @@ pub(crate) fn change_family_options(
     };
     let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
     config.described_in.clone_from(&now.described_in);
-    check_options::column_family(&config)?;
+    check_options::column_family(&opened.db_options.get(), &config)?;
     let config = Arc::new(config);
     let in_force = OptionsInForce { db: None, family: Some(&config) };
     write_options(opened, &in_force)?;

@@ -63,8 +63,8 @@ fn allows_recycled_logs(options: &DbOptions) -> bool {
     tells_the_end && options.wal_ttl_seconds == 0 && options.wal_size_limit_mb == 0
 }
 
-/// Checks the options of a column family that is to be written.
-pub(super) fn column_family(config: &FamilyConfig) -> Result<()> {
+/// Checks the options of a column family of a database that is to be written.
+pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Result<()> {
     let (name, options) = (&config.name, &config.options);
     let refused = |what: &str| Err(Error::invalid_argument(format!("column family {name:?}: option {what}")));
     if options.num_levels < 1 {
@@ -72,6 +72,9 @@ pub(super) fn column_family(config: &FamilyConfig) -> Result<()> {
     }
     if options.max_write_buffer_number < 1 {
         return refused("max_write_buffer_number: must be at least 1");
+    }
+    if database.unordered_write && options.max_successive_merges > 0 {
+        return refused("max_successive_merges: does not go with unordered_write");
     }
     if options.level0_slowdown_writes_trigger > options.level0_stop_writes_trigger {
         return refused("level0_slowdown_writes_trigger: above level0_stop_writes_trigger");

@@ -116,7 +116,7 @@ pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
 fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     check_options::database(&loaded.db_options)?;
     for family in &loaded.families {
-        check_options::column_family(&family.config)?;
+        check_options::column_family(&loaded.db_options, &family.config)?;
     }
     let unnamed = |family: &&str| named.is_some_and(|named| !named.contains(family));
     let mut missing: Vec<&str> = loaded.set.unopened.values().map(String::as_str).collect();

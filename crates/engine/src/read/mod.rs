@@ -11,6 +11,7 @@ pub(crate) mod multi_get;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use karst_lsm::Version;
@@ -19,6 +20,12 @@ use crate::options::ReadOptions;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
+
+/// What a read may have to wait for before its first step: that everything it has to see is in the memtables.
+pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {
+    /// The same on the calling thread.
+    fn wait(&self);
+}
 
 /// A column family as one read sees it.
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,14 @@
 //! In: options and what is written. Out: the outcome. The same future serves both forms of the call: a thread that may wait polls it without a waker first, spinning, since what it waits for is a matter of microseconds,
 //! and sleeps only then; an executor polls it and gets woken.
 //!
-//! Invariant: whatever a writer does, its ticket is finished once. A future that is dropped between order and apply does so itself if its record is persisted, and otherwise leaves the batch
-//! to the leader ([`Orphans`]).
+//! Invariant: whatever a writer does, its ticket is finished once. A future that has to be polled again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back then, if
+//! nobody had to apply it meanwhile; one that is dropped leaves it for good.
 
 use super::gather::Gather;
 use super::host::Host;
 use super::options::WriteOptions;
-use super::persist::Fate;
+use super::orphans::{Orphan, Waiter};
+use super::persist::{Fate, Goals};
 use super::pipeline::{NotOrdered, Ordered, Pipeline};
 use super::source::{Pins, Source};
 use crate::error::{Error, Result};
@@ -18,12 +19,9 @@ use crate::pacing::Entry;
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
 use karst_io::block_on;
-use parking_lot::Mutex;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,9 +43,14 @@ enum Stage<'a> {
     /// It may be ordered.
     Admitted,
     Ordered(Ordered),
+    /// The batch is with the pipeline until its record is persisted.
+    Left(Ordered),
     Applied {
         ticket: u64,
         last_seq: SeqNo,
+        ahead: Goals,
+        /// Somebody else has applied it, or is about to.
+        by_other: bool,
     },
     /// It is acknowledged, and inserted before anyone asks what is visible.
     Gathered,
@@ -63,6 +66,8 @@ pub(crate) struct Commit<'a, H: Host> {
     lead: Lead,
     stage: Stage<'a>,
     pins: Pins<H::Pin>,
+    /// Set while it waits for what others have to apply.
+    waiter: Option<Waiter<'a>>,
     /// This thread has led, and owes others a look.
     led: bool,
     /// It has led at some time, or had nothing to be led.
@@ -84,6 +89,7 @@ impl<'a, H: Host> Commit<'a, H> {
             lead,
             stage: Stage::New,
             pins: Pins::new(),
+            waiter: None,
             led: false,
             by_self: options.disable_wal,
             started: None,
@@ -131,16 +137,27 @@ impl<'a, H: Host> Commit<'a, H> {
                         return Some(self.end(Err(e)));
                     }
                 }
-                Stage::Applied { ticket, last_seq } => {
-                    let (ticket, last_seq) = (*ticket, *last_seq);
-                    let ring = &self.pipeline.ring;
-                    if !ring.is_published(ticket, last_seq.0) {
-                        ring.register(ticket, cx?.waker());
-                        if !ring.is_published(ticket, last_seq.0) {
+                Stage::Left(_) => {
+                    if let Err(e) = self.take_back(cx.as_deref_mut())? {
+                        return Some(self.end(Err(e)));
+                    }
+                }
+                Stage::Applied { ticket, last_seq, ahead, by_other } => {
+                    let (ticket, last_seq, ahead, by_other) = (*ticket, *last_seq, *ahead, *by_other);
+                    let pipeline = self.pipeline;
+                    if !pipeline.acknowledges(ticket, last_seq, ahead) {
+                        pipeline.ring.register(ticket, cx?.waker());
+                        self.waiter.get_or_insert_with(|| pipeline.orphans.waiter());
+                        pipeline.settle_orphans();
+                        if !pipeline.acknowledges(ticket, last_seq, ahead) {
                             return None;
                         }
                     }
-                    return Some(self.end(Ok(())));
+                    let outcome = match by_other && pipeline.orphans.have_panicked() {
+                        true => pipeline.health.check_writes(),
+                        false => Ok(()),
+                    };
+                    return Some(self.end(outcome));
                 }
                 Stage::Gathered => return Some(self.end(Ok(()))),
                 Stage::Done => panic!("a write was polled after it had completed"),
@@ -195,23 +212,66 @@ impl<'a, H: Host> Commit<'a, H> {
     }
 
     fn persist_and_apply(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
-        let pipeline = self.pipeline;
-        let Stage::Ordered(ordered) = &self.stage else { unreachable!("called in this stage only") };
-        let (ticket, first_seq, last_seq) = (ordered.ticket, ordered.first_seq, ordered.last_seq);
-        if ordered.persists {
-            match self.fate(ticket, cx)? {
-                Fate::Persisted => {}
-                Fate::Failed => {
-                    self.stage = Stage::Done;
-                    self.pins.clear();
-                    pipeline.finish(ticket);
-                    return Some(Err(pipeline.failure()));
-                }
-                Fate::Open => unreachable!("an open fate is waited for"),
+        let Stage::Ordered(ordered) = self.stage else { unreachable!("called in this stage only") };
+        let fate = match ordered.persists {
+            true => self.fate(ordered.ticket, cx),
+            false => Some(Fate::Persisted),
+        };
+        match fate {
+            // Why only these: a thread that blocks comes back by itself.
+            None if self.lead == Lead::Elsewhere => {
+                self.leave(ordered, false);
+                Some(Ok(()))
+            }
+            fate => Some(self.apply(&ordered, fate?)),
+        }
+    }
+
+    /// Leaves the batch with the pipeline.
+    fn leave(&mut self, ordered: Ordered, abandoned: bool) {
+        self.stage = Stage::Left(ordered);
+        let (sync, source) = (self.options.sync, self.source.to_owned());
+        let pins = std::mem::take(&mut self.pins);
+        self.pipeline.orphans.leave(Orphan { ordered, sync, source, pins, abandoned });
+    }
+
+    /// Takes it back once its record is persisted, and applies it.
+    fn take_back(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+        let Stage::Left(ordered) = self.stage else { unreachable!("called in this stage only") };
+        let fate = self.fate(ordered.ticket, cx)?;
+        let Ordered { ticket, last_seq, ahead, .. } = ordered;
+        match self.pipeline.orphans.take(ticket) {
+            Some(orphan) => {
+                self.pins = orphan.pins;
+                Some(self.apply(&ordered, fate))
+            }
+            None if fate == Fate::Failed => {
+                self.stage = Stage::Done;
+                Some(Err(self.pipeline.failure()))
+            }
+            None => {
+                self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: true };
+                Some(Ok(()))
             }
         }
+    }
+
+    /// Applies the batch, or gives it up if its record failed.
+    fn apply(&mut self, ordered: &Ordered, fate: Fate) -> Result<()> {
+        let pipeline = self.pipeline;
+        let Ordered { ticket, first_seq, last_seq, ahead, .. } = *ordered;
+        match fate {
+            Fate::Persisted => {}
+            Fate::Failed => {
+                self.stage = Stage::Done;
+                self.pins.clear();
+                pipeline.finish(ticket);
+                return Err(pipeline.failure());
+            }
+            Fate::Open => unreachable!("an open fate is waited for"),
+        }
         // Why before the inserts: should they panic, the drop must not do them again.
-        self.stage = Stage::Applied { ticket, last_seq };
+        self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: false };
         match pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
             Gather::Waits => self.stage = Stage::Gathered,
             Gather::Inserted => pipeline.finish(ticket),
@@ -220,7 +280,7 @@ impl<'a, H: Host> Commit<'a, H> {
         if std::mem::take(&mut self.led) {
             pipeline.lead_for_others();
         }
-        Some(Ok(()))
+        Ok(())
     }
 
     /// What became of the record; `None` while it is open. Leads if nobody does.
@@ -254,6 +314,7 @@ impl<'a, H: Host> Commit<'a, H> {
 
     fn end(&mut self, outcome: Result<()>) -> Result<()> {
         self.stage = Stage::Done;
+        self.waiter = None;
         let statistics = &self.pipeline.statistics;
         if outcome.is_ok() && statistics.enabled() {
             let bytes = self.source.bytes() as u64;
@@ -310,16 +371,18 @@ impl<H: Host> Future for WriteFuture<'_, H> {
 
 impl<H: Host> Drop for Commit<'_, H> {
     fn drop(&mut self) {
-        let Stage::Ordered(ordered) = std::mem::replace(&mut self.stage, Stage::Done) else {
-            if std::mem::take(&mut self.led) {
-                // Why elsewhere: it led and came no further, since its insert panicked.
-                self.pipeline.lead_elsewhere();
+        match self.stage {
+            Stage::Ordered(ordered) => self.leave(ordered, true),
+            Stage::Left(ordered) => self.pipeline.orphans.abandon(ordered.ticket),
+            _ => {
+                if std::mem::take(&mut self.led) {
+                    // Why elsewhere: it led and came no further, since its insert panicked.
+                    self.pipeline.lead_elsewhere();
+                }
+                return;
             }
-            return;
-        };
-        let pins = std::mem::take(&mut self.pins);
-        let orphan = Orphan { ordered, sync: self.options.sync, source: self.source.to_owned(), pins };
-        self.pipeline.orphans.take_in(self.pipeline, orphan);
+        }
+        self.pipeline.settle_orphans();
         if std::mem::take(&mut self.led) {
             self.pipeline.lead_for_others();
         }
@@ -327,11 +390,26 @@ impl<H: Host> Drop for Commit<'_, H> {
 }
 
 impl<H: Host> Pipeline<H> {
+    /// Whether a write that is applied, or being applied by somebody else, may return now. If so, every read that begins from now on sees it.
+    ///
+    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads wait for everything up to what was acknowledged, and shall not wait for the device.
+    #[inline]
+    fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals) -> bool {
+        if self.ring.is_published(ticket, last_seq.0) {
+            return true;
+        }
+        let early = self.rules.unordered && self.ring.is_finished(ticket) && self.persist.is_past(ahead);
+        if early {
+            self.ring.acknowledge(ticket, last_seq.0);
+        }
+        early
+    }
+
     /// The apply step, and the end of the ticket. Lets go of the pins.
     ///
     /// # Panics
     /// A comparator does. The ticket is finished all the same, since everyone behind it waits for it, and the database takes no more writes.
-    fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
+    pub(super) fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
         let applying = Applying { pipeline: self, ticket };
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
@@ -373,68 +451,5 @@ impl<H: Host> Drop for Applying<'_, H> {
         self.pipeline.ring.finish(self.ticket);
         self.pipeline.insert_panicked();
         self.pipeline.ring_room();
-    }
-}
-
-/// Batches that were ordered and whose writers have gone before they were persisted.
-pub(super) struct Orphans<H: Host> {
-    waiting: Mutex<Vec<Orphan<H>>>,
-    /// Ordering: who brings one adds to it and then looks at the batch's fate; the leader moves the fate and then looks here. Both `SeqCst`, so one of them settles it.
-    count: AtomicUsize,
-}
-
-struct Orphan<H: Host> {
-    ordered: Ordered,
-    sync: bool,
-    source: Source<'static>,
-    pins: Pins<H::Pin>,
-}
-
-impl<H: Host> Default for Orphans<H> {
-    fn default() -> Self {
-        Self { waiting: Mutex::default(), count: AtomicUsize::new(0) }
-    }
-}
-
-impl<H: Host> Orphans<H> {
-    fn take_in(&self, pipeline: &Pipeline<H>, orphan: Orphan<H>) {
-        self.waiting.lock().push(orphan);
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.settle(pipeline);
-    }
-
-    /// Applies those whose records are persisted, and gives up those that failed.
-    pub(super) fn settle(&self, pipeline: &Pipeline<H>) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let fate = |orphan: &Orphan<H>| match orphan.ordered.persists {
-            true => pipeline.persist.fate(orphan.ordered.ticket, orphan.sync),
-            false => Fate::Persisted,
-        };
-        let settled: Vec<(Fate, Orphan<H>)> = {
-            let mut waiting = self.waiting.lock();
-            let all = std::mem::take(&mut *waiting);
-            let (open, settled): (Vec<_>, Vec<_>) = all
-                .into_iter()
-                .map(|orphan| (fate(&orphan), orphan))
-                .partition(|(fate, _)| *fate == Fate::Open);
-            waiting.extend(open.into_iter().map(|(_, orphan)| orphan));
-            self.count.fetch_sub(settled.len(), Ordering::SeqCst);
-            settled
-        };
-        for (fate, mut orphan) in settled {
-            let (ticket, first_seq) = (orphan.ordered.ticket, orphan.ordered.first_seq);
-            if fate != Fate::Persisted {
-                drop(orphan.pins);
-                pipeline.finish(ticket);
-                continue;
-            }
-            // Why caught: the batches behind it in this list have nobody else who would finish them. The panic was reported.
-            let apply = || pipeline.apply(ticket, &orphan.source, first_seq, &mut orphan.pins);
-            if catch_unwind(AssertUnwindSafe(apply)).is_err() {
-                tracing::error!("inserting a batch whose writer has gone panicked");
-            }
-        }
     }
 }

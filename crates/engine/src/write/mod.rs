@@ -12,6 +12,8 @@
 //! | `pipeline` | order, switching of logs and memtables, failure and resumption |
 //! | `persist` | the leader that writes and syncs logs |
 //! | `commit` | one write as a future: the steps, waiting, and what becomes of it when it is dropped |
+//! | `orphans` | batches that others than their writers may apply |
+//! | `readable` | what a read that begins may see, and waiting for it |
 //! | `gather` | writes that are acknowledged and whose entries wait to be inserted together |
 //! | `source` | what is written: a batch or a single operation |
 
@@ -21,8 +23,10 @@ mod database;
 mod gather;
 mod host;
 mod options;
+mod orphans;
 mod persist;
 mod pipeline;
+mod readable;
 mod source;
 #[cfg(test)]
 mod tests;

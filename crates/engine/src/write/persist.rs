@@ -94,6 +94,13 @@ pub(super) enum Fate {
     Open,
 }
 
+/// Tickets below which records shall be written, and synced.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Goals {
+    written: u64,
+    synced: u64,
+}
+
 impl Persist {
     pub(super) fn new(log: LogFile) -> Self {
         Self {
@@ -119,6 +126,20 @@ impl Persist {
         if sync && self.sync_goal.load(Ordering::Relaxed) <= ticket {
             self.sync_goal.store(ticket + 1, Ordering::SeqCst);
         }
+    }
+
+    /// What was asked for so far. Under the order lock.
+    #[inline]
+    pub(super) fn goals(&self) -> Goals {
+        Goals { written: self.goal.load(Ordering::Relaxed), synced: self.sync_goal.load(Ordering::Relaxed) }
+    }
+
+    /// Whether nobody waits for these any more: they were reached, or never will be.
+    #[inline]
+    pub(super) fn is_past(&self, goals: Goals) -> bool {
+        let reached = |reached: &AtomicU64, goal| reached.load(Ordering::Acquire) >= goal;
+        (reached(&self.written, goals.written) && reached(&self.synced, goals.synced))
+            || self.failed.load(Ordering::Acquire)
     }
 
     /// Has a leader come for a log that took over. Under the order lock.
@@ -255,7 +276,7 @@ impl<H: Host> Pipeline<H> {
         self.ring.wake(first, wake_end);
         persist.progress.notify(usize::MAX);
         self.ring_room();
-        self.orphans.settle(self);
+        self.settle_orphans();
         if let Err(error) = outcome {
             tracing::error!("writes are refused: {error}");
             self.host.log_failed(&error);

@@ -7,6 +7,9 @@
 //! | apply | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones (`gather`) |
 //! | publish | whoever finishes | nothing: `visible_seq` advances over the finished prefix of tickets ([`PublishRing`]) |
 //!
+//! A write returns when its own sequence is visible; with `unordered_write` already when its own inserts are done and everything ordered before it is persisted. In between a read that begins
+//! waits for the inserts that are left (`readable`), so reads see the same either way.
+//!
 //! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has inserted, and the next one forms only then; here nobody waits for a group. Why the
 //! record is copied under the lock: the order of records in the log must be that of their sequence numbers, and a copy of some hundred bytes is cheaper than any
 //! way to tell others that it is not finished yet.
@@ -16,17 +19,18 @@
 //! - `written`, `synced`: every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
 //!   can be recovered.
 //! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
-//! - From order on a batch belongs to the pipeline. Its writer's future may be dropped: then the drop, or the leader later, applies it (`commit`).
+//! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
 //! - Work for a leader (`goal` above `written`) never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
 //! - After a failure every logged ticket from `written` on fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
 //! Lock: `order`, then nothing; `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
-use super::commit::{Commit, Lead, Orphans};
+use super::commit::{Commit, Lead};
 use super::gather::Gathered;
 use super::host::Host;
 use super::options::WriteOptions;
-use super::persist::Persist;
+use super::orphans::{Orphans, Waiter};
+use super::persist::{Goals, Persist};
 use super::source::{Pins, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Health;
@@ -57,6 +61,8 @@ pub(crate) struct Rules {
     pub(crate) log: LogOptions,
     /// Records leave the process only when asked to, or when more than so many bytes have gathered (`manual_wal_flush`, `writable_file_max_buffer_size`).
     pub(crate) manual_flush: Option<usize>,
+    /// Writes return before older ones are visible (`unordered_write`).
+    pub(crate) unordered: bool,
 }
 
 impl Rules {
@@ -66,7 +72,7 @@ impl Rules {
     /// Logs cannot be written like that.
     pub(crate) fn of(options: &DbOptions) -> Result<Rules> {
         let manual_flush = options.manual_wal_flush.then_some(options.writable_file_max_buffer_size);
-        Ok(Rules { log: LogOptions::of(options)?, manual_flush })
+        Ok(Rules { log: LogOptions::of(options)?, manual_flush, unordered: options.unordered_write })
     }
 }
 
@@ -133,6 +139,7 @@ pub(super) struct Switched {
 }
 
 /// What a write got from the order step.
+#[derive(Clone, Copy)]
 pub(super) struct Ordered {
     pub(super) ticket: u64,
     pub(super) first_seq: SeqNo,
@@ -140,6 +147,8 @@ pub(super) struct Ordered {
     pub(super) last_seq: SeqNo,
     /// Whether it has a record that must leave the process before it is applied.
     pub(super) persists: bool,
+    /// What writes ordered before it wait for.
+    pub(super) ahead: Goals,
 }
 
 /// Why a write was not ordered.
@@ -180,13 +189,6 @@ impl<H: Host> Pipeline<H> {
             room: Event::new(),
             room_waiters: AtomicUsize::new(0),
         })
-    }
-
-    /// Everything up to this sequence number is visible, every acknowledged write among it. Read it after pinning a superversion.
-    #[inline]
-    pub(crate) fn visible_seq(&self) -> SeqNo {
-        self.settle();
-        SeqNo(self.ring.value())
     }
 
     /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when it is its turn.
@@ -266,10 +268,11 @@ impl<H: Host> Pipeline<H> {
         self.ring.enter(ticket, last_seq.0);
         let gathers = self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most);
         let persists = !options.disable_wal && (options.sync || !gathers);
+        let ahead = self.persist.goals();
         if persists {
             self.persist.ask(ticket, options.sync);
         }
-        Ok(Ordered { ticket, first_seq, last_seq, persists })
+        Ok(Ordered { ticket, first_seq, last_seq, persists, ahead })
     }
 
     /// The publish step.
@@ -294,17 +297,10 @@ impl<H: Host> Pipeline<H> {
 
     /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
     pub(super) async fn wait_for_room(&self, holds: impl Fn(&Self) -> bool) {
-        /// Counts itself out also when the future is dropped.
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        self.room_waiters.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(&self.room_waiters);
+        let _waiting = Waiter::new(&self.room_waiters);
         loop {
             let listener = self.room.listen();
+            self.settle_orphans();
             if holds(self) {
                 return;
             }

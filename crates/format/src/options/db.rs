@@ -68,7 +68,7 @@ option_table! {
         enable_thread_tracking: bool = false, fixed, kept, "Record what each thread is doing";
         delayed_write_rate: u64 = 0, mutable, honoured, "Bytes a second of writes when they are slowed down; 0 decides by itself";
         enable_pipelined_write: bool = false, fixed, kept, "Log writes of one group overlap memtable writes of the last";
-        unordered_write: bool = false, fixed, kept, "Writes return before older ones are visible";
+        unordered_write: bool = false, fixed, honoured, "Writes return before older ones are visible";
         allow_concurrent_memtable_write: bool = true, fixed, kept, "Several threads write into one memtable";
         enable_write_thread_adaptive_yield: bool = true, fixed, kept, "Waiting writers spin before they sleep";
         max_write_batch_group_size_bytes: u64 = 1 << 20, fixed, kept, "Bytes of writes that are logged together";

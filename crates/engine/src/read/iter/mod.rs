@@ -35,7 +35,7 @@ use karst_format::slice_transform::PrefixExtractor;
 use crate::error::Result;
 use crate::options::{ReadOptions, ReadTier};
 use crate::perf_context::{self, PerfMetric};
-use crate::read::View;
+use crate::read::{Gate, View};
 use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
@@ -116,6 +116,8 @@ pub struct DbIterator {
     pending: Pending,
     fetches: Fetches,
     status: Result<()>,
+    /// What the first seek waits for.
+    gate: Option<Box<dyn Gate>>,
     /// When the seek in progress began, if times are collected.
     seek_began: Option<Duration>,
 }
@@ -124,6 +126,7 @@ pub struct DbIterator {
 struct Scan {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
+    snapshot: SeqNo,
     options: ReadOptions,
     bounds: Bounds,
     prefix: PrefixFilter,
@@ -153,32 +156,48 @@ impl Step for Move<'_> {
 }
 
 impl DbIterator {
-    /// An iterator over `superversion` as of `snapshot`.
+    /// An iterator over `superversion` as of `snapshot`, which can be read once `gate` is passed.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,
         snapshot: SeqNo,
         options: ReadOptions,
+        gate: Option<Box<dyn Gate>>,
     ) -> Result<Self> {
         if options.read_tier == ReadTier::Memtable {
             return Err(crate::error::Error::not_supported("an iterator with read_tier Memtable".to_owned()));
         }
         let bounds =
             Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
-        let readahead = readahead_limits(&options, &superversion);
-        let merging =
-            Merging::new(&superversion, snapshot, &bounds, readahead, !options.ignore_range_deletions);
+        let visible = visible(&superversion, snapshot, &bounds, &options);
         let prefix = PrefixFilter::new(&options, &superversion);
         let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
         tables.shared.stats.tick(Ticker::NoIteratorCreated);
-        let visible = Visible::new(merging, snapshot);
         Ok(DbIterator {
-            scan: Scan { tables, superversion, options, bounds, prefix, visible },
+            scan: Scan { tables, superversion, snapshot, options, bounds, prefix, visible },
             pending: Pending::new(),
             fetches,
             status: Ok(()),
+            gate,
             seek_began: None,
         })
+    }
+
+    /// Waits on the calling thread for what has to be inserted before the first seek.
+    #[inline]
+    fn pass_gate(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            gate.wait();
+            self.scan.begin_anew();
+        }
+    }
+
+    async fn pass_gate_async(&mut self) {
+        if let Some(gate) = &mut self.gate {
+            gate.await;
+            self.gate = None;
+            self.scan.begin_anew();
+        }
     }
 
     /// The tables it reads from, which are of one column family of one database.
@@ -233,24 +252,28 @@ impl DbIterator {
 
     /// Go to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.pass_gate();
         self.begin_seek_to_first();
         self.settle()
     }
 
     /// Go to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.pass_gate();
         self.begin_seek_to_last();
         self.settle()
     }
 
     /// Go to the first key at or behind `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.pass_gate();
         self.begin_seek(key.as_ref());
         self.settle()
     }
 
     /// Go to the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.pass_gate();
         self.begin_seek_for_prev(key.as_ref());
         self.settle()
     }
@@ -281,18 +304,21 @@ impl DbIterator {
 
     /// [`seek_to_first`](Self::seek_to_first), asynchronously.
     pub async fn seek_to_first_async(&mut self) -> Result<()> {
+        self.pass_gate_async().await;
         self.begin_seek_to_first();
         self.settle_async().await
     }
 
     /// [`seek_to_last`](Self::seek_to_last), asynchronously.
     pub async fn seek_to_last_async(&mut self) -> Result<()> {
+        self.pass_gate_async().await;
         self.begin_seek_to_last();
         self.settle_async().await
     }
 
     /// [`seek`](Self::seek), asynchronously.
     pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.pass_gate_async().await;
         self.begin_seek(key.as_ref());
         drop(key);
         self.settle_async().await
@@ -300,6 +326,7 @@ impl DbIterator {
 
     /// [`seek_for_prev`](Self::seek_for_prev), asynchronously.
     pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.pass_gate_async().await;
         self.begin_seek_for_prev(key.as_ref());
         drop(key);
         self.settle_async().await
@@ -439,7 +466,20 @@ impl DbIterator {
     }
 }
 
+/// What is visible in `superversion` as of `snapshot`, before the first seek.
+fn visible(superversion: &SuperVersion, snapshot: SeqNo, bounds: &Bounds, options: &ReadOptions) -> Visible {
+    let readahead = readahead_limits(options, superversion);
+    let merging = Merging::new(superversion, snapshot, bounds, readahead, !options.ignore_range_deletions);
+    Visible::new(merging, snapshot)
+}
+
 impl Scan {
+    /// Looks at the memtables again: whether they are empty, and which ranges are deleted in them.
+    #[cold]
+    fn begin_anew(&mut self) {
+        self.visible = visible(&self.superversion, self.snapshot, &self.bounds, &self.options);
+    }
+
     fn step<'a>(&'a mut self, pending: &'a mut Pending) -> Move<'a> {
         Move {
             view: View::new(&self.tables, &self.superversion, &self.options),

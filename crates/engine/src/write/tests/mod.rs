@@ -4,6 +4,7 @@ mod failing;
 mod gathering;
 mod logs;
 mod ordering;
+mod unordered;
 
 use super::*;
 use crate::error::Error;
@@ -144,8 +145,16 @@ impl Bench {
     }
 }
 
+impl<H: Host> Pipeline<H> {
+    /// Up to where everything is visible, after whatever was left to readers was inserted.
+    fn visible_seq(&self) -> SeqNo {
+        self.settle();
+        SeqNo(self.ring.value())
+    }
+}
+
 fn rules() -> Rules {
-    Rules { log: LogOptions::default(), manual_flush: None }
+    Rules { log: LogOptions::default(), manual_flush: None, unordered: false }
 }
 
 fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Op<'a> {

@@ -1,0 +1,162 @@
+//! Writes that return before older ones are visible, and reads that wait for those.
+
+use super::*;
+use crate::write::commit::Commit;
+use crate::write::pipeline::Ordered;
+use crate::write::source::Pins;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, Wake, Waker};
+
+fn unordered() -> Bench {
+    Bench::new(Rules { unordered: true, ..rules() })
+}
+
+/// A write that was ordered and is not inserted: its writer is slow.
+struct Slow<'a> {
+    bench: &'a Bench,
+    source: Source<'a>,
+    ordered: Ordered,
+    pins: Pins<Arc<MemTable>>,
+}
+
+impl<'a> Slow<'a> {
+    fn order(bench: &'a Bench, options: &WriteOptions, source: Source<'a>) -> Self {
+        let mut pins = Pins::new();
+        let ordered = bench.pipeline.order(options, &source, &mut pins);
+        let ordered = ordered.ok().expect("there is room");
+        Slow { bench, source, ordered, pins }
+    }
+
+    fn insert(mut self) {
+        self.source.insert::<TestHost>(self.ordered.first_seq, &self.pins).unwrap();
+        self.pins.clear();
+        self.bench.pipeline.finish(self.ordered.ticket);
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn one<'a>(key: &'a str) -> Source<'a> {
+    Source::one(put(key.as_bytes(), b"")).unwrap()
+}
+
+#[test]
+fn a_write_returns_before_older_ones_are_inserted_and_reads_wait_for_those() {
+    for options in [WriteOptions::unlogged(), WriteOptions::new()] {
+        let bench = unordered();
+        let slow = Slow::order(&bench, &WriteOptions::unlogged(), one("a"));
+        bench.write(&options, put(b"b", b"")).unwrap();
+        assert_eq!((bench.pipeline.read_seq(), bench.pipeline.visible_seq()), (SeqNo(2), SeqNo(0)));
+        let woken = Arc::new(Woken::default());
+        let (waker, mut read) = (Waker::from(woken.clone()), bench.pipeline.readable(SeqNo(2)));
+        let mut poll = || std::pin::Pin::new(&mut read).poll(&mut Context::from_waker(&waker));
+        assert!(poll().is_pending() && poll().is_pending());
+        // A later write does not prolong the wait.
+        let later = Slow::order(&bench, &WriteOptions::unlogged(), one("c"));
+        bench.write(&options, put(b"d", b"")).unwrap();
+        assert!(!woken.0.load(Ordering::SeqCst));
+        slow.insert();
+        assert!(woken.0.load(Ordering::SeqCst) && poll().is_ready());
+        assert!(bench.pipeline.is_readable(SeqNo(2)) && !bench.pipeline.is_readable(SeqNo(4)));
+        assert_eq!(bench.entries(), ["a@1=", "b@2="]);
+        later.insert();
+        bench.pipeline.wait_until_readable(bench.pipeline.read_seq());
+        assert_eq!(bench.entries(), ["a@1=", "b@2=", "c@3=", "d@4="]);
+    }
+}
+
+#[test]
+fn an_ordered_write_waits_for_older_ones_and_no_read_does() {
+    let bench = Bench::new(rules());
+    let slow = Slow::order(&bench, &WriteOptions::unlogged(), one("a"));
+    let mut write = pin!(bench.pipeline.write_async(&WriteOptions::unlogged(), one("b")));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(write.as_mut().poll(&mut cx).is_pending());
+    assert_eq!((bench.pipeline.read_seq(), bench.pipeline.is_readable(SeqNo(0))), (SeqNo(0), true));
+    slow.insert();
+    assert!(matches!(write.as_mut().poll(&mut cx), Poll::Ready(Ok(()))));
+}
+
+/// Otherwise reads would wait for the device, through what was acknowledged behind a write that does.
+#[test]
+fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
+    for sync in [false, true] {
+        let bench = unordered();
+        let first = WriteOptions { sync, ..WriteOptions::new() };
+        let slow = Slow::order(&bench, &first, one("a"));
+        let mut write = pin!(bench.pipeline.write_async(&WriteOptions::unlogged(), one("b")));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(write.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(bench.pipeline.read_seq(), SeqNo(0));
+        karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
+        if sync {
+            assert!(bench.synced.lock().is_empty());
+            karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap();
+        }
+        assert!(woken.0.load(Ordering::SeqCst));
+        assert!(matches!(write.as_mut().poll(&mut cx), Poll::Ready(Ok(()))));
+        assert_eq!((bench.pipeline.read_seq(), bench.pipeline.visible_seq()), (SeqNo(2), SeqNo(0)));
+        slow.insert();
+        assert_eq!(bench.entries(), ["a@1=", "b@2="]);
+    }
+}
+
+/// RocksDB's issue 6026: with unordered writes a memtable was flushed while a writer was still on its way to it.
+#[test]
+fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
+    let bench = unordered();
+    let slow = Slow::order(&bench, &WriteOptions::new(), one("a"));
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
+    bench.put("b", "").unwrap();
+    let old = bench.seal(Some(2))[&CF].clone();
+    let largest = old.sealed().unwrap().largest_seq;
+    bench.put("c", "").unwrap();
+    assert_eq!((largest, bench.pipeline.read_seq()), (SeqNo(2), SeqNo(3)));
+    {
+        let mut flush = pin!(bench.pipeline.wait_until_visible(largest));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(flush.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(entries(&old, largest), ["b@2="]);
+        slow.insert();
+        assert!(flush.as_mut().poll(&mut cx).is_ready());
+    }
+    assert_eq!(entries(&old, largest), ["a@1=", "b@2="]);
+    let logs = [(1, &bench.log_bytes(1)[..]), (2, &bench.log_bytes(2))];
+    assert_eq!(recover(&logs, RecoveryMode::PointInTimeRecovery).unwrap().0, ["a@1=", "b@2=", "c@3="]);
+}
+
+/// The writer's future is kept, and its task does something else on the same thread that waits behind it.
+#[test]
+fn nobody_waits_for_a_future_that_is_not_polled() {
+    for unordered in [false, true] {
+        for sync in [false, true] {
+            let bench = Bench::new(Rules { unordered, ..rules() });
+            let options = WriteOptions { sync, ..WriteOptions::new() };
+            let (mut a, mut b) = (
+                bench.pipeline.write_async(&options, one("a")),
+                bench.pipeline.write_async(&options, one("b")),
+            );
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut poll = |write: &mut Commit<'_, TestHost>| std::pin::Pin::new(write).poll(&mut cx);
+            // Mostly both are pending; what was persisted at once is there already.
+            let before = (poll(&mut a), poll(&mut b));
+            bench.put("c", "").unwrap();
+            bench.pipeline.wait_until_readable(bench.pipeline.read_seq());
+            assert_eq!(bench.entries(), ["a@1=", "b@2=", "c@3="]);
+            for (mut write, before) in [(a, before.0), (b, before.1)] {
+                assert!(before.is_ready() || matches!(poll(&mut write), Poll::Ready(Ok(()))));
+            }
+        }
+    }
+}
