@@ -15,17 +15,27 @@ const EDGES: &[(&str, &[&str])] = &[
     ("io", &[]),
     ("lsm", &["format"]),
     ("engine", &["format", "mem", "io", "lsm"]),
-    ("karstdb", &["engine"]),
+    ("txn", &["engine"]),
+    ("karstdb", &["engine", "txn"]),
     ("tools", &["karstdb", "engine", "lsm", "format", "io"]),
     ("testkit", &["format", "mem", "io", "lsm"]),
 ];
 
 /// Crates in which `unsafe` is forbidden by the crate root.
-const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "karstdb", "tools", "testkit"];
+const SAFE_CRATES: &[&str] = &["format", "lsm", "engine", "txn", "karstdb", "tools", "testkit"];
 
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
-    &["error", "options", "stats", "perf_context", "merge_operator", "compaction_filter", "snapshot"],
+    &[
+        "error",
+        "caller",
+        "options",
+        "stats",
+        "perf_context",
+        "merge_operator",
+        "compaction_filter",
+        "snapshot",
+    ],
     &["health"],
     &["events"],
     &["pacing"],

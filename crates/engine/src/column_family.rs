@@ -243,6 +243,24 @@ impl ColumnFamily {
         self.0.settings().options.clone()
     }
 
+    /// The order of its keys.
+    pub fn comparator(&self) -> &karst_format::comparator::Comparator {
+        &self.0.config.comparator
+    }
+
+    /// What merges its operands.
+    ///
+    /// # Errors
+    /// There is none, or OPTIONS names one that is not built in and none was supplied.
+    pub fn merge_operator(&self) -> crate::error::Result<Arc<dyn crate::merge_operator::MergeOperator>> {
+        self.0.config.merge_operator().cloned()
+    }
+
+    /// Whether it is of the same open database as `other`.
+    pub fn is_beside(&self, other: &ColumnFamily) -> bool {
+        self.0.database == other.0.database
+    }
+
     /// The name of its comparator.
     pub fn comparator_name(&self) -> &str {
         self.0.config.comparator.name()

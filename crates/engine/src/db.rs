@@ -8,6 +8,7 @@ mod compaction;
 mod lifecycle;
 mod read_at;
 mod set_options;
+mod validation;
 mod wal_files;
 mod write;
 
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
+pub use validation::Unchanged;
 pub use wal_files::WalFile;
 
 /// An open database.

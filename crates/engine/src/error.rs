@@ -37,6 +37,12 @@ pub enum ErrorKind {
     LimitReached,
     /// The caller's deadline has passed.
     TimedOut,
+    /// Another transaction or write is in the way. Roll back and begin again.
+    Busy,
+    /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go on, and begin again.
+    Deadlock,
+    /// The transaction has outlived its time. Roll it back.
+    Expired,
     /// The database is closed or closing.
     Closed,
 }
@@ -52,6 +58,9 @@ impl ErrorKind {
             ErrorKind::Incomplete => "incomplete",
             ErrorKind::LimitReached => "limit reached",
             ErrorKind::TimedOut => "timed out",
+            ErrorKind::Busy => "busy",
+            ErrorKind::Deadlock => "deadlock",
+            ErrorKind::Expired => "expired",
             ErrorKind::Closed => "closed",
         }
     }

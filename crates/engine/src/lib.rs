@@ -3,6 +3,7 @@
 
 pub mod background;
 pub(crate) mod blob;
+pub mod caller;
 pub(crate) mod column_family;
 pub(crate) mod compact;
 pub mod compaction_filter;
@@ -31,9 +32,10 @@ pub(crate) mod wal;
 pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
+pub use caller::Caller;
 pub use column_family::ColumnFamily;
 pub use compaction_filter::{CompactionFilter, CompactionFilterFactory};
-pub use db::{Db, LiveFile, WalFile};
+pub use db::{Db, LiveFile, Unchanged, WalFile};
 pub use error::{Error, ErrorKind, Result};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};
@@ -60,6 +62,7 @@ pub mod format {
     pub use karst_format::key::ValueType;
     pub use karst_format::properties::TableProperties;
     pub use karst_format::slice_transform::{PrefixExtractor, SliceTransform};
+    pub use karst_format::write_batch::Op;
 }
 
 /// The environment: files, clock, threads, I/O channels, reactors.

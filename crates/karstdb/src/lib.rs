@@ -104,6 +104,8 @@
 //! | | |
 //! |---|---|
 //! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
+//! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
+//! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`compaction_filter`] | your say in which entries survive compactions |
@@ -122,4 +124,8 @@ pub use karst_engine::{
     MergeOperator, Options, RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun,
     Statistics, StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager,
     WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
+};
+pub use karst_txn::{
+    BatchDbIterator, InBatch, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    OptimisticTransactionOptions, WriteBatchWithIndex,
 };

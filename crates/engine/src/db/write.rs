@@ -37,7 +37,7 @@ impl Db {
         Ok((self.live()?, Source::one(op)?))
     }
 
-    fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&Live, Source<'a>)> {
+    pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&Live, Source<'a>)> {
         if batch.database().is_some_and(|database| database != self.0.database) {
             return Err(Error::invalid_argument(
                 "the write batch has operations on column families of another database",

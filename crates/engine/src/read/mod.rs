@@ -8,6 +8,7 @@ pub mod iter;
 mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;
+pub(crate) mod newest;
 #[cfg(test)]
 mod tests;
 

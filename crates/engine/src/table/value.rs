@@ -79,6 +79,18 @@ impl Value {
     }
 }
 
+impl From<Arc<[u8]>> for Value {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Value::owned(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Value::owned(bytes)
+    }
+}
+
 impl Deref for Value {
     type Target = [u8];
 

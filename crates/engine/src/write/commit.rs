@@ -6,6 +6,7 @@
 //! Invariant: whatever a writer does, its ticket is finished once. A future that has to be polled again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back then, if
 //! nobody had to apply it meanwhile; one that is dropped leaves it for good.
 
+use super::conflicts::Claim;
 use super::gather::Gather;
 use super::host::Host;
 use super::options::WriteOptions;
@@ -63,6 +64,8 @@ pub(crate) struct Commit<'a, H: Host> {
     pipeline: &'a Arc<Pipeline<H>>,
     options: WriteOptions,
     source: Source<'a>,
+    /// What the write depends on.
+    claim: Option<&'a Claim>,
     lead: Lead,
     stage: Stage<'a>,
     pins: Pins<H::Pin>,
@@ -86,6 +89,7 @@ impl<'a, H: Host> Commit<'a, H> {
             pipeline,
             options,
             source,
+            claim: None,
             lead,
             stage: Stage::New,
             pins: Pins::new(),
@@ -94,6 +98,12 @@ impl<'a, H: Host> Commit<'a, H> {
             by_self: options.disable_wal,
             started: None,
         }
+    }
+
+    /// The same, which depends on `claim`.
+    pub(super) fn claiming(mut self, claim: &'a Claim) -> Self {
+        self.claim = Some(claim);
+        self
     }
 
     /// To the end, on this thread.
@@ -190,7 +200,7 @@ impl<'a, H: Host> Commit<'a, H> {
     fn order(&mut self) -> Result<()> {
         let pipeline = self.pipeline;
         self.pins.clear();
-        match pipeline.order(&self.options, &self.source, &mut self.pins) {
+        match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins) {
             Ok(ordered) => {
                 let persists = ordered.persists;
                 self.stage = Stage::Ordered(ordered);

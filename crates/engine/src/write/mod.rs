@@ -14,11 +14,13 @@
 //! | `commit` | one write as a future: the steps, waiting, and what becomes of it when it is dropped |
 //! | `orphans` | batches that others than their writers may apply |
 //! | `readable` | what a read that begins may see, and waiting for it |
+//! | `conflicts` | which keys were written lately, for writes that depend on it |
 //! | `gather` | writes that are acknowledged and whose entries wait to be inserted together |
 //! | `source` | what is written: a batch or a single operation |
 
 mod batch;
 mod commit;
+mod conflicts;
 mod database;
 mod gather;
 mod host;
@@ -33,6 +35,7 @@ mod tests;
 
 pub use batch::WriteBatch;
 pub(crate) use commit::WriteFuture;
+pub(crate) use conflicts::Claim;
 pub(crate) use database::{DatabaseHost, Sealer};
 #[cfg(test)]
 use host::Host;

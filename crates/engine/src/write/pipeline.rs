@@ -26,6 +26,7 @@
 //! Lock: `order`, then nothing; `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead};
+use super::conflicts::{Claim, Conflicts};
 use super::gather::Gathered;
 use super::host::Host;
 use super::options::WriteOptions;
@@ -41,14 +42,14 @@ use crate::stats::Statistics;
 use crate::stats::write_counts::WriteCounts;
 use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
 use event_listener::Event;
-use karst_format::ids::FileNumber;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::Env;
 use karst_mem::PublishRing;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
 const IN_FLIGHT: usize = 1024;
@@ -104,6 +105,8 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) persist: Persist,
     pub(super) orphans: Orphans<H>,
     pub(super) gathered: Gathered,
+    /// Which keys were written lately, once somebody wants to know. Set under the order lock.
+    pub(super) conflicts: OnceLock<Conflicts>,
     /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
     room: Event,
     room_waiters: AtomicUsize,
@@ -186,6 +189,7 @@ impl<H: Host> Pipeline<H> {
             persist: Persist::new(log.file),
             orphans: Orphans::default(),
             gathered: Gathered::default(),
+            conflicts: OnceLock::new(),
             room: Event::new(),
             room_waiters: AtomicUsize::new(0),
         })
@@ -212,14 +216,36 @@ impl<H: Host> Pipeline<H> {
         Commit::new(self, *options, source, Lead::Elsewhere)
     }
 
+    /// As [`write`](Self::write), if the claim holds when the write is ordered.
+    pub(crate) fn write_claimed(
+        self: &Arc<Self>,
+        options: &WriteOptions,
+        source: Source<'_>,
+        claim: &Claim,
+    ) -> Result<()> {
+        Commit::new(self, *options, source, Lead::Here).claiming(claim).run()
+    }
+
+    /// As [`write_async`](Self::write_async), if the claim holds when the write is ordered.
+    pub(crate) fn write_claimed_async<'a>(
+        self: &'a Arc<Self>,
+        options: &WriteOptions,
+        source: Source<'a>,
+        claim: &'a Claim,
+    ) -> Commit<'a, H> {
+        Commit::new(self, *options, source, Lead::Elsewhere).claiming(claim)
+    }
+
     /// The order step. Fills `pins`.
     pub(super) fn order(
         &self,
         options: &WriteOptions,
         source: &Source<'_>,
+        claim: Option<&Claim>,
         pins: &mut Pins<H::Pin>,
     ) -> Result<Ordered, NotOrdered> {
         let (count, body) = (source.count(), source.body());
+        let written = self.conflicts.get().map(|conflicts| conflicts.written_by(source));
         let mut guard = self.order.lock();
         let order = &mut *guard;
         if let Some(error) = &order.refused {
@@ -228,6 +254,9 @@ impl<H: Host> Pipeline<H> {
         let ticket = order.next_ticket;
         if !self.ring.has_room(ticket) || order.buffered_bytes > BUFFERED_BYTES {
             return Err(NotOrdered::Full);
+        }
+        if let Some(claim) = claim {
+            self.check_claim(claim)?;
         }
         for family in source.families() {
             match self.host.pin(*family) {
@@ -265,6 +294,11 @@ impl<H: Host> Pipeline<H> {
         order.counts.groups += u64::from(options.disable_wal);
         order.next_ticket = ticket + 1;
         order.next_seq = SeqNo(last_seq.0 + 1);
+        if let Some(conflicts) = self.conflicts.get() {
+            // Why computed again where it is missing: somebody has begun to take note since.
+            let written = written.unwrap_or_else(|| conflicts.written_by(source));
+            conflicts.note(&written, last_seq);
+        }
         self.ring.enter(ticket, last_seq.0);
         let gathers = self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most);
         let persists = !options.disable_wal && (options.sync || !gathers);
@@ -273,6 +307,37 @@ impl<H: Host> Pipeline<H> {
             self.persist.ask(ticket, options.sync);
         }
         Ok(Ordered { ticket, first_seq, last_seq, persists, ahead })
+    }
+
+    /// Takes note from now on of the keys of all writes, in so many buckets.
+    pub(crate) fn track_conflicts(&self, buckets: u32) {
+        let order = self.order.lock();
+        self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(order.next_seq.0 - 1)));
+    }
+
+    /// A claim that none of `keys` is written behind `seen`.
+    ///
+    /// # Errors
+    /// Nobody takes note of what is written.
+    pub(crate) fn claim<'a>(
+        &self,
+        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        seen: SeqNo,
+    ) -> Result<Claim> {
+        let conflicts = self.conflicts.get();
+        let missing = || Error::invalid_argument("a write that depends on keys needs `track_conflicts`");
+        Ok(conflicts.ok_or_else(missing)?.claim(keys, seen))
+    }
+
+    /// Lock: under the order lock.
+    fn check_claim(&self, claim: &Claim) -> Result<(), NotOrdered> {
+        match self.conflicts.get().is_some_and(|conflicts| conflicts.holds(claim)) {
+            true => Ok(()),
+            false => {
+                let text = "a key that the write depends on may have been written";
+                Err(NotOrdered::Refused(Error::new(ErrorKind::Busy, text)))
+            }
+        }
     }
 
     /// The publish step.

@@ -89,6 +89,15 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Calls `each` with every operation in order.
+    pub(super) fn each_op<'s>(&'s self, each: impl FnMut(Op<'s>)) {
+        match self {
+            Source::Batch(batch) => batch.iter().for_each(each),
+            Source::Owned(batch) => batch.iter().for_each(each),
+            Source::One { op, .. } => std::iter::once(*op).for_each(each),
+        }
+    }
+
     /// Bytes of its record.
     pub(super) fn bytes(&self) -> usize {
         HEADER_BYTES + self.body().len()

@@ -24,7 +24,7 @@ struct Slow<'a> {
 impl<'a> Slow<'a> {
     fn order(bench: &'a Bench, options: &WriteOptions, source: Source<'a>) -> Self {
         let mut pins = Pins::new();
-        let ordered = bench.pipeline.order(options, &source, &mut pins);
+        let ordered = bench.pipeline.order(options, &source, None, &mut pins);
         let ordered = ordered.ok().expect("there is room");
         Slow { bench, source, ordered, pins }
     }

@@ -1,0 +1,109 @@
+//! What transactions need of the database: whether a key was written since, and writes that depend on keys not having been.
+//!
+//! In: keys with the sequence numbers from which on nobody may have written them. Out: the write in its place in the order, or `Busy`. Both forms of each call run one code
+//! ([`Caller`]). docs/decisions/transactions.md says why nothing slips through.
+
+use super::Db;
+use crate::caller::Caller;
+use crate::column_family::ColumnFamily;
+use crate::error::{Error, ErrorKind, Result};
+use crate::read::newest;
+use crate::write::{Claim, WriteBatch, WriteOptions};
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+
+/// A key that a write depends on.
+#[derive(Clone, Debug)]
+pub struct Unchanged {
+    /// The key's column family.
+    pub family: ColumnFamily,
+    /// The key.
+    pub key: Vec<u8>,
+    /// It must not have been written with a larger sequence number than this.
+    pub since: u64,
+}
+
+impl Db {
+    /// From now on takes note of the keys of every write, in so many buckets, so that writes can depend on keys: [`Db::write_if_unchanged`]. A second time does nothing.
+    ///
+    /// # Errors
+    /// The database is open for reading only.
+    pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
+        self.live()?.pipeline.track_conflicts(buckets);
+        Ok(())
+    }
+
+    /// Whether `key`, or a range that it is in, was written with a larger sequence number than `since`. The caller holds a snapshot at or below `since`.
+    ///
+    /// # Errors
+    /// The column family is of another database; what had to be read could not be.
+    pub async fn written_since(
+        &self,
+        by: Caller,
+        family: &ColumnFamily,
+        key: &[u8],
+        since: u64,
+    ) -> Result<bool> {
+        let family = self.family(family)?;
+        // Why: so that what is acknowledged has been inserted.
+        self.readable(by, self.newest_seq()).await;
+        let superversion = family.superversion();
+        let search = newest::written_since(&family.tables, &superversion, key, SeqNo(since));
+        by.wait(self.env(), search).await
+    }
+
+    /// Writes a batch if none of `keys` was written since the sequence number that comes with it, by whomever; the two are one step. The caller holds a snapshot at or below all of
+    /// these numbers.
+    ///
+    /// # Errors
+    /// `Busy` if one was written: then the batch was not. Otherwise as [`Db::write`].
+    pub async fn write_if_unchanged(
+        &self,
+        by: Caller,
+        options: &WriteOptions,
+        batch: &WriteBatch,
+        keys: &[Unchanged],
+    ) -> Result<()> {
+        let (live, _) = self.batch_source(batch)?;
+        let pipeline = &live.pipeline;
+        loop {
+            // Invariant: first this, then the look, which finds everything up to here.
+            let seen = self.newest_seq();
+            self.readable(by, seen).await;
+            for Unchanged { family, key, since } in keys {
+                if self.written_since(by, family, key, *since).await? {
+                    return Err(busy(family, key));
+                }
+            }
+            if batch.is_empty() {
+                // Why enough: as of `seen`, nothing that was read had changed.
+                return Ok(());
+            }
+            let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), &k.key[..]));
+            let claim: Claim = pipeline.claim(named, seen)?;
+            let (_, source) = self.batch_source(batch)?;
+            let outcome = match by {
+                Caller::Thread => pipeline.write_claimed(options, source, &claim),
+                Caller::Task => pipeline.write_claimed_async(options, source, &claim).await,
+            };
+            match claim.overtaken() {
+                None => return outcome,
+                Some(seq) => by.wait(self.env(), pipeline.wait_until_visible(seq)).await,
+            }
+        }
+    }
+
+    /// Waits until everything up to `seq` can be read.
+    async fn readable(&self, by: Caller, seq: SeqNo) {
+        match (by, self.gate(seq)) {
+            (_, None) => {}
+            (Caller::Thread, Some(gate)) => gate.wait(),
+            (Caller::Task, Some(gate)) => gate.await,
+        }
+    }
+}
+
+fn busy(family: &ColumnFamily, key: &[u8]) -> Error {
+    let (name, key) = (family.name(), key.escape_ascii());
+    Error::new(ErrorKind::Busy, format!("key {key} of column family {name:?} was written meanwhile"))
+}

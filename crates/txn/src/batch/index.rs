@@ -1,0 +1,232 @@
+//! The index of a batch: for each key of a column family, in the family's order, what the batch does to it.
+//!
+//! In: updates in their order. Out: what they amount to, with or without a value below them.
+
+use karst_engine::format::Comparator;
+use karst_engine::merge_operator::{MergeOperator, Merged};
+use karst_engine::{ColumnFamily, Error, ErrorKind, Result, Value};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What one operation does to a key.
+#[derive(Clone, Debug)]
+pub(super) enum Update {
+    Put(Arc<[u8]>),
+    /// Of either kind.
+    Delete,
+    Merge(Arc<[u8]>),
+}
+
+/// Updates of one key, oldest first.
+pub(super) type Updates = Vec<Update>;
+
+/// A key in the order of its column family.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) bytes: Arc<[u8]>,
+    order: Comparator,
+}
+
+/// A key to look for: owned or borrowed.
+trait Probe {
+    fn parts(&self) -> (&[u8], &Comparator);
+}
+
+impl Probe for Key {
+    fn parts(&self) -> (&[u8], &Comparator) {
+        (&self.bytes, &self.order)
+    }
+}
+
+impl Probe for (&[u8], &Comparator) {
+    fn parts(&self) -> (&[u8], &Comparator) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Probe + 'a> for Key {
+    fn borrow(&self) -> &(dyn Probe + 'a) {
+        self
+    }
+}
+
+impl Ord for dyn Probe + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let ((a, order), (b, _)) = (self.parts(), other.parts());
+        order.compare_user(a, b)
+    }
+}
+
+impl PartialOrd for dyn Probe + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Probe + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for dyn Probe + '_ {}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order.compare_user(&self.bytes, &other.bytes)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key {}
+
+/// What a batch does to one column family.
+#[derive(Clone, Debug)]
+pub(super) struct FamilyIndex {
+    family: ColumnFamily,
+    keys: BTreeMap<Key, Updates>,
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From<'a> {
+    End,
+    At(&'a [u8]),
+    Beyond(&'a [u8]),
+}
+
+impl FamilyIndex {
+    pub(super) fn new(family: &ColumnFamily) -> Self {
+        Self { family: family.clone(), keys: BTreeMap::new() }
+    }
+
+    pub(super) fn order(&self) -> &Comparator {
+        self.family.comparator()
+    }
+
+    /// Adds an update. Returns the key, and if `remember` what it had before.
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        update: Update,
+        overwrite: bool,
+        remember: bool,
+    ) -> (Arc<[u8]>, Option<Updates>) {
+        let order = self.family.comparator();
+        if let Some(updates) = self.keys.get_mut(&(key, order) as &dyn Probe) {
+            let before = remember.then(|| updates.clone());
+            // Why not for operands: what is below them counts.
+            if overwrite && !matches!(update, Update::Merge(_)) {
+                updates.clear();
+            }
+            updates.push(update);
+            return (key.into(), before);
+        }
+        let bytes: Arc<[u8]> = key.into();
+        self.keys.insert(Key { bytes: bytes.clone(), order: order.clone() }, vec![update]);
+        (bytes, None)
+    }
+
+    /// Puts back what [`add`](Self::add) said was there before.
+    pub(super) fn restore(&mut self, key: Arc<[u8]>, before: Option<Updates>) {
+        let key = Key { bytes: key, order: self.family.comparator().clone() };
+        match before {
+            Some(updates) => self.keys.insert(key, updates),
+            None => self.keys.remove(&key),
+        };
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Updates> {
+        self.keys.get(&(key, self.family.comparator()) as &dyn Probe)
+    }
+
+    /// The first key from a place on, in the family's order or against it.
+    pub(super) fn walk(&self, from: From<'_>, forward: bool) -> Option<(&Key, &Updates)> {
+        let order = self.family.comparator();
+        let probe = match from {
+            From::End => None,
+            From::At(key) | From::Beyond(key) => Some((key, order)),
+        };
+        let bound: Bound<&dyn Probe> = match (&probe, from) {
+            (Some(probe), From::At(_)) => Bound::Included(probe),
+            (Some(probe), _) => Bound::Excluded(probe),
+            (None, _) => Bound::Unbounded,
+        };
+        match forward {
+            true => self.keys.range::<dyn Probe, _>((bound, Bound::Unbounded)).next(),
+            false => self.keys.range::<dyn Probe, _>((Bound::Unbounded, bound)).next_back(),
+        }
+    }
+}
+
+/// What the updates of a key amount to.
+pub(super) enum Amount {
+    Value(Arc<[u8]>),
+    Deleted,
+    /// Merge operands, oldest first, over whatever the database has.
+    Operands(Vec<Arc<[u8]>>),
+}
+
+/// What `updates` of `key` amount to.
+pub(super) fn amount(family: &ColumnFamily, key: &[u8], updates: &[Update]) -> Result<Amount> {
+    let base = updates.iter().rposition(|update| !matches!(update, Update::Merge(_)));
+    let operands: Vec<Arc<[u8]>> = updates[base.map_or(0, |base| base + 1)..]
+        .iter()
+        .map(|update| match update {
+            Update::Merge(operand) => operand.clone(),
+            _ => unreachable!("behind the last that is none"),
+        })
+        .collect();
+    let existing = match base.map(|base| &updates[base]) {
+        None => return Ok(Amount::Operands(operands)),
+        Some(Update::Put(value)) => Some(value),
+        Some(_) => None,
+    };
+    if operands.is_empty() {
+        return Ok(existing.map_or(Amount::Deleted, |value| Amount::Value(value.clone())));
+    }
+    let existing = existing.map(|value| Value::from(value.clone()));
+    Ok(Amount::Value(merged(family, key, existing, &operands)?.to_vec().into()))
+}
+
+/// `operands`, oldest first, over `existing`.
+pub(super) fn merged(
+    family: &ColumnFamily,
+    key: &[u8],
+    existing: Option<Value>,
+    operands: &[Arc<[u8]>],
+) -> Result<Value> {
+    let operator = family.merge_operator()?;
+    let oldest_first: Vec<&[u8]> = operands.iter().map(|operand| &**operand).collect();
+    let outcome = operator.full_merge(key, existing.as_deref(), &oldest_first);
+    match outcome {
+        Ok(Merged::Bytes(bytes)) => Ok(Value::from(bytes)),
+        Ok(Merged::Operand(index)) => match operands.get(index) {
+            Some(operand) => Ok(Value::from(operand.clone())),
+            None => Err(broken(&*operator, key, "chose an operand that it was not given")),
+        },
+        Ok(Merged::Existing) => {
+            existing.ok_or_else(|| broken(&*operator, key, "chose an existing value where there is none"))
+        }
+        Err(failed) => Err(broken(&*operator, key, &failed.0)),
+    }
+}
+
+fn broken(operator: &dyn MergeOperator, key: &[u8], what: &str) -> Error {
+    let (name, key) = (operator.name(), key.escape_ascii());
+    Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}"))
+}

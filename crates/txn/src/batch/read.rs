@@ -1,0 +1,166 @@
+//! Reads of single keys in a batch, and in a batch over its database.
+//!
+//! What the batch says of a key counts; the database is asked only where the batch says nothing, or has merge operands alone. Snapshots in the options are the database's; the batch has none.
+
+use super::WriteBatchWithIndex;
+use super::index::{Amount, amount, merged};
+use karst_engine::caller::{Caller, finish};
+use karst_engine::{ColumnFamily, Db, ReadOptions, Result, Value};
+use std::sync::Arc;
+
+/// What a batch says of a key.
+#[derive(Clone, Debug)]
+pub enum InBatch {
+    /// Nothing.
+    Absent,
+    /// It is removed.
+    Deleted,
+    /// It is set to this.
+    Value(Value),
+    /// These merge operands, oldest first, are added to whatever the database has.
+    Operands(Vec<Arc<[u8]>>),
+}
+
+impl WriteBatchWithIndex {
+    /// What the batch alone says of a key of the default column family.
+    ///
+    /// # Errors
+    /// The merge operator failed.
+    pub fn get_from_batch(&self, key: impl AsRef<[u8]>) -> Result<InBatch> {
+        self.get_from_batch_cf(&self.default_family, key)
+    }
+
+    /// The same in a column family.
+    ///
+    /// # Errors
+    /// As [`get_from_batch`](Self::get_from_batch), and if the column family is of another database.
+    pub fn get_from_batch_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<InBatch> {
+        self.check(family)?;
+        let key = key.as_ref();
+        let Some(updates) = self.families.get(&family.id()).and_then(|index| index.get(key)) else {
+            return Ok(InBatch::Absent);
+        };
+        Ok(match amount(family, key, updates)? {
+            Amount::Value(value) => InBatch::Value(value.into()),
+            Amount::Deleted => InBatch::Deleted,
+            Amount::Operands(operands) => InBatch::Operands(operands),
+        })
+    }
+
+    /// The value of a key of the default column family as it would be if the batch had been written.
+    ///
+    /// # Errors
+    /// As [`Db::get_opt`], and if the merge operator failed.
+    pub fn get_from_batch_and_db(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        self.get_from_batch_and_db_cf(db, options, &self.default_family, key)
+    }
+
+    /// The same in a column family.
+    ///
+    /// # Errors
+    /// As [`get_from_batch_and_db`](Self::get_from_batch_and_db), and if the column family is of another database.
+    pub fn get_from_batch_and_db_cf(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        finish(self.get_by(Caller::Thread, db, options, family, key.as_ref()))
+    }
+
+    /// The asynchronous form of [`get_from_batch_and_db_cf`](Self::get_from_batch_and_db_cf).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_from_batch_and_db_cf_async(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        self.get_by(Caller::Task, db, options, family, key).await
+    }
+
+    pub(crate) async fn get_by(
+        &self,
+        by: Caller,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        let operands = match self.get_from_batch_cf(family, key)? {
+            InBatch::Value(value) => return Ok(Some(value)),
+            InBatch::Deleted => return Ok(None),
+            InBatch::Absent => Vec::new(),
+            InBatch::Operands(operands) => operands,
+        };
+        let existing = match by {
+            Caller::Thread => db.get_cf(options, family, key)?,
+            Caller::Task => db.get_cf_async(options, family, key).await?,
+        };
+        match operands.is_empty() {
+            true => Ok(existing),
+            false => merged(family, key, existing, &operands).map(Some),
+        }
+    }
+
+    /// The values of `keys` of a column family as they would be if the batch had been written, in the order of the keys. What has to be read is read at the same time.
+    pub fn multi_get_from_batch_and_db_cf<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        finish(self.multi_get_by(Caller::Thread, db, options, family, keys))
+    }
+
+    /// The asynchronous form of [`multi_get_from_batch_and_db_cf`](Self::multi_get_from_batch_and_db_cf).
+    pub async fn multi_get_from_batch_and_db_cf_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_by(Caller::Task, db, options, family, keys).await
+    }
+
+    pub(crate) async fn multi_get_by<K: AsRef<[u8]> + Sync>(
+        &self,
+        by: Caller,
+        db: &Db,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        let said: Vec<_> = keys.iter().map(|key| self.get_from_batch_cf(family, key)).collect();
+        let is_open = |said: &Result<InBatch>| matches!(said, Ok(InBatch::Absent | InBatch::Operands(_)));
+        let open: Vec<&[u8]> =
+            keys.iter().zip(&said).filter(|(_, said)| is_open(said)).map(|(key, _)| key.as_ref()).collect();
+        let read = match by {
+            _ if open.is_empty() => Vec::new(),
+            Caller::Thread => db.multi_get_cf(options, family, &open),
+            Caller::Task => db.multi_get_cf_async(options, family, &open).await,
+        };
+        let mut read = read.into_iter();
+        let mut next = || read.next().expect("there is an answer for each key");
+        keys.iter()
+            .zip(said)
+            .map(|(key, said)| match said? {
+                InBatch::Value(value) => Ok(Some(value)),
+                InBatch::Deleted => Ok(None),
+                InBatch::Absent => next(),
+                InBatch::Operands(operands) => merged(family, key.as_ref(), next()?, &operands).map(Some),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,216 @@
+//! The batch over a database against a model: the same operations, applied to a map.
+
+use super::*;
+use karst_engine::{Options, ReadOptions, WriteOptions};
+use std::collections::BTreeMap;
+
+fn open(directory: &tempfile::TempDir) -> Db {
+    let options =
+        Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "stringappend").unwrap();
+    Db::open(directory.path(), &options).unwrap()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{n:03}").into_bytes()
+}
+
+/// One random operation on the batch and on the model.
+fn operate(random: &mut Random, batch: &mut WriteBatchWithIndex, model: &mut Model, round: u64) {
+    let key = key(random.below(40));
+    let value = format!("{round}").into_bytes();
+    match random.below(4) {
+        0 | 1 => {
+            batch.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+        2 => {
+            batch.delete(&key).unwrap();
+            model.remove(&key);
+        }
+        _ => {
+            batch.merge(&key, &value).unwrap();
+            let merged = match model.get(&key) {
+                Some(existing) => [existing, &b","[..], &value].concat(),
+                None => value,
+            };
+            model.insert(key, merged);
+        }
+    }
+}
+
+fn forward(iter: &mut BatchDbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    iter.seek_to_first().unwrap();
+    while iter.valid() {
+        found.push((iter.key().to_vec(), iter.value().to_vec()));
+        iter.next().unwrap();
+    }
+    found
+}
+
+fn backward(iter: &mut BatchDbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    iter.seek_to_last().unwrap();
+    while iter.valid() {
+        found.push((iter.key().to_vec(), iter.value().to_vec()));
+        iter.prev().unwrap();
+    }
+    found.reverse();
+    found
+}
+
+/// Everything that can be read of `batch` over `db` is what `model` says.
+fn compare(random: &mut Random, db: &Db, batch: &WriteBatchWithIndex, model: &Model) {
+    let read = ReadOptions::new();
+    let keys: Vec<Vec<u8>> = (0..40).map(key).collect();
+    let got = batch.multi_get_from_batch_and_db_cf(db, &read, db.default_column_family(), &keys);
+    for (key, got) in keys.iter().zip(got) {
+        let expected = model.get(key).map(Vec::as_slice);
+        assert_eq!(got.unwrap().as_deref(), expected);
+        assert_eq!(batch.get_from_batch_and_db(db, &read, key).unwrap().as_deref(), expected);
+    }
+    let all: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut iter = batch.iter_with_base(db, &read).unwrap();
+    assert_eq!(forward(&mut iter), all);
+    assert_eq!(backward(&mut iter), all);
+    let (a, b) = (key(random.below(40)), key(random.below(40)));
+    let (lower, upper) = (a.clone().min(b.clone()), a.max(b));
+    let bounded = ReadOptions {
+        iterate_lower_bound: Some(lower.clone()),
+        iterate_upper_bound: Some(upper.clone()),
+        ..ReadOptions::new()
+    };
+    let within: Vec<_> = all.iter().filter(|(k, _)| (&lower..&upper).contains(&k)).cloned().collect();
+    let mut bounded = batch.iter_with_base(db, &bounded).unwrap();
+    assert_eq!(forward(&mut bounded), within);
+    assert_eq!(backward(&mut bounded), within);
+    wander(random, &mut iter, &all);
+}
+
+/// Steps to and fro beside a position in the list.
+fn wander(random: &mut Random, iter: &mut BatchDbIterator, all: &[(Vec<u8>, Vec<u8>)]) {
+    for _ in 0..10 {
+        let target = key(random.below(42));
+        let mut at: Option<usize> = if random.below(2) == 0 {
+            iter.seek(&target).unwrap();
+            Some(all.partition_point(|(k, _)| k < &target)).filter(|at| *at < all.len())
+        } else {
+            iter.seek_for_prev(&target).unwrap();
+            all.partition_point(|(k, _)| k <= &target).checked_sub(1)
+        };
+        for _ in 0..12 {
+            assert_eq!(iter.valid(), at.is_some());
+            let Some(position) = at else { break };
+            assert_eq!((iter.key(), iter.value()), (&all[position].0[..], &all[position].1[..]));
+            if random.below(2) == 0 {
+                iter.next().unwrap();
+                at = Some(position + 1).filter(|at| *at < all.len());
+            } else {
+                iter.prev().unwrap();
+                at = position.checked_sub(1);
+            }
+        }
+    }
+}
+
+fn as_a_model_has_it(overwrite_key: bool, seed: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    let mut random = Random(seed);
+    let mut base = WriteBatchWithIndex::new(&db, overwrite_key);
+    let mut model = Model::new();
+    for round in 0..60 {
+        operate(&mut random, &mut base, &mut model, round);
+    }
+    db.write(&WriteOptions::new(), base.write_batch()).unwrap();
+    let mut batch = WriteBatchWithIndex::new(&db, overwrite_key);
+    let mut points: Vec<Model> = Vec::new();
+    for round in 100..220 {
+        operate(&mut random, &mut batch, &mut model, round);
+        match random.below(8) {
+            0 => {
+                batch.set_save_point();
+                points.push(model.clone());
+            }
+            1 if !points.is_empty() => {
+                batch.rollback_to_save_point().unwrap();
+                model = points.pop().unwrap();
+            }
+            2 if !points.is_empty() => {
+                batch.pop_save_point().unwrap();
+                points.pop();
+            }
+            _ => {}
+        }
+        if round % 10 == 0 {
+            compare(&mut random, &db, &batch, &model);
+        }
+    }
+    compare(&mut random, &db, &batch, &model);
+    db.write(&WriteOptions::new(), batch.write_batch()).unwrap();
+    let nothing = WriteBatchWithIndex::new(&db, overwrite_key);
+    compare(&mut random, &db, &nothing, &model);
+}
+
+#[test]
+fn reads_over_the_database_are_what_writing_the_batch_would_bring() {
+    for seed in 1..=4 {
+        as_a_model_has_it(true, seed);
+        as_a_model_has_it(false, seed);
+    }
+}
+
+#[test]
+fn the_batch_alone_says_what_it_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    db.put("merged", "db").unwrap();
+    let mut batch = WriteBatchWithIndex::new(&db, true);
+    batch.put("put", "1").unwrap();
+    batch.single_delete("gone").unwrap();
+    batch.merge("merged", "a").unwrap();
+    batch.merge("merged", "b").unwrap();
+    assert!(matches!(batch.get_from_batch("other").unwrap(), InBatch::Absent));
+    assert!(matches!(batch.get_from_batch("gone").unwrap(), InBatch::Deleted));
+    assert!(matches!(batch.get_from_batch("put").unwrap(), InBatch::Value(v) if &*v == b"1"));
+    assert!(matches!(batch.get_from_batch("merged").unwrap(), InBatch::Operands(o) if o.len() == 2));
+    let got = batch.get_from_batch_and_db(&db, &ReadOptions::new(), "merged").unwrap();
+    assert_eq!(got.as_deref(), Some(&b"db,a,b"[..]));
+    assert_eq!(batch.delete_range("a", "b").unwrap_err().kind(), ErrorKind::NotSupported);
+    assert_eq!(batch.rollback_to_save_point().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(batch.count(), 4, "what was refused left the batch as it was");
+}
+
+#[test]
+fn an_iterator_shows_the_batch_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    let mut batch = WriteBatchWithIndex::new(&db, true);
+    batch.put("a", "1").unwrap();
+    let mut iter = batch.iter_with_base(&db, &ReadOptions::new()).unwrap();
+    batch.put("b", "2").unwrap();
+    batch.delete("a").unwrap();
+    assert_eq!(forward(&mut iter), vec![(b"a".to_vec(), b"1".to_vec())]);
+    let mut now = batch.iter_with_base(&db, &ReadOptions::new()).unwrap();
+    assert_eq!(forward(&mut now), vec![(b"b".to_vec(), b"2".to_vec())]);
+}
+
+#[test]
+fn a_family_of_another_database_is_refused() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, foreign) = (open(&one), open(&other));
+    let mut batch = WriteBatchWithIndex::new(&db, true);
+    let refused = batch.put_cf(foreign.default_column_family(), "a", "1").unwrap_err();
+    assert_eq!((refused.kind(), batch.is_empty()), (ErrorKind::InvalidArgument, true));
+}

@@ -1,0 +1,21 @@
+//! Transactions: several reads and writes that take effect together or not at all, whoever else writes meanwhile.
+//!
+//! | | |
+//! |---|---|
+//! | [`WriteBatchWithIndex`] | a write batch that can be read, alone or over the database |
+//! | [`OptimisticTransactionDb`] | transactions that take no locks; whether anybody wrote what they depend on is checked when they commit |
+//!
+//! Every call that may wait has two forms over one implementation: the plain one may block the calling thread, the `_async` one never does, and returns a future for any executor.
+//! docs/decisions/transactions.md has the guarantees and the argument.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod optimistic;
+mod tracked;
+mod workspace;
+
+pub use batch::{BatchDbIterator, InBatch, WriteBatchWithIndex};
+pub use optimistic::{
+    OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    OptimisticTransactionOptions,
+};

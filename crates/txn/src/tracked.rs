@@ -1,0 +1,113 @@
+//! The keys that a transaction depends on.
+//!
+//! In: each key that is written or read for update, with the sequence number from which on nobody else may have written it. Out: all of them, at commit; those that are let go, when the
+//! transaction goes back to a save point.
+
+use karst_engine::{ColumnFamily, Unchanged};
+use std::collections::HashMap;
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tracked {
+    /// Nobody else has written it, or may have, with a larger sequence number.
+    pub(crate) since: u64,
+    pub(crate) exclusive: bool,
+}
+
+#[derive(Debug)]
+struct OfFamily {
+    family: ColumnFamily,
+    keys: HashMap<Box<[u8]>, Tracked>,
+}
+
+#[derive(Debug)]
+struct Undo {
+    family: u32,
+    key: Box<[u8]>,
+    before: Option<Tracked>,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct TrackedKeys {
+    families: HashMap<u32, OfFamily>,
+    /// What was known before each change since the first save point.
+    undo: Vec<Undo>,
+    save_points: Vec<usize>,
+}
+
+impl TrackedKeys {
+    /// Takes note of a key; what was known and is stricter stays.
+    pub(crate) fn track(&mut self, family: &ColumnFamily, key: &[u8], new: Tracked) {
+        let of_family = self
+            .families
+            .entry(family.id())
+            .or_insert_with(|| OfFamily { family: family.clone(), keys: HashMap::new() });
+        let before = of_family.keys.get(key).copied();
+        let now = before.map_or(new, |before| Tracked {
+            since: before.since.min(new.since),
+            exclusive: before.exclusive || new.exclusive,
+        });
+        if before == Some(now) {
+            return;
+        }
+        of_family.keys.insert(key.into(), now);
+        if !self.save_points.is_empty() {
+            self.undo.push(Undo { family: family.id(), key: key.into(), before });
+        }
+    }
+
+    pub(crate) fn set_save_point(&mut self) {
+        self.save_points.push(self.undo.len());
+    }
+
+    /// Forgets the last save point.
+    pub(crate) fn pop_save_point(&mut self) {
+        self.save_points.pop();
+        if self.save_points.is_empty() {
+            self.undo.clear();
+        }
+    }
+
+    /// Goes back to the last save point. `let_go` is called with each key that was not known then.
+    pub(crate) fn rollback_to_save_point(&mut self, mut let_go: impl FnMut(u32, &[u8])) {
+        let kept = self.save_points.pop().unwrap_or(0);
+        for Undo { family, key, before } in self.undo.drain(kept..).rev() {
+            let of_family = self.families.get_mut(&family).expect("what was noted has a family");
+            match before {
+                // Why exclusive stays: a lock that was made exclusive is, until it is let go.
+                Some(before) => {
+                    let exclusive = of_family.keys.get(&key).is_some_and(|now| now.exclusive);
+                    of_family.keys.insert(key, Tracked { exclusive, ..before });
+                }
+                None => {
+                    of_family.keys.remove(&key);
+                    let_go(family, &key);
+                }
+            }
+        }
+    }
+
+    /// All of them, for a write that depends on them.
+    pub(crate) fn unchanged(&self) -> Vec<Unchanged> {
+        let of_family = |of: &OfFamily| {
+            let unchanged = |key: &[u8], tracked: &Tracked| Unchanged {
+                family: of.family.clone(),
+                key: key.to_vec(),
+                since: tracked.since,
+            };
+            of.keys.iter().map(|(key, tracked)| unchanged(key, tracked)).collect::<Vec<_>>()
+        };
+        self.families.values().flat_map(of_family).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.families.values().map(|of| of.keys.len()).sum()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.families.clear();
+        self.undo.clear();
+        self.save_points.clear();
+    }
+}

@@ -1,0 +1,103 @@
+//! What both kinds of transactions have in hand: what was written, what it depends on, snapshots and save points.
+//!
+//! Invariant: batch, tracked keys and snapshots have the same save points.
+
+use crate::batch::WriteBatchWithIndex;
+use crate::tracked::TrackedKeys;
+use karst_engine::{Db, Result, Snapshot};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) db: Db,
+    pub(crate) batch: WriteBatchWithIndex,
+    pub(crate) tracked: TrackedKeys,
+    /// What the user has set.
+    snapshot: Option<Snapshot>,
+    snapshot_on_next_operation: bool,
+    /// The first that was taken, held for the sake of validation.
+    held: Option<Snapshot>,
+    save_points: Vec<(Option<Snapshot>, bool)>,
+}
+
+impl Workspace {
+    /// Nothing in hand; the batch refuses to grow over `max_bytes` (0: no limit).
+    pub(crate) fn new(db: Db, max_bytes: usize) -> Self {
+        Self {
+            batch: WriteBatchWithIndex::with_limit(&db, true, max_bytes),
+            db,
+            tracked: TrackedKeys::default(),
+            snapshot: None,
+            snapshot_on_next_operation: false,
+            held: None,
+            save_points: Vec::new(),
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
+    pub(crate) fn take_snapshot(&mut self) {
+        let snapshot = self.db.snapshot();
+        self.held.get_or_insert_with(|| snapshot.clone());
+        self.snapshot = Some(snapshot);
+        self.snapshot_on_next_operation = false;
+    }
+
+    pub(crate) fn ask_for_snapshot(&mut self) {
+        self.snapshot_on_next_operation = true;
+    }
+
+    pub(crate) fn clear_snapshot(&mut self) {
+        self.snapshot = None;
+        self.snapshot_on_next_operation = false;
+    }
+
+    /// An operation begins: takes the snapshot that was asked for.
+    pub(crate) fn begin_operation(&mut self) {
+        if self.snapshot_on_next_operation {
+            self.take_snapshot();
+        }
+    }
+
+    /// The sequence number from which on nobody else may have written a key that comes now; a snapshot at or below it is held from now on.
+    pub(crate) fn since(&mut self) -> u64 {
+        self.held.get_or_insert_with(|| self.db.snapshot());
+        match &self.snapshot {
+            Some(snapshot) => snapshot.sequence_number(),
+            None => self.db.latest_sequence_number(),
+        }
+    }
+
+    pub(crate) fn set_save_point(&mut self) {
+        self.batch.set_save_point();
+        self.tracked.set_save_point();
+        self.save_points.push((self.snapshot.clone(), self.snapshot_on_next_operation));
+    }
+
+    /// `let_go` is called with each key that is not tracked any more.
+    pub(crate) fn rollback_to_save_point(&mut self, let_go: impl FnMut(u32, &[u8])) -> Result<()> {
+        self.batch.rollback_to_save_point()?;
+        self.tracked.rollback_to_save_point(let_go);
+        let point = self.save_points.pop().expect("all have the same save points");
+        (self.snapshot, self.snapshot_on_next_operation) = point;
+        Ok(())
+    }
+
+    pub(crate) fn pop_save_point(&mut self) -> Result<()> {
+        self.batch.pop_save_point()?;
+        self.tracked.pop_save_point();
+        self.save_points.pop();
+        Ok(())
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn clear(&mut self) {
+        self.batch.clear();
+        self.tracked.clear();
+        self.save_points.clear();
+        self.held = None;
+        self.clear_snapshot();
+    }
+}

@@ -1,0 +1,225 @@
+//! Optimistic transactions: what each isolation level defines, whoever the other writer is, and whatever became of its entries since.
+
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
+use karst_txn::{
+    OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    OptimisticTransactionOptions,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn options() -> Options {
+    Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap()
+}
+
+fn open(directory: &tempfile::TempDir, buckets: u32) -> OptimisticTransactionDb {
+    let transactions = OptimisticTransactionDbOptions { occ_lock_buckets: buckets };
+    OptimisticTransactionDb::open(directory.path(), &options(), &transactions).unwrap()
+}
+
+fn begin(db: &OptimisticTransactionDb) -> OptimisticTransaction {
+    db.begin(&WriteOptions::new(), &OptimisticTransactionOptions::default())
+}
+
+fn kind(outcome: Result<(), karst_engine::Error>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn read(db: &Db, key: &str) -> Option<String> {
+    db.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
+}
+
+#[test]
+fn a_write_in_between_fails_the_commit_whoever_made_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 20);
+    for other in 0..5 {
+        db.put("a", "before").unwrap();
+        let mut transaction = begin(&db);
+        assert!(transaction.get_for_update(&ReadOptions::new(), "a").unwrap().is_some());
+        transaction.put("b", "mine").unwrap();
+        match other {
+            0 => db.put("a", "plain").unwrap(),
+            1 => db.delete("a").unwrap(),
+            2 => db.delete_range("A", "z").unwrap(),
+            3 => {
+                let mut other = begin(&db);
+                other.put("a", "transaction").unwrap();
+                other.commit().unwrap();
+            }
+            _ => {
+                // Its entries are in a table, and others have gone over them.
+                db.put("a", "flushed").unwrap();
+                db.flush(&FlushOptions::default()).unwrap();
+                db.compact_range(&Default::default(), None, None).unwrap();
+            }
+        }
+        assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy), "writer {other}");
+        assert_eq!(read(&db, "b"), None);
+        transaction.rollback().unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_touched_by_others_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1);
+    let mut transaction = begin(&db);
+    transaction.put("a", "1").unwrap();
+    transaction.put_untracked(db.default_column_family(), "u", "1").unwrap();
+    db.put("b", "same bucket, another key").unwrap();
+    db.put("u", "not tracked").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(transaction.get(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
+    transaction.commit().unwrap();
+    assert_eq!((read(&db, "a").as_deref(), read(&db, "u").as_deref()), (Some("1"), Some("1")));
+}
+
+#[test]
+fn a_snapshot_counts_from_when_it_was_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let mut transaction =
+        db.begin(&WriteOptions::new(), &OptimisticTransactionOptions { set_snapshot: true });
+    db.put("a", "since the snapshot").unwrap();
+    let at_snapshot = ReadOptions { snapshot: transaction.snapshot().cloned(), ..ReadOptions::new() };
+    assert!(transaction.get(&at_snapshot, "a").unwrap().is_none());
+    transaction.put("a", "mine").unwrap();
+    assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy));
+    transaction.rollback().unwrap();
+
+    let mut transaction = begin(&db);
+    db.put("a", "before the first touch").unwrap();
+    transaction.put("a", "mine").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(read(&db, "a").as_deref(), Some("mine"));
+}
+
+#[test]
+fn a_save_point_takes_back_writes_and_what_they_depend_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let mut transaction = begin(&db);
+    transaction.put("kept", "1").unwrap();
+    transaction.set_save_point().unwrap();
+    transaction.put("dropped", "1").unwrap();
+    transaction.rollback_to_save_point().unwrap();
+    assert_eq!(transaction.tracked_keys(), 1);
+    db.put("dropped", "others").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!((read(&db, "kept").as_deref(), read(&db, "dropped").as_deref()), (Some("1"), Some("others")));
+    let mut transaction = begin(&db);
+    assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
+    assert_eq!(kind(transaction.pop_save_point()), Some(ErrorKind::NotFound));
+}
+
+#[test]
+fn an_ended_transaction_takes_nothing_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let mut committed = begin(&db);
+    committed.put("a", "1").unwrap();
+    committed.commit().unwrap();
+    let mut rolled_back = begin(&db);
+    rolled_back.put("a", "2").unwrap();
+    rolled_back.rollback().unwrap();
+    for transaction in [&mut committed, &mut rolled_back] {
+        let refused = Some(ErrorKind::InvalidArgument);
+        assert_eq!(kind(transaction.put("a", "3")), refused);
+        assert_eq!(kind(transaction.commit()), refused);
+        assert_eq!(kind(transaction.rollback()), refused);
+        assert_eq!(kind(transaction.get(&ReadOptions::new(), "a").map(drop)), refused);
+    }
+    assert_eq!(read(&db, "a").as_deref(), Some("1"));
+}
+
+/// Write skew: two transactions read both keys and each writes one. Reads for update forbid it, plain reads do not.
+#[test]
+fn write_skew_is_what_the_reads_make_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    for for_update in [true, false] {
+        db.put("x", "1").unwrap();
+        db.put("y", "1").unwrap();
+        let (mut one, mut two) = (begin(&db), begin(&db));
+        for transaction in [&mut one, &mut two] {
+            for key in ["x", "y"] {
+                let options = ReadOptions::new();
+                match for_update {
+                    true => transaction.get_for_update(&options, key).unwrap(),
+                    false => transaction.get(&options, key).unwrap(),
+                };
+            }
+        }
+        one.put("x", "0").unwrap();
+        two.put("y", "0").unwrap();
+        one.commit().unwrap();
+        assert_eq!(kind(two.commit()), for_update.then_some(ErrorKind::Busy));
+    }
+}
+
+/// No update is lost: threads and tasks add to a few counters in transactions, others write beside them, and memtables are flushed all the while.
+#[test]
+fn concurrent_increments_are_all_there() {
+    for unordered in ["false", "true"] {
+        increments_are_all_there(&options().set("unordered_write", unordered).unwrap());
+    }
+}
+
+fn increments_are_all_there(options: &Options) {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let transactions = OptimisticTransactionDbOptions { occ_lock_buckets: 64 };
+    let db = OptimisticTransactionDb::open(directory.path(), options, &transactions).unwrap();
+    let busy = AtomicU64::new(0);
+    let number = |value: Option<karst_engine::Value>| {
+        value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, busy) = (&db, &busy);
+            scope.spawn(move || {
+                for round in 0..EACH {
+                    let key = format!("counter{}", (thread + round) % 3);
+                    loop {
+                        let mut transaction = begin(db);
+                        let now = number(transaction.get_for_update(&ReadOptions::new(), &key).unwrap());
+                        transaction.put(&key, (now + 1).to_le_bytes()).unwrap();
+                        let outcome = match thread % 2 {
+                            0 => transaction.commit(),
+                            _ => pollster::block_on(transaction.commit_async()),
+                        };
+                        match outcome {
+                            Ok(()) => break,
+                            Err(e) => assert_eq!(e.kind(), ErrorKind::Busy),
+                        }
+                        busy.fetch_add(1, Ordering::Relaxed);
+                    }
+                    db.put(format!("beside{thread}"), "x").unwrap();
+                    if round % 100 == 99 {
+                        db.flush(&FlushOptions::default()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let total: u64 = (0..3).map(|n| number(db.get(format!("counter{n}")).unwrap())).sum();
+    assert_eq!(total, THREADS * EACH, "{} commits were refused", busy.load(Ordering::Relaxed));
+}
+
+#[test]
+fn merges_and_iterators_see_the_transaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    db.put("n", 5u64.to_le_bytes()).unwrap();
+    let mut transaction = begin(&db);
+    transaction.merge("n", 3u64.to_le_bytes()).unwrap();
+    transaction.put("m", "new").unwrap();
+    let mut iter = transaction.iter(&ReadOptions::new()).unwrap();
+    pollster::block_on(iter.seek_to_last_async()).unwrap();
+    assert_eq!((iter.key(), iter.value()), (&b"n"[..], &8u64.to_le_bytes()[..]));
+    pollster::block_on(iter.prev_async()).unwrap();
+    assert_eq!(iter.key(), b"m");
+    transaction.commit().unwrap();
+    assert_eq!(&db.get("n").unwrap().unwrap()[..], 8u64.to_le_bytes());
+}
