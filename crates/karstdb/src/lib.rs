@@ -105,6 +105,7 @@
 //! |---|---|
 //! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
+//! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
@@ -126,6 +127,8 @@ pub use karst_engine::{
     WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{
-    BatchDbIterator, InBatch, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
-    OptimisticTransactionOptions, WriteBatchWithIndex,
+    BatchDbIterator, DeadlockInfo, DeadlockPath, InBatch, LockStatus, OptimisticTransaction,
+    OptimisticTransactionDb, OptimisticTransactionDbOptions, OptimisticTransactionOptions, Transaction,
+    TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WriteBatchWithIndex,
+    WritePolicy,
 };

@@ -37,6 +37,17 @@ pub(crate) struct TrackedKeys {
 }
 
 impl TrackedKeys {
+    pub(crate) fn get(&self, family: u32, key: &[u8]) -> Option<Tracked> {
+        self.families.get(&family)?.keys.get(key).copied()
+    }
+
+    /// Every key with its column family's id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.families
+            .iter()
+            .flat_map(|(family, of_family)| of_family.keys.keys().map(|key| (*family, &**key)))
+    }
+
     /// Takes note of a key; what was known and is stricter stays.
     pub(crate) fn track(&mut self, family: &ColumnFamily, key: &[u8], new: Tracked) {
         let of_family = self

@@ -1,0 +1,78 @@
+//! Work that is done to its end, whoever still waits for it.
+//!
+//! In: a future that owns what it works on. Out: its output. If who awaits it is dropped on the way, the environment's background threads do the rest; so a commit that has begun never
+//! leaves locks behind, nor lets go of them before it is decided.
+
+use karst_engine::io::{Env, Priority};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// See the module's head.
+#[must_use = "nothing is done before it is polled"]
+pub(crate) struct Completion<T: Send + 'static> {
+    work: Option<Work<T>>,
+    env: Env,
+    begun: bool,
+}
+
+/// `work`, to be awaited.
+pub(crate) fn complete<T: Send + 'static>(
+    env: &Env,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Completion<T> {
+    Completion { work: Some(Box::pin(work)), env: env.clone(), begun: false }
+}
+
+impl<T: Send + 'static> Future for Completion<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        let work = self.work.as_mut().expect("not polled after it has completed");
+        let output = work.as_mut().poll(cx);
+        if output.is_ready() {
+            self.work = None;
+        }
+        output
+    }
+}
+
+impl<T: Send + 'static> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take().filter(|_| self.begun) {
+            drop(self.env.spawn(Priority::High, async move { drop(work.await) }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karst_engine::io::sleep;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_dropped_on_the_way_is_done_all_the_same() {
+        let env = Env::posix();
+        let (sender, receiver) = mpsc::channel();
+        let (inner, mut cx) = (env.clone(), Context::from_waker(std::task::Waker::noop()));
+        let mut work = complete(&env, async move {
+            sleep(&inner, Duration::from_millis(1)).await;
+            sender.send(7).unwrap();
+        });
+        assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+        drop(work);
+        assert_eq!(receiver.recv(), Ok(7));
+    }
+
+    #[test]
+    fn what_was_not_begun_is_not_done() {
+        let (sender, receiver) = mpsc::channel::<u32>();
+        drop(complete(&Env::posix(), async move { sender.send(7) }));
+        assert!(receiver.recv().is_err());
+    }
+}

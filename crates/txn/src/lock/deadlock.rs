@@ -1,0 +1,192 @@
+//! Who waits for whom, and circles in it.
+//!
+//! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait
+//! would close one.
+//!
+//! Invariant: every edge is of a transaction that waits now, so whoever closes a circle finds it, and is the one who is told.
+
+use super::Request;
+use karst_engine::io::Env;
+use karst_engine::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+/// One transaction of a circle: it waits for a lock that the next one holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlockInfo {
+    /// Its id.
+    pub transaction: u64,
+    /// The column family of the key that it waits for, by id.
+    pub family: u32,
+    /// The key that it waits for.
+    pub waiting_key: Vec<u8>,
+    /// Whether it wants it exclusively.
+    pub exclusive: bool,
+}
+
+/// A circle of transactions, each waiting for the next, and the last for the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlockPath {
+    /// The circle. It begins with a transaction that the one that was refused would have waited for, and ends with the refused one. Empty if the limit was exceeded.
+    pub path: Vec<DeadlockInfo>,
+    /// More transactions wait for each other than `deadlock_detect_depth`; a deadlock was assumed.
+    pub limit_exceeded: bool,
+    /// When it was found, in seconds since 1970.
+    pub deadlock_time: u64,
+}
+
+impl fmt::Display for DeadlockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.limit_exceeded {
+            return f.write_str("more transactions wait for each other than deadlock_detect_depth allows");
+        }
+        for (index, info) in self.path.iter().enumerate() {
+            let next = &self.path[(index + 1) % self.path.len()];
+            let mode = if info.exclusive { "exclusive" } else { "shared" };
+            write!(
+                f,
+                "{}transaction {} waits for {} (key {}, column family {}, {mode})",
+                if index == 0 { "" } else { "; " },
+                info.transaction,
+                next.transaction,
+                info.waiting_key.escape_ascii(),
+                info.family
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    of: Vec<u64>,
+    info: DeadlockInfo,
+}
+
+#[derive(Debug, Default)]
+struct Graph {
+    waiting: HashMap<u64, Waiting>,
+    /// Newest first.
+    found: VecDeque<DeadlockPath>,
+    kept: usize,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct WaitGraph(Mutex<Graph>);
+
+/// A transaction's place in the graph.
+#[derive(Debug)]
+pub(super) struct InGraph<'a> {
+    graph: &'a WaitGraph,
+    transaction: u64,
+}
+
+impl Drop for InGraph<'_> {
+    fn drop(&mut self) {
+        self.graph.0.lock().waiting.remove(&self.transaction);
+    }
+}
+
+impl WaitGraph {
+    pub(super) fn new(kept: usize) -> Self {
+        Self(Mutex::new(Graph { kept, ..Graph::default() }))
+    }
+
+    /// `transaction` is about to wait for all of `of`.
+    pub(super) fn enter(
+        &self,
+        env: &Env,
+        transaction: u64,
+        of: Vec<u64>,
+        request: &Request<'_>,
+        depth: usize,
+    ) -> Result<InGraph<'_>> {
+        let info = DeadlockInfo {
+            transaction,
+            family: request.family,
+            waiting_key: request.key.to_vec(),
+            exclusive: request.exclusive,
+        };
+        let mut graph = self.0.lock();
+        graph.waiting.insert(transaction, Waiting { of, info });
+        let found = match graph.circle(transaction, depth) {
+            Found::Nothing => return Ok(InGraph { graph: self, transaction }),
+            Found::Circle(path) => (path, false),
+            Found::TooDeep => (Vec::new(), true),
+        };
+        graph.waiting.remove(&transaction);
+        let deadlock_time = env.unix_time().as_secs();
+        let found = DeadlockPath { path: found.0, limit_exceeded: found.1, deadlock_time };
+        let error = Error::new(ErrorKind::Deadlock, found.to_string());
+        graph.found.push_front(found);
+        let kept = graph.kept;
+        graph.found.truncate(kept);
+        Err(error)
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting_count(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+
+    pub(super) fn deadlocks(&self) -> Vec<DeadlockPath> {
+        self.0.lock().found.iter().cloned().collect()
+    }
+
+    pub(super) fn keep(&self, most: usize) {
+        let mut graph = self.0.lock();
+        graph.kept = most;
+        graph.found.truncate(most);
+    }
+}
+
+enum Found {
+    Nothing,
+    Circle(Vec<DeadlockInfo>),
+    TooDeep,
+}
+
+impl Graph {
+    /// Looks at up to `depth` transactions that `start` waits for, the near ones first.
+    fn circle(&self, start: u64, depth: usize) -> Found {
+        // Each with the place of the one that waits for it.
+        let mut queue: Vec<(u64, Option<usize>)> = Vec::new();
+        let push = |queue: &mut Vec<(u64, Option<usize>)>, of: &[u64], parent| {
+            for next in of {
+                if !queue.iter().any(|(known, _)| known == next) {
+                    queue.push((*next, parent));
+                }
+            }
+        };
+        push(&mut queue, &self.waiting[&start].of, None);
+        let mut head = 0;
+        while head < queue.len() {
+            if head >= depth {
+                return Found::TooDeep;
+            }
+            let (transaction, _) = queue[head];
+            if transaction == start {
+                return Found::Circle(self.path(&queue, head));
+            }
+            if let Some(waiting) = self.waiting.get(&transaction) {
+                push(&mut queue, &waiting.of, Some(head));
+            }
+            head += 1;
+        }
+        Found::Nothing
+    }
+
+    fn path(&self, queue: &[(u64, Option<usize>)], end: usize) -> Vec<DeadlockInfo> {
+        let mut path = Vec::new();
+        let mut at = Some(end);
+        while let Some(index) = at {
+            let (transaction, parent) = queue[index];
+            path.push(self.waiting[&transaction].info.clone());
+            at = parent;
+        }
+        path.reverse();
+        path
+    }
+}

@@ -1,0 +1,283 @@
+//! Locks on keys: who holds them, who waits, and what ends the waiting.
+//!
+//! In: a transaction, a key, shared or exclusive, how long it may wait. Out: the lock, or an error: the time is up, waiting would never end, there are too many locks.
+//!
+//! Invariants:
+//! - A key is held by one transaction exclusively, or by any number of them shared.
+//! - Whoever waits has looked at the lock and begun to listen under the stripe's mutex, and whoever lets go rings after it has let go under the same mutex; so no ring is missed.
+//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered under the mutex under which it found whom it waits for.
+//! - A wait holds no mutex, on a thread and on a task alike.
+//!
+//! Lock: a stripe's, then the graph's.
+
+mod deadlock;
+#[cfg(test)]
+mod tests;
+
+pub use deadlock::{DeadlockInfo, DeadlockPath};
+
+use crate::holder::Holder;
+use deadlock::WaitGraph;
+use event_listener::{Event, EventListener};
+use karst_engine::caller::Caller;
+use karst_engine::io::{Env, sleep};
+use karst_engine::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) family: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) exclusive: bool,
+    /// `None`: for ever.
+    pub(crate) timeout: Option<Duration>,
+    /// Look for deadlocks over so many transactions that wait.
+    pub(crate) detect_depth: Option<usize>,
+}
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockStatus {
+    /// The key's column family, by id.
+    pub family: u32,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Ids of the transactions that hold it.
+    pub transactions: Vec<u64>,
+    /// Whether it is held exclusively.
+    pub exclusive: bool,
+}
+
+#[derive(Debug)]
+struct Lock {
+    exclusive: bool,
+    holders: Vec<Arc<Holder>>,
+}
+
+#[derive(Debug, Default)]
+struct Stripe {
+    keys: Mutex<HashMap<Box<[u8]>, Lock>>,
+    released: Event,
+}
+
+/// Locks on the keys of one column family.
+#[derive(Debug)]
+struct LockMap {
+    stripes: Box<[Stripe]>,
+    locked: AtomicU64,
+}
+
+/// All locks of a database.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    env: Env,
+    stripes: usize,
+    /// Most locks on keys of one column family.
+    most: Option<u64>,
+    families: RwLock<HashMap<u32, Arc<LockMap>>>,
+    hashing: RandomState,
+    graph: WaitGraph,
+}
+
+/// What became of a look at a lock.
+enum Look {
+    Granted,
+    TooMany,
+    /// Others hold it; the first of them expires then.
+    Held {
+        by: Vec<u64>,
+        until: Option<Duration>,
+    },
+}
+
+impl Locks {
+    pub(crate) fn new(env: Env, stripes: usize, most: Option<u64>, deadlocks_kept: usize) -> Self {
+        Self {
+            env,
+            stripes: stripes.max(1),
+            most,
+            families: RwLock::default(),
+            hashing: RandomState::new(),
+            graph: WaitGraph::new(deadlocks_kept),
+        }
+    }
+
+    fn map(&self, family: u32) -> Arc<LockMap> {
+        if let Some(map) = self.families.read().get(&family) {
+            return map.clone();
+        }
+        let new = || {
+            let stripes = (0..self.stripes).map(|_| Stripe::default()).collect();
+            Arc::new(LockMap { stripes, locked: AtomicU64::new(0) })
+        };
+        self.families.write().entry(family).or_insert_with(new).clone()
+    }
+
+    fn stripe<'a>(&self, map: &'a LockMap, key: &[u8]) -> &'a Stripe {
+        &map.stripes[(self.hashing.hash_one(key) % map.stripes.len() as u64) as usize]
+    }
+
+    /// Takes a lock, or makes one that `holder` has exclusive. Dropped while it waits, it has taken nothing.
+    ///
+    /// # Errors
+    /// `TimedOut`, `Deadlock` with the cycle, `LimitReached`.
+    pub(crate) async fn lock(&self, by: Caller, holder: &Arc<Holder>, request: Request<'_>) -> Result<()> {
+        let map = self.map(request.family);
+        let stripe = self.stripe(&map, request.key);
+        let deadline = request.timeout.map(|timeout| self.env.now().saturating_add(timeout));
+        loop {
+            let (listener, waiting, until) = {
+                let mut keys = stripe.keys.lock();
+                let (held_by, until) = match self.look(&map, &mut keys, holder, &request) {
+                    Look::Granted => return Ok(()),
+                    Look::TooMany => return Err(self.too_many(&request)),
+                    Look::Held { by, until } => (by, until),
+                };
+                let now = self.env.now();
+                if deadline.is_some_and(|deadline| deadline <= now) {
+                    return Err(timed_out(&request, &held_by));
+                }
+                let waiting = match request.detect_depth {
+                    Some(depth) => Some(self.graph.enter(&self.env, holder.id, held_by, &request, depth)?),
+                    None => None,
+                };
+                let until = [deadline, until].into_iter().flatten().min();
+                (stripe.released.listen(), waiting, until.map(|until| until.saturating_sub(now)))
+            };
+            by.wait(&self.env, self.rung(listener, until)).await;
+            drop(waiting);
+        }
+    }
+
+    /// Waits for a ring, for so long.
+    async fn rung(&self, listener: EventListener, at_most: Option<Duration>) {
+        let Some(at_most) = at_most else { return listener.await };
+        let (mut listener, mut alarm) = (pin!(listener), pin!(sleep(&self.env, at_most)));
+        poll_fn(|cx| match listener.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => alarm.as_mut().poll(cx).map(drop),
+        })
+        .await;
+    }
+
+    fn look(
+        &self,
+        map: &LockMap,
+        keys: &mut HashMap<Box<[u8]>, Lock>,
+        holder: &Arc<Holder>,
+        request: &Request<'_>,
+    ) -> Look {
+        let Some(lock) = keys.get_mut(request.key) else {
+            // Why not exact: two that come at once may both find room for the last one, as in RocksDB.
+            if self.most.is_some_and(|most| map.locked.load(Ordering::Relaxed) >= most) {
+                return Look::TooMany;
+            }
+            map.locked.fetch_add(1, Ordering::Relaxed);
+            let lock = Lock { exclusive: request.exclusive, holders: vec![holder.clone()] };
+            keys.insert(request.key.into(), lock);
+            return Look::Granted;
+        };
+        let is_mine = |other: &Arc<Holder>| other.id == holder.id;
+        if !lock.exclusive && !request.exclusive {
+            if !lock.holders.iter().any(is_mine) {
+                lock.holders.push(holder.clone());
+            }
+            return Look::Granted;
+        }
+        let others: Vec<Arc<Holder>> = lock.holders.iter().filter(|other| !is_mine(other)).cloned().collect();
+        let mine = others.len() < lock.holders.len();
+        let now = self.env.now();
+        if others.iter().all(|other| other.is_expired(now)) && others.iter().all(|other| other.steal()) {
+            lock.holders = vec![holder.clone()];
+            // Why not less: what it has exclusively it keeps so.
+            lock.exclusive = request.exclusive || (mine && lock.exclusive);
+            return Look::Granted;
+        }
+        let until = others.iter().filter_map(|other| other.expires_at()).filter(|at| *at > now).min();
+        Look::Held { by: others.iter().map(|other| other.id).collect(), until }
+    }
+
+    /// Lets go of a lock, if `holder` has it (it may have been stolen).
+    pub(crate) fn unlock(&self, holder: &Holder, family: u32, key: &[u8]) {
+        let map = self.map(family);
+        let stripe = self.stripe(&map, key);
+        {
+            let mut keys = stripe.keys.lock();
+            let Entry::Occupied(mut lock) = keys.entry(key.into()) else { return };
+            let before = lock.get().holders.len();
+            lock.get_mut().holders.retain(|other| other.id != holder.id);
+            if lock.get().holders.len() == before {
+                return;
+            }
+            if lock.get().holders.is_empty() {
+                lock.remove();
+                map.locked.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        stripe.released.notify(usize::MAX);
+    }
+
+    /// Makes a lock that `holder` has exclusively a shared one.
+    pub(crate) fn downgrade(&self, holder: &Holder, family: u32, key: &[u8]) {
+        let map = self.map(family);
+        let stripe = self.stripe(&map, key);
+        if let Some(lock) = stripe.keys.lock().get_mut(key)
+            && lock.holders.iter().any(|other| other.id == holder.id)
+        {
+            lock.exclusive = false;
+        }
+        stripe.released.notify(usize::MAX);
+    }
+
+    /// All locks that are held now, each as of its own moment.
+    pub(crate) fn status(&self) -> Vec<LockStatus> {
+        let maps: Vec<(u32, Arc<LockMap>)> =
+            self.families.read().iter().map(|(family, map)| (*family, map.clone())).collect();
+        let mut all = Vec::new();
+        for (family, map) in maps {
+            for stripe in &map.stripes {
+                all.extend(stripe.keys.lock().iter().map(|(key, lock)| LockStatus {
+                    family,
+                    key: key.to_vec(),
+                    transactions: lock.holders.iter().map(|holder| holder.id).collect(),
+                    exclusive: lock.exclusive,
+                }));
+            }
+        }
+        all
+    }
+
+    /// The deadlocks that were found last, newest first.
+    pub(crate) fn deadlocks(&self) -> Vec<DeadlockPath> {
+        self.graph.deadlocks()
+    }
+
+    pub(crate) fn keep_deadlocks(&self, most: usize) {
+        self.graph.keep(most);
+    }
+
+    fn too_many(&self, request: &Request<'_>) -> Error {
+        let most = self.most.unwrap_or_default();
+        let text = format!("{most} keys of column family {} are locked, the most allowed", request.family);
+        Error::new(ErrorKind::LimitReached, text)
+    }
+}
+
+fn timed_out(request: &Request<'_>, held_by: &[u64]) -> Error {
+    let (key, family) = (request.key.escape_ascii(), request.family);
+    let waited = request.timeout.unwrap_or_default().as_millis();
+    let text = format!(
+        "a lock on key {key} of column family {family} was waited for {waited} ms; transactions {held_by:?} hold it"
+    );
+    Error::new(ErrorKind::TimedOut, text)
+}

@@ -1,0 +1,290 @@
+//! A database whose writers lock keys.
+//!
+//! Invariant: a name is one transaction's, from when it is given until the transaction has ended.
+
+use super::options::{TransactionDbOptions, TransactionOptions, WritePolicy};
+use super::transaction::Transaction;
+use crate::completion::complete;
+use crate::holder::Holder;
+use crate::lock::{DeadlockPath, LockStatus, Locks, Request};
+use karst_engine::caller::{Caller, finish};
+use karst_engine::format::Op;
+use karst_engine::{ColumnFamily, Db, Error, ErrorKind, Options, Result, WriteBatch, WriteOptions};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a transaction database and its transactions share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) db: Db,
+    pub(super) options: TransactionDbOptions,
+    pub(super) locks: Locks,
+    next_id: AtomicU64,
+    names: Mutex<HashSet<Vec<u8>>>,
+}
+
+/// Milliseconds as options have them; negative is for ever.
+pub(super) fn milliseconds(count: i64) -> Option<Duration> {
+    u64::try_from(count).ok().map(Duration::from_millis)
+}
+
+impl Shared {
+    pub(super) fn new_holder(&self, expiration: Option<Duration>) -> Arc<Holder> {
+        // Ordering: a name only.
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Holder::new(id, expiration.map(|span| self.db.env().now().saturating_add(span))))
+    }
+
+    /// Gives `name` to a transaction.
+    pub(super) fn register(&self, name: &[u8]) -> Result<()> {
+        if self.names.lock().insert(name.to_vec()) {
+            return Ok(());
+        }
+        let name = name.escape_ascii();
+        Err(Error::invalid_argument(format!("there is a transaction of the name {name} already")))
+    }
+
+    pub(super) fn unregister(&self, name: &[u8]) {
+        self.names.lock().remove(name);
+    }
+}
+
+/// Locks of one plain write. Lets go of them when dropped.
+struct Granted {
+    shared: Arc<Shared>,
+    holder: Arc<Holder>,
+    keys: Vec<(u32, Vec<u8>)>,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        for (family, key) in &self.keys {
+            self.shared.locks.unlock(&self.holder, *family, key);
+        }
+    }
+}
+
+/// A database whose transactions, and plain writes, lock the keys that they write.
+///
+/// ```
+/// # use karst_engine::{Options, ReadOptions, WriteOptions, ErrorKind};
+/// # use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions};
+/// # let directory = tempfile::tempdir()?;
+/// let options = Options::new().db(|db| db.create_if_missing = true);
+/// let transactions = TransactionDbOptions { default_lock_timeout: 0, ..TransactionDbOptions::default() };
+/// let db = TransactionDb::open(directory.path(), &options, &transactions)?;
+/// let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
+/// transaction.put("level", "3")?;
+/// assert_eq!(db.put("level", "9").unwrap_err().kind(), ErrorKind::TimedOut); // it is locked
+/// transaction.commit()?;
+/// assert_eq!(db.db().get("level")?.as_deref(), Some(&b"3"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TransactionDb {
+    shared: Arc<Shared>,
+}
+
+impl TransactionDb {
+    /// Opens the database in `path`, as [`Db::open`] does.
+    ///
+    /// # Errors
+    /// As [`Db::open`]; the write policy is not supported.
+    pub fn open(
+        path: impl AsRef<Path>,
+        options: &Options,
+        transactions: &TransactionDbOptions,
+    ) -> Result<Self> {
+        check(transactions)?;
+        Self::over(Db::open(path, options)?, transactions)
+    }
+
+    /// Opens the database in `path`, as [`Db::open_cf`] does.
+    ///
+    /// # Errors
+    /// As [`Db::open_cf`]; the write policy is not supported.
+    pub fn open_cf(
+        path: impl AsRef<Path>,
+        options: &Options,
+        transactions: &TransactionDbOptions,
+        families: &[&str],
+    ) -> Result<Self> {
+        check(transactions)?;
+        Self::over(Db::open_cf(path, options, families)?, transactions)
+    }
+
+    fn over(db: Db, transactions: &TransactionDbOptions) -> Result<Self> {
+        let most = u64::try_from(transactions.max_num_locks).ok().filter(|most| *most > 0);
+        let kept = transactions.max_num_deadlocks as usize;
+        let shared = Arc::new(Shared {
+            locks: Locks::new(db.env().clone(), transactions.num_stripes, most, kept),
+            db,
+            options: transactions.clone(),
+            next_id: AtomicU64::new(1),
+            names: Mutex::default(),
+        });
+        Ok(Self { shared })
+    }
+
+    /// Begins a transaction, which commits with these write options.
+    pub fn begin(&self, write_options: &WriteOptions, options: &TransactionOptions) -> Transaction {
+        Transaction::begin(self.shared.clone(), *write_options, options)
+    }
+
+    /// The database, for everything but writes: what is written through it takes no locks, and transactions do not see that it was.
+    pub fn db(&self) -> &Db {
+        &self.shared.db
+    }
+
+    /// The locks that are held now.
+    pub fn lock_status(&self) -> Vec<LockStatus> {
+        self.shared.locks.status()
+    }
+
+    /// The deadlocks that were found last, newest first.
+    pub fn get_deadlock_info_buffer(&self) -> Vec<DeadlockPath> {
+        self.shared.locks.deadlocks()
+    }
+
+    /// Keeps so many deadlocks from now on.
+    pub fn set_deadlock_info_buffer_size(&self, most: usize) {
+        self.shared.locks.keep_deadlocks(most);
+    }
+
+    /// Locks every key of `batch`, in one order for all who do.
+    async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Granted> {
+        let mut keys = keys_of(batch)?;
+        keys.sort_unstable();
+        keys.dedup();
+        let shared = &self.shared;
+        let holder = shared.new_holder(None);
+        let mut granted = Granted { shared: shared.clone(), holder, keys: Vec::new() };
+        let timeout = milliseconds(shared.options.default_lock_timeout);
+        for (family, key) in keys {
+            let request = Request { family, key: &key, exclusive: true, timeout, detect_depth: None };
+            shared.locks.lock(by, &granted.holder, request).await?;
+            granted.keys.push((family, key));
+        }
+        Ok(granted)
+    }
+
+    /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all its keys, and holds them until it is written.
+    ///
+    /// # Errors
+    /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be removed here.
+    pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
+        if self.shared.options.skip_concurrency_control {
+            return self.shared.db.write(options, batch);
+        }
+        let _granted = finish(self.lock_all(Caller::Thread, batch))?;
+        self.shared.db.write(options, batch)
+    }
+
+    /// The asynchronous form of [`write`](Self::write). Once it was polled it goes on if it is dropped.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn write_async(&self, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
+        let (this, options) = (self.clone(), *options);
+        let env = self.shared.db.env().clone();
+        let work = async move {
+            let _granted = match this.shared.options.skip_concurrency_control {
+                true => None,
+                false => Some(this.lock_all(Caller::Task, &batch).await?),
+            };
+            this.shared.db.write_async(&options, &batch).await
+        };
+        complete(&env, work).await
+    }
+}
+
+fn check(options: &TransactionDbOptions) -> Result<()> {
+    match options.write_policy {
+        WritePolicy::WriteCommitted => Ok(()),
+        other => Err(Error::not_supported(format!("write policy {other:?}"))),
+    }
+}
+
+/// The keys that a batch writes, with their column families.
+pub(super) fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
+    let mut keys = Vec::new();
+    for op in batch.iter() {
+        let Some(family) = op.column_family() else { continue };
+        match op {
+            Op::Put { key, .. }
+            | Op::Delete { key, .. }
+            | Op::SingleDelete { key, .. }
+            | Op::Merge { key, .. }
+            | Op::PutBlobIndex { key, .. }
+            | Op::PutEntity { key, .. }
+            | Op::TimedPut { key, .. } => keys.push((family.0, key.to_vec())),
+            _ => {
+                let text = "delete_range in a transaction database: ranges are not locked";
+                return Err(Error::new(ErrorKind::NotSupported, text));
+            }
+        }
+    }
+    Ok(keys)
+}
+
+/// The forms of a call that writes one key.
+macro_rules! writes {
+    ($($(#[$doc:meta])* $plain:ident $cf:ident $plain_async:ident $cf_async:ident ($($value:ident)?);)*) => {
+        impl TransactionDb {
+            $(
+                $(#[$doc])*
+                ///
+                /// In the default column family, with default options. Waits for a lock on the key.
+                ///
+                /// # Errors
+                /// As [`write`](Self::write).
+                pub fn $plain(&self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    self.$cf(&WriteOptions::default(), self.db().default_column_family(), key $(, $value)?)
+                }
+
+                /// The same with options, in a column family.
+                ///
+                /// # Errors
+                /// As [`write`](Self::write).
+                pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    let mut batch = WriteBatch::new();
+                    batch.$cf(family, key $(, $value)?)?;
+                    self.write(options, &batch)
+                }
+
+                #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                ///
+                /// # Errors
+                /// As [`write`](Self::write).
+                pub async fn $plain_async(&self, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                    self.$cf_async(&WriteOptions::default(), self.db().default_column_family(), key $(, $value)?).await
+                }
+
+                #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
+                ///
+                /// # Errors
+                /// As [`write`](Self::write).
+                pub async fn $cf_async(&self, options: &WriteOptions, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                    let mut batch = WriteBatch::new();
+                    batch.$cf(family, key $(, $value)?)?;
+                    self.write_async(options, batch).await
+                }
+            )*
+        }
+    };
+}
+
+writes! {
+    /// Sets `key` to `value`.
+    put put_cf put_async put_cf_async (value);
+    /// Removes `key`.
+    delete delete_cf delete_async delete_cf_async ();
+    /// Removes `key`, which was put at most once since it was last removed.
+    single_delete single_delete_cf single_delete_async single_delete_cf_async ();
+    /// Adds a merge operand to `key`.
+    merge merge_cf merge_async merge_cf_async (operand);
+}

@@ -1,0 +1,19 @@
+//! Transactions that lock the keys they write, or read for update.
+//!
+//! In: reads and writes. Out: all of a transaction at once, or nothing of it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | RocksDB's options, with its names and defaults |
+//! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names |
+//! | `transaction` | [`Transaction`]: reads, writes and save points |
+//! | `ending` | its commit and rollback |
+
+mod db;
+mod ending;
+mod options;
+mod transaction;
+
+pub use db::TransactionDb;
+pub use options::{TransactionDbOptions, TransactionOptions, WritePolicy};
+pub use transaction::Transaction;

@@ -1,0 +1,521 @@
+//! One transaction that takes locks: what it reads and writes until it ends.
+//!
+//! Invariants:
+//! - Every key that it tracks is locked by it, unless it takes no locks or they were stolen when it had expired.
+//! - A call that fails leaves the transaction with the locks that it had before, and what it had written.
+
+use super::db::{Shared, milliseconds};
+use super::options::TransactionOptions;
+use crate::batch::{BatchDbIterator, WriteBatchWithIndex};
+use crate::holder::{Holder, TransactionState};
+use crate::lock::Request;
+use crate::tracked::Tracked;
+use crate::workspace::Workspace;
+use karst_engine::caller::{Caller, finish};
+use karst_engine::{ColumnFamily, Error, ErrorKind, ReadOptions, Result, Snapshot, Value, WriteOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a transaction waits for locks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// `None`: for ever.
+    pub(super) timeout: Option<Duration>,
+    pub(super) detect_depth: Option<usize>,
+    /// It takes none.
+    pub(super) skip: bool,
+}
+
+/// What a transaction is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) work: Workspace,
+    pub(super) holder: Arc<Holder>,
+    pub(super) write_options: WriteOptions,
+    pub(super) waiting: Waiting,
+    pub(super) skip_prepare: bool,
+    pub(super) name: Option<Vec<u8>>,
+}
+
+/// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless it is prepared.
+#[derive(Debug)]
+pub struct Transaction {
+    pub(super) shared: Arc<Shared>,
+    /// `None` once an asynchronous prepare, commit or rollback was dropped on the way: it goes on elsewhere.
+    pub(super) parts: Option<Box<Parts>>,
+}
+
+/// A lock that was granted a moment ago; given back unless it is kept.
+struct JustLocked<'a> {
+    shared: &'a Shared,
+    holder: &'a Holder,
+    family: u32,
+    key: &'a [u8],
+    /// It was held as a shared lock before.
+    upgraded: bool,
+    kept: bool,
+}
+
+impl Drop for JustLocked<'_> {
+    fn drop(&mut self) {
+        match self.kept {
+            true => {}
+            false if self.upgraded => self.shared.locks.downgrade(self.holder, self.family, self.key),
+            false => self.shared.locks.unlock(self.holder, self.family, self.key),
+        }
+    }
+}
+
+impl Transaction {
+    pub(super) fn begin(
+        shared: Arc<Shared>,
+        write_options: WriteOptions,
+        options: &TransactionOptions,
+    ) -> Self {
+        let mut work = Workspace::new(shared.db.clone(), options.max_write_batch_size);
+        if options.set_snapshot {
+            work.take_snapshot();
+        }
+        let timeout = match options.lock_timeout {
+            own if own >= 0 => milliseconds(own),
+            _ => milliseconds(shared.options.transaction_lock_timeout),
+        };
+        let depth = usize::try_from(options.deadlock_detect_depth).unwrap_or(0);
+        let waiting = Waiting {
+            timeout,
+            detect_depth: options.deadlock_detect.then_some(depth),
+            skip: options.skip_concurrency_control || shared.options.skip_concurrency_control,
+        };
+        let parts = Parts {
+            work,
+            holder: shared.new_holder(milliseconds(options.expiration)),
+            write_options,
+            waiting,
+            skip_prepare: options.skip_prepare,
+            name: None,
+        };
+        Self { shared, parts: Some(Box::new(parts)) }
+    }
+
+    pub(super) fn parts(&self) -> Result<&Parts> {
+        self.parts.as_deref().ok_or_else(given_up)
+    }
+
+    pub(super) fn parts_mut(&mut self) -> Result<&mut Parts> {
+        self.parts.as_deref_mut().ok_or_else(given_up)
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.db.env().now()
+    }
+
+    /// What it has in hand, if it still takes writes.
+    fn started(&mut self) -> Result<&mut Parts> {
+        let now = self.now();
+        let parts = self.parts_mut()?;
+        parts.holder.check_started(now)?;
+        Ok(parts)
+    }
+
+    /// What it has in hand, if it can still be read.
+    fn readable(&self) -> Result<&Parts> {
+        let parts = self.parts()?;
+        match parts.holder.state() {
+            TransactionState::Prepared => Ok(parts),
+            _ => parts.holder.check_started(self.now()).map(|()| parts),
+        }
+    }
+
+    /// By what locks and deadlock reports call it.
+    pub fn id(&self) -> Option<u64> {
+        self.parts.as_ref().map(|parts| parts.holder.id)
+    }
+
+    /// How far it is; `None` once an asynchronous prepare, commit or rollback was dropped on the way.
+    pub fn state(&self) -> Option<TransactionState> {
+        self.parts.as_ref().map(|parts| parts.holder.state())
+    }
+
+    /// Gives it a name of 1 to 512 bytes, which two-phase commit needs. No other transaction has it until this one has ended.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the length is wrong, it has a name, or another one has this name; it takes nothing more.
+    pub fn set_name(&mut self, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        let shared = self.shared.clone();
+        let parts = self.started()?;
+        if parts.name.is_some() {
+            return Err(Error::invalid_argument("the transaction has a name already"));
+        }
+        if name.is_empty() || name.len() > 512 {
+            return Err(Error::invalid_argument("a transaction's name has 1 to 512 bytes"));
+        }
+        shared.register(name)?;
+        parts.name = Some(name.to_vec());
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.parts.as_ref()?.name.as_deref()
+    }
+
+    /// From now on a key that it locks must not have been written by others since this moment. Reads see this moment only if [`snapshot`](Self::snapshot) is put into their options.
+    ///
+    /// # Errors
+    /// It takes nothing more.
+    pub fn set_snapshot(&mut self) -> Result<()> {
+        self.started()?.work.take_snapshot();
+        Ok(())
+    }
+
+    /// Takes the snapshot right before the next operation that writes or reads for update.
+    ///
+    /// # Errors
+    /// It takes nothing more.
+    pub fn set_snapshot_on_next_operation(&mut self) -> Result<()> {
+        self.started()?.work.ask_for_snapshot();
+        Ok(())
+    }
+
+    /// The snapshot that was set.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.parts.as_ref()?.work.snapshot()
+    }
+
+    /// Forgets the snapshot.
+    pub fn clear_snapshot(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.work.clear_snapshot();
+        }
+    }
+
+    /// Locks a key and takes note of it. With `validate` and a snapshot, fails if others have written it since.
+    async fn lock(
+        &mut self,
+        by: Caller,
+        family: &ColumnFamily,
+        key: &[u8],
+        exclusive: bool,
+        validate: bool,
+    ) -> Result<()> {
+        let shared = self.shared.clone();
+        let parts = self.started()?;
+        if !family.is_beside(parts.work.batch.default_family()) {
+            let text = format!("column family {:?} is of another database", family.name());
+            return Err(Error::invalid_argument(text));
+        }
+        let Waiting { timeout, detect_depth, skip } = parts.waiting;
+        if skip {
+            parts.work.begin_operation();
+            return Ok(());
+        }
+        let known = parts.work.tracked.get(family.id(), key);
+        let holder = parts.holder.clone();
+        let mut just_locked = None;
+        if known.is_none_or(|known| exclusive && !known.exclusive) {
+            let request = Request { family: family.id(), key, exclusive, timeout, detect_depth };
+            shared.locks.lock(by, &holder, request).await?;
+            let upgraded = known.is_some();
+            just_locked = Some(JustLocked {
+                shared: &shared,
+                holder: &holder,
+                family: family.id(),
+                key,
+                upgraded,
+                kept: false,
+            });
+        }
+        parts.work.begin_operation();
+        let snapshot = parts.work.snapshot().filter(|_| validate).map(Snapshot::sequence_number);
+        let since = match (known, snapshot) {
+            (Some(known), Some(snapshot)) if known.since <= snapshot => known.since,
+            (_, Some(snapshot)) => {
+                if shared.db.written_since(by, family, key, snapshot).await? {
+                    return Err(changed(family, key));
+                }
+                snapshot
+            }
+            (Some(known), None) => known.since,
+            (None, None) => shared.db.latest_sequence_number(),
+        };
+        // Why again: it may have expired while it waited, and lost other locks.
+        holder.check_started(shared.db.env().now())?;
+        parts.work.tracked.track(family, key, Tracked { since, exclusive });
+        if let Some(lock) = &mut just_locked {
+            lock.kept = true;
+        }
+        Ok(())
+    }
+
+    /// The value of a key of the default column family, as the transaction sees it.
+    ///
+    /// # Errors
+    /// As [`Db::get_opt`](karst_engine::Db::get_opt); the transaction has ended or expired.
+    pub fn get(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_cf(options, self.shared.db.default_column_family(), key)
+    }
+
+    /// The same of a column family.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and if the column family is of another database.
+    pub fn get_cf(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        finish(self.get_by(Caller::Thread, options, family, key.as_ref()))
+    }
+
+    /// The asynchronous form of [`get_cf`](Self::get_cf).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_cf_async(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        self.get_by(Caller::Task, options, family, key).await
+    }
+
+    async fn get_by(
+        &self,
+        by: Caller,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        self.readable()?.work.batch.get_by(by, &self.shared.db, options, family, key).await
+    }
+
+    /// The values of keys of a column family, as the transaction sees them. What has to be read is read at the same time.
+    pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        finish(self.multi_get_by(Caller::Thread, options, family, keys))
+    }
+
+    /// The asynchronous form of [`multi_get_cf`](Self::multi_get_cf).
+    pub async fn multi_get_cf_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_by(Caller::Task, options, family, keys).await
+    }
+
+    async fn multi_get_by<K: AsRef<[u8]> + Sync>(
+        &self,
+        by: Caller,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        match self.readable() {
+            Ok(parts) => parts.work.batch.multi_get_by(by, &self.shared.db, options, family, keys).await,
+            Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Locks a key of the default column family exclusively, then reads it. If a snapshot is set, nobody else may have written the key since.
+    ///
+    /// # Errors
+    /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it since the snapshot; `Expired`; as [`get`](Self::get).
+    pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let family = self.shared.db.default_column_family().clone();
+        self.get_for_update_cf(options, &family, key, true, true)
+    }
+
+    /// The same of a column family, with an exclusive or a shared lock, and with or without the look at who wrote since the snapshot.
+    ///
+    /// # Errors
+    /// As [`get_for_update`](Self::get_for_update).
+    pub fn get_for_update_cf(
+        &mut self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        exclusive: bool,
+        do_validate: bool,
+    ) -> Result<Option<Value>> {
+        let key = key.as_ref();
+        finish(self.get_for_update_by(Caller::Thread, options, family, key, exclusive, do_validate))
+    }
+
+    /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it waits, it has locked nothing.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_for_update_cf_async(
+        &mut self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+        exclusive: bool,
+        do_validate: bool,
+    ) -> Result<Option<Value>> {
+        self.get_for_update_by(Caller::Task, options, family, key, exclusive, do_validate).await
+    }
+
+    async fn get_for_update_by(
+        &mut self,
+        by: Caller,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+        exclusive: bool,
+        validate: bool,
+    ) -> Result<Option<Value>> {
+        self.lock(by, family, key, exclusive, validate).await?;
+        self.get_by(by, options, family, key).await
+    }
+
+    /// An iterator over a column family as the transaction sees it now. It locks nothing.
+    ///
+    /// # Errors
+    /// As [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended or expired.
+    pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<BatchDbIterator> {
+        self.readable()?.work.batch.iter_with_base_cf(&self.shared.db, options, family)
+    }
+
+    /// The same over the default column family.
+    ///
+    /// # Errors
+    /// As [`iter_cf`](Self::iter_cf).
+    pub fn iter(&self, options: &ReadOptions) -> Result<BatchDbIterator> {
+        self.iter_cf(options, self.shared.db.default_column_family())
+    }
+
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    ///
+    /// # Errors
+    /// It takes nothing more.
+    pub fn set_save_point(&mut self) -> Result<()> {
+        self.started()?.work.set_save_point();
+        Ok(())
+    }
+
+    /// Takes back what was written since the last save point, and that save point, and lets go of the keys that were locked since. The snapshot is what it was.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; it takes nothing more.
+    pub fn rollback_to_save_point(&mut self) -> Result<()> {
+        let shared = self.shared.clone();
+        let parts = self.started()?;
+        let (holder, work) = (&parts.holder, &mut parts.work);
+        work.rollback_to_save_point(|family, key| shared.locks.unlock(holder, family, key))
+    }
+
+    /// Forgets the last save point and keeps what was done since.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; it takes nothing more.
+    pub fn pop_save_point(&mut self) -> Result<()> {
+        self.started()?.work.pop_save_point()
+    }
+
+    /// Adds bytes that go to the log and nowhere else.
+    ///
+    /// # Errors
+    /// The batch would be too large; it takes nothing more.
+    pub fn put_log_data(&mut self, data: impl AsRef<[u8]>) -> Result<()> {
+        self.started()?.work.batch.put_log_data(data)
+    }
+
+    /// What was written so far.
+    pub fn write_batch(&self) -> Option<&WriteBatchWithIndex> {
+        self.parts.as_ref().map(|parts| &parts.work.batch)
+    }
+
+    /// How many keys it has locked.
+    pub fn tracked_keys(&self) -> usize {
+        self.parts.as_ref().map_or(0, |parts| parts.work.tracked.len())
+    }
+}
+
+fn given_up() -> Error {
+    Error::invalid_argument(
+        "the transaction takes nothing more: its prepare, commit or rollback was given up, and goes on without it",
+    )
+}
+
+fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
+    let (name, key) = (family.name(), key.escape_ascii());
+    let text = format!("key {key} of column family {name:?} was written since the transaction's snapshot");
+    Error::new(ErrorKind::Busy, text)
+}
+
+/// The forms of a call that writes one key.
+macro_rules! writes {
+    ($($(#[$doc:meta])* $plain:ident $cf:ident $cf_async:ident $untracked:ident $untracked_async:ident ($($value:ident)?);)*) => {
+        impl Transaction {
+            $(
+                $(#[$doc])*
+                ///
+                /// In the default column family. Locks the key exclusively; if a snapshot is set, nobody else may have written the key since.
+                ///
+                /// # Errors
+                /// As [`get_for_update`](Self::get_for_update); the key, the value or the batch would be too large.
+                pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    let family = self.shared.db.default_column_family().clone();
+                    self.$cf(&family, key $(, $value)?)
+                }
+
+                /// The same in a column family.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    finish(self.lock(Caller::Thread, family, key.as_ref(), true, true))?;
+                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                }
+
+                #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
+                ///
+                /// # Errors
+                /// The same.
+                pub async fn $cf_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                    self.lock(Caller::Task, family, key, true, true).await?;
+                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                }
+
+                /// The same without the look at who wrote since the snapshot. The key is locked all the same.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    finish(self.lock(Caller::Thread, family, key.as_ref(), true, false))?;
+                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                }
+
+                #[doc = concat!("The asynchronous form of [`", stringify!($untracked), "`](Self::", stringify!($untracked), ").")]
+                ///
+                /// # Errors
+                /// The same.
+                pub async fn $untracked_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                    self.lock(Caller::Task, family, key, true, false).await?;
+                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                }
+            )*
+        }
+    };
+}
+
+writes! {
+    /// Sets `key`.
+    put put_cf put_cf_async put_untracked put_untracked_async (value);
+    /// Removes `key`.
+    delete delete_cf delete_cf_async delete_untracked delete_untracked_async ();
+    /// Removes `key`, which was put at most once since it was last removed.
+    single_delete single_delete_cf single_delete_cf_async single_delete_untracked single_delete_untracked_async ();
+    /// Adds a merge operand to `key`.
+    merge merge_cf merge_cf_async merge_untracked merge_untracked_async (operand);
+}
