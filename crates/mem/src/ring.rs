@@ -103,6 +103,12 @@ impl PublishRing {
         }
     }
 
+    /// Whether any reader is [registered](Self::register_reader). What it says may be old.
+    #[inline]
+    pub fn has_readers(&self) -> bool {
+        self.readers.0.any()
+    }
+
     /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket must have. Look again after this, before going to sleep. Once registered it stays so
     /// until then; wakes may be spurious.
     pub fn register_reader(&self, value: u64, waker: &Waker) {

@@ -4,6 +4,7 @@
 //! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all implement it.
 //! * [`model`]: the reference: a sorted list of entries, read by the plainest possible code.
 //! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of another.
+//! * [`commit_order`]: reads at full speed, each checked against the order of commits.
 //! * [`chronicle`]: what concurrent writers did, and what may be seen of it: live, in a snapshot, after a crash.
 //! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chronicle;
+pub mod commit_order;
 pub mod dataset;
 pub mod expectation;
 pub mod matrix;

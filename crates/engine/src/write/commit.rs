@@ -403,12 +403,16 @@ impl<H: Host> Pipeline<H> {
     /// Whether a write that is applied, or being applied by somebody else, may return now. If so, every read that begins from now on sees it.
     ///
     /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads wait for everything up to what was acknowledged, and shall not wait for the device.
+    /// Why it waits while a read sleeps: that read waits for a writer that has no processor, and would for as long as others keep theirs.
     #[inline]
     fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals) -> bool {
         if self.ring.is_published(ticket, last_seq.0) {
             return true;
         }
-        let early = self.rules.unordered && self.ring.is_finished(ticket) && self.persist.is_past(ahead);
+        let early = self.rules.unordered
+            && !self.ring.has_readers()
+            && self.ring.is_finished(ticket)
+            && self.persist.is_past(ahead);
         if early {
             self.ring.acknowledge(ticket, last_seq.0);
         }
@@ -420,12 +424,17 @@ impl<H: Host> Pipeline<H> {
     /// # Panics
     /// A comparator does. The ticket is finished all the same, since everyone behind it waits for it, and the database takes no more writes.
     pub(super) fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
+        if H::PUBLISHES_TOO_EARLY {
+            self.ring.finish(ticket);
+        }
         let applying = Applying { pipeline: self, ticket };
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
         self.applied(pins);
         std::mem::forget(applying);
-        self.finish(ticket);
+        if !H::PUBLISHES_TOO_EARLY {
+            self.finish(ticket);
+        }
     }
 
     /// Says of each memtable that something was inserted. Lets go of the pins.

@@ -12,6 +12,9 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// Keeps the memtable of one column family in hand for one write.
     type Pin: Send + Unpin;
 
+    /// Whether a batch is published before it is inserted. No database does so: it is what the test of the checker of reads breaks.
+    const PUBLISHES_TOO_EARLY: bool = false;
+
     /// Pins the memtable that takes the writes of a column family now; `None` if there is no such family.
     ///
     /// Lock: the one that orders writes, so no memtable is sealed meanwhile.

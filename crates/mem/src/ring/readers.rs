@@ -33,6 +33,13 @@ impl Readers {
         fence(Ordering::SeqCst);
     }
 
+    /// Whether anybody waits.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        // Ordering: only steers.
+        self.least.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Moves the wakers of those whose value is at most `value` to `wakers`. The caller has raised the value and fenced.
     #[inline]
     pub(super) fn reached(&self, value: u64, wakers: &mut Vec<Waker>) {

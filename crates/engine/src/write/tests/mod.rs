@@ -62,6 +62,23 @@ impl Host for TestHost {
     }
 }
 
+/// A pipeline that begins with log 1.
+fn pipeline_of<H: Host>(env: &Env, directory: &Path, rules: Rules, host: H) -> Arc<Pipeline<H>> {
+    let health = Arc::new(Health::new(true));
+    let stalls = StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20);
+    let log = NewLog::create(env.fs(), directory, FileNumber(1), rules.log).unwrap();
+    Pipeline::new(Parts {
+        env: env.clone(),
+        host,
+        health,
+        stalls: Arc::new(stalls),
+        statistics: Arc::new(Statistics::new(StatsLevel::DisableAll)),
+        rules,
+        last_seq: SeqNo(0),
+        log,
+    })
+}
+
 fn memtable() -> Arc<MemTable> {
     Arc::new(MemTable::new(Comparator::Bytewise))
 }
@@ -87,21 +104,9 @@ impl Bench {
     fn on(env: Env, directory: &Path, rules: Rules, families: &[ColumnFamilyId]) -> Self {
         let host = TestHost::default();
         host.open.lock().extend(families.iter().map(|cf| (*cf, memtable())));
-        let health = Arc::new(Health::new(true));
-        let stalls = StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20);
         let (memtables, failures, synced) = (host.open.clone(), host.failures.clone(), host.synced.clone());
         let ended = host.ended.clone();
-        let log = NewLog::create(env.fs(), directory, FileNumber(1), rules.log).unwrap();
-        let pipeline = Pipeline::new(Parts {
-            env: env.clone(),
-            host,
-            health,
-            stalls: Arc::new(stalls),
-            statistics: Arc::new(Statistics::new(StatsLevel::DisableAll)),
-            rules,
-            last_seq: SeqNo(0),
-            log,
-        });
+        let pipeline = pipeline_of(&env, directory, rules, host);
         Self { env, memtables, failures, synced, ended, pipeline, directory: directory.to_owned() }
     }
 
