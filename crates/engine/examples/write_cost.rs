@@ -1,8 +1,8 @@
 //! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random order, values of 100.
 //!
-//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds] [threads,batch,wal]...`
+//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds] [threads,batch,wal[,unordered]]...`
 //!
-//! Each row says keys a second and processor time per key of the whole process, background work included; the second counts on a machine that others use too.
+//! Each row says keys a second, and processor time and context switches per key of the whole process, background work included; the last two count on a machine that others use too.
 //! Compactions are off and memtables as db_bench has them, so that rows are comparable with `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
 
 use karst_engine::{Db, Options, WriteBatch, WriteOptions};
@@ -44,11 +44,27 @@ fn write(db: &Db, options: &WriteOptions, batch_size: u64, seed: u64, deadline: 
     written
 }
 
-fn row(directory: &Path, threads: u64, batch_size: u64, wal: bool, seconds: f64) {
+/// Context switches of this process so far: those of threads that waited, and those of threads that were made to.
+fn switches() -> (u64, u64) {
+    let mut sum = (0, 0);
+    for task in std::fs::read_dir("/proc/self/task").expect("procfs") {
+        let status = std::fs::read_to_string(task.expect("a task").path().join("status")).unwrap_or_default();
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or(0, |count| count.trim().parse::<u64>().expect("a number"))
+        };
+        sum.0 += of("voluntary_ctxt_switches:");
+        sum.1 += of("nonvoluntary_ctxt_switches:");
+    }
+    sum
+}
+
+fn row(directory: &Path, threads: u64, batch_size: u64, wal: bool, unordered: bool, seconds: f64) {
     let path = directory.join("karst_write_cost");
     let options = Options::new()
-        .db(|db| {
+        .db(move |db| {
             db.create_if_missing = true;
+            db.unordered_write = unordered;
             db.max_background_jobs = 4;
         })
         .column_families(|cf| {
@@ -60,23 +76,37 @@ fn row(directory: &Path, threads: u64, batch_size: u64, wal: bool, seconds: f64)
     Db::destroy(&path, &options).expect("the directory is free");
     let db = Db::open(&path, &options).expect("a new database");
     let write_options = WriteOptions { disable_wal: !wal, ..WriteOptions::new() };
+    let done = std::sync::Barrier::new(threads as usize + 1);
     let (cpu_before, start) = (cpu(), Instant::now());
     let deadline = start + Duration::from_secs_f64(seconds);
-    let written: u64 = std::thread::scope(|scope| {
+    let (written, switches): (u64, (u64, u64)) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..threads)
             .map(|seed| {
-                let (db, options) = (&db, &write_options);
-                scope.spawn(move || write(db, options, batch_size, seed + 1, deadline))
+                let (db, options, done) = (&db, &write_options, &done);
+                scope.spawn(move || {
+                    let written = write(db, options, batch_size, seed + 1, deadline);
+                    done.wait();
+                    // A thread that has ended is counted no more.
+                    done.wait();
+                    written
+                })
             })
             .collect();
-        writers.into_iter().map(|writer| writer.join().expect("a writer")).sum()
+        done.wait();
+        let switches = switches();
+        done.wait();
+        (writers.into_iter().map(|writer| writer.join().expect("a writer")).sum(), switches)
     });
     let (elapsed, cpu) = (start.elapsed(), cpu() - cpu_before);
+    let per_1000 = |count: u64| count as f64 * 1000.0 / written as f64;
     println!(
-        "threads {threads:3}  batch {batch_size:3}  wal {:3}  {:9.0} keys/s  {:6.2} us CPU/key",
+        "threads {threads:3}  batch {batch_size:3}  wal {:3}  {:9}  {:9.0} keys/s  {:6.2} us CPU/key  {:6.2} waits and {:6.2} preemptions per 1000 keys",
         if wal { "yes" } else { "no" },
+        if unordered { "unordered" } else { "ordered" },
         written as f64 / elapsed.as_secs_f64(),
-        cpu.as_secs_f64() * 1e6 / written as f64
+        cpu.as_secs_f64() * 1e6 / written as f64,
+        per_1000(switches.0),
+        per_1000(switches.1),
     );
     db.close().expect("closing");
     drop(db);
@@ -92,13 +122,16 @@ fn main() {
         for wal in [true, false] {
             for batch in [1, 8] {
                 for threads in [1, 2, 8, 32] {
-                    row(Path::new(&directory), threads, batch, wal, seconds);
+                    row(Path::new(&directory), threads, batch, wal, false, seconds);
+                    row(Path::new(&directory), threads, batch, wal, true, seconds);
                 }
             }
         }
     }
     for text in rows {
-        let parts: Vec<u64> = text.split(',').map(|p| p.parse().expect("threads,batch,0 or 1")).collect();
-        row(Path::new(&directory), parts[0], parts[1], parts[2] == 1, seconds);
+        let parts: Vec<u64> =
+            text.split(',').map(|p| p.parse().expect("threads,batch,0 or 1,0 or 1")).collect();
+        let unordered = parts.get(3) == Some(&1);
+        row(Path::new(&directory), parts[0], parts[1], parts[2] == 1, unordered, seconds);
     }
 }

@@ -232,6 +232,25 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
     assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
 }
 
+/// RocksDB's published comparison of unordered writes, with fewer keys: every flag is known, and what has no effect is said.
+#[test]
+fn the_published_command_for_unordered_writes_runs_as_it_stands() {
+    let dir = tempfile::tempdir().unwrap();
+    let published = "--benchmarks=fillrandom --threads=32 --num=10000000 -max_write_buffer_number=16 --max_background_jobs=64 --batch_size=8 --writes=3000000 -level0_file_num_compaction_trigger=99999 --level0_slowdown_writes_trigger=99999 --level0_stop_writes_trigger=99999 -enable_pipelined_write=false -disable_auto_compactions --unordered_write=1 --disable_wal=1";
+    let published: Vec<&str> = published.split_whitespace().collect();
+    let fewer = ["--writes=800", "--two_write_queues"];
+    let (out, err) = bench(&dir.path().join("db"), &[&published[..], &fewer].concat());
+    // Operations are keys, over all threads.
+    assert_eq!(operations(&out, "fillrandom"), 32 * 800);
+    let unknown: Vec<&str> = err.lines().filter(|line| line.contains("has no effect")).collect();
+    let without_effect = |flag: &str| format!("karst bench: flag --{flag} has no effect here yet");
+    assert_eq!(unknown, ["enable_pipelined_write", "two_write_queues"].map(without_effect));
+    let refused =
+        karst(&["bench", "-benchmarks=fillrandom", "-unordered_write", "-enable_pipelined_write"], "");
+    let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && err.contains("unordered_write and enable_pipelined_write"), "{err}");
+}
+
 #[test]
 fn a_deterministic_fill_lays_out_its_levels() {
     let dir = tempfile::tempdir().unwrap();

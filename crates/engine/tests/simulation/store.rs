@@ -54,6 +54,7 @@ impl Plan {
         set("recycle_log_file_num", &["0", "0", "2"]);
         set("max_total_wal_size", &["0", "20000"]);
         set("atomic_flush", &["false", "true"]);
+        set("unordered_write", &["false", "true"]);
         set("memtable_prefix_bloom_size_ratio", &["0", "0.1"]);
         set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
         let keeps_logs = random.one_in(4);

@@ -1,5 +1,5 @@
 //! Every flag that db_bench (7.8 and 11.8) knows, by its C++ type. Names that `karst bench` honours are in
-//! [`super::flags`]; the others are accepted, and named once on stderr as not honoured.
+//! [`super::flags`]; the others are accepted, and named once on stderr as not honoured. `two_write_queues` is none of db_bench's own, which sets the option behind other flags.
 
 /// `(name, takes a value)`, sorted by name; a flag that takes no value is boolean.
 pub(crate) const KNOWN: &[(&str, bool)] = &[
@@ -366,6 +366,7 @@ pub(crate) const KNOWN: &[(&str, bool)] = &[
     ("transaction_sleep", true),
     ("truth_db", true),
     ("ttl_seconds", true),
+    ("two_write_queues", false),
     ("uncache_aggressiveness", true),
     ("uniform_cv_threshold", true),
     ("universal_allow_trivial_move", false),
