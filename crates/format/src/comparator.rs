@@ -139,7 +139,7 @@ impl Comparator {
     pub fn equal_user(&self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Comparator::Custom(c) => c.compare(a, b).is_eq(),
-            _ => a == b,
+            _ => equal_bytes(a, b),
         }
     }
 
@@ -194,9 +194,36 @@ fn compare_bytes(a: &[u8], b: &[u8]) -> Ordering {
         if head_a != head_b {
             return head_a.cmp(&head_b);
         }
+        return compare_rest(rest_a, rest_b);
+    }
+    a.cmp(b)
+}
+
+/// The same for what is behind the first eight bytes. Out of line: few comparisons come here.
+#[inline(never)]
+fn compare_rest(a: &[u8], b: &[u8]) -> Ordering {
+    if let (Some((head_a, rest_a)), Some((head_b, rest_b))) =
+        (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
+    {
+        let (head_a, head_b) = (u64::from_be_bytes(*head_a), u64::from_be_bytes(*head_b));
+        if head_a != head_b || (rest_a.is_empty() && rest_b.is_empty()) {
+            return head_a.cmp(&head_b);
+        }
         return rest_a.cmp(rest_b);
     }
     a.cmp(b)
+}
+
+/// Whether two keys are the same bytes. Keys of 8 to 16 bytes are covered by their first and their last eight.
+#[inline(always)]
+fn equal_bytes(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let (Some(head), Some(tail)) = (a.first_chunk::<8>(), a.last_chunk::<8>()) else { return a == b };
+    b.first_chunk() == Some(head)
+        && b.last_chunk() == Some(tail)
+        && (a.len() <= 16 || a[8..a.len() - 8] == b[8..b.len() - 8])
 }
 
 fn shorten_separator_ascending(start: &mut Vec<u8>, limit: &[u8]) {
@@ -236,6 +263,22 @@ mod tests {
         fn bytewise_is_slice_order(a in short_key(), b in short_key()) {
             prop_assert_eq!(Comparator::Bytewise.compare_user(&a, &b), a.cmp(&b));
             prop_assert_eq!(Comparator::ReverseBytewise.compare_user(&a, &b), b.cmp(&a));
+        }
+
+        #[test]
+        fn long_keys_that_share_bytes_are_told_apart(
+            mut a in proptest::collection::vec(0_u8..3, 0..40), at: proptest::sample::Index, byte in 0_u8..3, cut in 0_usize..3,
+        ) {
+            let mut b = a.clone();
+            if !b.is_empty() {
+                let at = at.index(b.len());
+                b[at] = byte;
+            }
+            for _ in 0..2 {
+                prop_assert_eq!(Comparator::Bytewise.compare_user(&a, &b), a.cmp(&b));
+                prop_assert_eq!(Comparator::Bytewise.equal_user(&a, &b), a == b);
+                a.truncate(a.len().saturating_sub(cut));
+            }
         }
 
         #[test]

@@ -40,7 +40,7 @@ use crate::table::pending::{Pending, Stop};
 /// How a job reads its input.
 #[derive(Clone, Debug)]
 pub(crate) struct InputOptions {
-    /// Bytes to read ahead in each sorted run; 0 reads block by block. RocksDB's `compaction_readahead_size`.
+    /// Bytes to read ahead in each sorted run at most, where less does not keep up; 0 reads block by block. RocksDB's `compaction_readahead_size`.
     pub(crate) readahead_bytes: u64,
     /// Verify the checksum of every block.
     pub(crate) verify_checksums: bool,
@@ -92,7 +92,7 @@ impl JobInput {
         let InputOptions { readahead_bytes, verify_checksums, lower, upper } = input_options;
         let readahead = match readahead_bytes {
             0 => ReadaheadLimits::off(),
-            bytes => ReadaheadLimits::fixed(bytes),
+            bytes => ReadaheadLimits::for_job(bytes),
         };
         let options = ReadOptions {
             fill_cache: false,

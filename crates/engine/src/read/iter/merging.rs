@@ -4,7 +4,7 @@
 //! all children before it waits, so whatever they need is fetched in one round; a move only touches the child on top.
 //!
 //! Invariants:
-//! - `heap` holds exactly the children that stand at an entry, ordered by the direction, once `settle` has returned.
+//! - `order` holds exactly the children that stand at an entry, in the order of the iteration, once `settle` has returned.
 //! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged database; then either may come first.
 
 use std::cmp::Ordering;
@@ -146,13 +146,18 @@ impl Child {
     }
 }
 
-/// A child in the heap, with a part of its user key: most comparisons end there.
+/// A child that stands at an entry, with a part of its user key: most comparisons end there.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// Eight bytes of the user key behind what all keys share, big-endian; 0 where the order is not bytewise.
+    /// Eight bytes of the user key behind what all keys share, as a number that does not fall in the direction of the iteration; 0 where
+    /// the order is not bytewise.
     start: u64,
     child: u32,
 }
+
+/// Up to so many children are put in order without a branch that depends on keys. Why: which of several runs comes next is
+/// what a processor cannot guess, and a wrong guess costs it more than comparing with all of them.
+const FEW: usize = 16;
 
 /// What all user keys begin with, as far as the boundaries of files tell.
 #[derive(Debug, Default)]
@@ -170,11 +175,20 @@ impl SharedPrefix {
     /// The eight bytes behind the prefix.
     ///
     /// Invariant: in bytewise order a smaller key has no larger number, also among keys that do not begin with the prefix.
-    #[inline]
     fn number_of(&self, user_key: &[u8]) -> u64 {
-        let Some(rest) = user_key.strip_prefix(&*self.0) else {
-            return if user_key < &*self.0 { 0 } else { u64::MAX };
-        };
+        if user_key.starts_with(&self.0) {
+            self.number_within(user_key)
+        } else if user_key < &*self.0 {
+            0
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// The same for a key between the boundaries, which begins with the prefix.
+    #[inline]
+    fn number_within(&self, user_key: &[u8]) -> u64 {
+        let rest = user_key.get(self.0.len()..).unwrap_or_default();
         match rest.first_chunk::<8>() {
             Some(start) => u64::from_be_bytes(*start),
             None => {
@@ -186,14 +200,14 @@ impl SharedPrefix {
     }
 }
 
-/// What is left to do until the top of the heap is the iterator's entry.
+/// What is left to do until the first in order is the iterator's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsettled {
     Nothing,
     /// Every child was sent somewhere.
     All,
-    /// The child on top was sent on.
-    Top,
+    /// The first child was sent on.
+    First,
 }
 
 /// All of a column family, entry by entry.
@@ -202,9 +216,8 @@ pub(super) struct Merging {
     comparator: Comparator,
     bytewise: bool,
     children: Vec<Child>,
-    heap: Vec<Ranked>,
-    /// Which of the two below the top of the heap comes first; 0 if that is not known. While the top stays first, nothing else is compared.
-    runner_up: usize,
+    /// Why not a heap: while the first stays first it is compared with the second only, and there are few.
+    order: Vec<Ranked>,
     shared_prefix: SharedPrefix,
     forward: bool,
     unsettled: Unsettled,
@@ -275,8 +288,7 @@ impl Merging {
         Merging {
             bytewise: matches!(comparator, Comparator::Bytewise),
             comparator,
-            heap: Vec::with_capacity(children.len()),
-            runner_up: 0,
+            order: Vec::with_capacity(children.len()),
             shared_prefix: SharedPrefix::of(boundaries),
             children,
             forward: true,
@@ -289,7 +301,7 @@ impl Merging {
     /// Send every child to where `to` says.
     pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
         self.forward = to.is_forward();
-        self.heap.clear();
+        self.order.clear();
         for child in &mut self.children {
             child.begin(to, target, pending);
         }
@@ -299,14 +311,14 @@ impl Merging {
     /// Leave the current entry in the direction of the last `begin`.
     #[inline]
     pub(super) fn begin_advance(&mut self) -> Result<()> {
-        debug_assert!(self.unsettled == Unsettled::Nothing && !self.heap.is_empty());
-        let child = &mut self.children[self.heap[0].child as usize];
+        debug_assert!(self.unsettled == Unsettled::Nothing && !self.order.is_empty());
+        let child = &mut self.children[self.order[0].child as usize];
         if self.forward {
             child.begin_next()?
         } else {
             child.begin_prev()?
         }
-        self.unsettled = Unsettled::Top;
+        self.unsettled = Unsettled::First;
         Ok(())
     }
 
@@ -321,54 +333,72 @@ impl Merging {
     ) -> Result<(), Stop> {
         match self.unsettled {
             Unsettled::Nothing => Ok(()),
-            Unsettled::Top if self.children[self.heap[0].child as usize].is_at_entry() => {
-                self.top_has_moved();
+            Unsettled::First if self.children[self.order[0].child as usize].is_at_entry() => {
+                self.first_has_moved();
                 Ok(())
             }
-            Unsettled::Top => self.settle_top(ctx, pending, prefix, bounds),
+            Unsettled::First => self.settle_first(ctx, pending, prefix, bounds),
             Unsettled::All => self.settle_all(ctx, pending, prefix, bounds),
         }
     }
 
-    fn settle_top(
+    fn settle_first(
         &mut self,
         ctx: &ReadCtx<'_>,
         pending: &mut Pending,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
-        let top = self.heap[0].child;
-        self.settle_child(top as usize, ctx, pending, prefix, bounds)?;
-        if self.children[top as usize].is_at_entry() {
-            self.top_has_moved();
+        let first = self.order[0].child;
+        self.settle_child(first as usize, ctx, pending, prefix, bounds)?;
+        if self.children[first as usize].is_at_entry() {
+            self.first_has_moved();
             return Ok(());
         }
-        self.heap.swap_remove(0);
-        self.runner_up = 0;
-        if !self.heap.is_empty() {
-            self.sift_down(0);
-        }
+        self.order.remove(0);
         self.unsettled = Unsettled::Nothing;
         Ok(())
     }
 
-    /// The child on top stands at another entry; give it its place.
+    /// The first child stands at another entry; give it its place.
     #[inline]
-    fn top_has_moved(&mut self) {
+    fn first_has_moved(&mut self) {
         self.unsettled = Unsettled::Nothing;
-        let count = self.heap.len();
-        if count < 2 {
+        let Some(second) = self.order.get(1) else { return };
+        let second = second.start;
+        let moving = Ranked { start: self.start_of(self.order[0].child), ..self.order[0] };
+        if moving.start < second {
+            self.order[0] = moving;
             return;
         }
-        self.heap[0].start = self.start_of(self.heap[0].child);
-        if self.runner_up == 0 {
-            self.runner_up = if count > 2 && self.before(self.heap[2], self.heap[1]) { 2 } else { 1 };
+        let others = &self.order[1..];
+        let (before, ties) = if others.len() <= FEW {
+            let count = |counts: &dyn Fn(u64) -> bool| {
+                others.iter().map(|r| usize::from(counts(r.start))).sum::<usize>()
+            };
+            let before = count(&|start| start < moving.start);
+            (before, count(&|start| start == moving.start))
+        } else {
+            let before = others.partition_point(|r| r.start < moving.start);
+            (before, others[before..].partition_point(|r| r.start == moving.start))
+        };
+        let mut place = before;
+        if ties > 0 {
+            place += others[before..before + ties]
+                .partition_point(|r| self.order_by_keys(r.child, moving.child).is_lt());
         }
-        let runner_up = self.runner_up;
-        if self.before(self.heap[runner_up], self.heap[0]) {
-            self.heap.swap(0, runner_up);
-            self.runner_up = 0;
-            self.sift_down(runner_up);
+        if others.len() > FEW {
+            self.order.copy_within(1..=place, 0);
+            self.order[place] = moving;
+            return;
+        }
+        let last = self.order.len() - 1;
+        for index in 0..last {
+            let here = if index == place { moving } else { self.order[index] };
+            self.order[index] = if index < place { self.order[index + 1] } else { here };
+        }
+        if place == last {
+            self.order[last] = moving;
         }
     }
 
@@ -395,17 +425,18 @@ impl Merging {
         if waiting {
             return Err(Stop::Need);
         }
-        self.heap.clear();
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
         for index in 0..self.children.len() {
             if self.children[index].is_at_entry() {
                 let child = index as u32;
-                self.heap.push(Ranked { start: self.start_of(child), child });
+                order.push(Ranked { start: self.start_of(child), child });
             }
         }
-        self.runner_up = 0;
-        for index in (0..self.heap.len() / 2).rev() {
-            self.sift_down(index);
-        }
+        order.sort_unstable_by(|a, b| {
+            a.start.cmp(&b.start).then_with(|| self.order_by_keys(a.child, b.child))
+        });
+        self.order = order;
         self.unsettled = Unsettled::Nothing;
         Ok(())
     }
@@ -452,18 +483,18 @@ impl Merging {
     #[inline]
     pub(super) fn valid(&self) -> bool {
         debug_assert!(self.unsettled == Unsettled::Nothing);
-        !self.heap.is_empty()
+        !self.order.is_empty()
     }
 
     /// The internal key of the entry.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        self.children[self.heap[0].child as usize].key()
+        self.children[self.order[0].child as usize].key()
     }
 
     /// Whether a range tombstone hides the entry.
     pub(super) fn hides_entry(&mut self) -> bool {
-        let internal = self.children[self.heap[0].child as usize].key();
+        let internal = self.children[self.order[0].child as usize].key();
         let (user_key, trailer) = key::split(internal);
         self.tombstones.hides(user_key, SeqNo(trailer >> 8))
     }
@@ -471,12 +502,12 @@ impl Merging {
     /// The value of the entry, as it is stored.
     #[inline]
     pub(super) fn value(&self) -> &[u8] {
-        self.children[self.heap[0].child as usize].value()
+        self.children[self.order[0].child as usize].value()
     }
 
     /// The value of the entry, with what keeps it in memory.
     pub(super) fn pin_value(&self) -> Value {
-        self.children[self.heap[0].child as usize].pin_value()
+        self.children[self.order[0].child as usize].pin_value()
     }
 
     #[inline]
@@ -484,45 +515,20 @@ impl Merging {
         if !self.bytewise || self.children.len() < 2 {
             return 0;
         }
-        let key = self.children[child as usize].key();
-        self.shared_prefix.number_of(&key[..key.len() - TRAILER_BYTES])
+        let child = &self.children[child as usize];
+        let key = child.key();
+        let user_key = &key[..key.len() - TRAILER_BYTES];
+        let start = match child {
+            Child::Memtable(_) => self.shared_prefix.number_of(user_key),
+            Child::Table(_) | Child::Level(_) => self.shared_prefix.number_within(user_key),
+        };
+        if self.forward { start } else { !start }
     }
 
-    /// Whether `a` comes before `b` in the direction of the iteration.
-    #[inline]
-    fn before(&self, a: Ranked, b: Ranked) -> bool {
-        if a.start == b.start {
-            return self.before_by_keys(a.child, b.child);
-        }
-        (a.start < b.start) == self.forward
-    }
-
-    fn before_by_keys(&self, a: u32, b: u32) -> bool {
+    /// The order of two children's keys in the direction of the iteration.
+    fn order_by_keys(&self, a: u32, b: u32) -> Ordering {
         let (a, b) = (self.children[a as usize].key(), self.children[b as usize].key());
         let order = self.comparator.compare_internal(a, b);
-        order == if self.forward { Ordering::Less } else { Ordering::Greater }
-    }
-
-    #[inline]
-    fn sift_down(&mut self, mut index: usize) {
-        let moving = self.heap[index];
-        loop {
-            let left = 2 * index + 1;
-            if left >= self.heap.len() {
-                break;
-            }
-            let right = left + 1;
-            let best = if right < self.heap.len() && self.before(self.heap[right], self.heap[left]) {
-                right
-            } else {
-                left
-            };
-            if !self.before(self.heap[best], moving) {
-                break;
-            }
-            self.heap[index] = self.heap[best];
-            index = best;
-        }
-        self.heap[index] = moving;
+        if self.forward { order } else { order.reverse() }
     }
 }

@@ -45,7 +45,7 @@ use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{Table, Value};
 use merging::Merging;
-use readahead::ReadaheadLimits;
+use readahead::{MOST_BYTES, ReadaheadLimits};
 use visible::Visible;
 
 pub use internal::InternalIterator;
@@ -534,6 +534,7 @@ pub(crate) fn readahead_limits(options: &ReadOptions, superversion: &SuperVersio
     ReadaheadLimits {
         initial_bytes: (table.initial_auto_readahead_size as u64).min(table.max_auto_readahead_size as u64),
         max_bytes: table.max_auto_readahead_size as u64,
+        waiting_bytes: MOST_BYTES,
         blocks_before: u32::try_from(table.num_file_reads_for_auto_readahead).unwrap_or(u32::MAX),
     }
 }

@@ -5,18 +5,21 @@
 //!
 //! The window opens when a scan has read a few blocks in order, doubles with each refill up to the table option
 //! `max_auto_readahead_size`, and beyond that for as long as the scan waits noticeably for blocks it had asked for (the storage
-//! has more latency than the window covers), up to [`MOST_BYTES`]. A seek closes it.
+//! has more latency than the window covers), up to [`MOST_BYTES`] (for a job, up to its `compaction_readahead_size`). A seek closes it.
 
 use std::time::Duration;
 
 use crate::table::context::ReadCtx;
 
 /// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
-const MOST_BYTES: u64 = 4 << 20;
+pub(crate) const MOST_BYTES: u64 = 4 << 20;
 
 /// Requests are this large where the window allows, in bytes. Why: below the first a device and the kernel spend more on the
 /// request than on its bytes; beyond the second nothing is gained, and the I/O channel has no buffers of its own that large.
 const REQUEST_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(256 << 10);
+
+/// The first window of a job, in bytes. Why: its inputs are read side by side, and what waits to be merged should lie in a near cache of the processor.
+const JOB_BYTES: u64 = 256 << 10;
 
 /// A wait longer than this is evidence that the window is too small. Why: what only has to be copied from the page cache
 /// takes less, and a wider window would not make it faster.
@@ -29,6 +32,8 @@ pub(crate) struct ReadaheadLimits {
     pub(crate) initial_bytes: u64,
     /// The widest window that needs no evidence of waiting, in bytes.
     pub(crate) max_bytes: u64,
+    /// The widest window, in bytes, if that is more.
+    pub(crate) waiting_bytes: u64,
     /// Blocks read in order before the window opens.
     pub(crate) blocks_before: u32,
 }
@@ -36,12 +41,23 @@ pub(crate) struct ReadaheadLimits {
 impl ReadaheadLimits {
     /// One window of this size from the first block on.
     pub(crate) fn fixed(bytes: u64) -> Self {
-        ReadaheadLimits { initial_bytes: bytes, max_bytes: bytes, blocks_before: 0 }
+        ReadaheadLimits {
+            initial_bytes: bytes,
+            max_bytes: bytes,
+            waiting_bytes: MOST_BYTES,
+            blocks_before: 0,
+        }
+    }
+
+    /// For the input of a job: a window from the first block on, which grows up to this size on evidence of waiting.
+    pub(crate) fn for_job(bytes: u64) -> Self {
+        let first = bytes.min(JOB_BYTES);
+        ReadaheadLimits { initial_bytes: first, max_bytes: first, waiting_bytes: bytes, blocks_before: 0 }
     }
 
     /// No reading ahead.
     pub(crate) fn off() -> Self {
-        ReadaheadLimits { initial_bytes: 0, max_bytes: 0, blocks_before: u32::MAX }
+        ReadaheadLimits { initial_bytes: 0, max_bytes: 0, waiting_bytes: 0, blocks_before: u32::MAX }
     }
 }
 
@@ -102,7 +118,7 @@ impl Window {
         if let Some(since) = self.waiting_since.take()
             && ctx.tables.shared.env.now().saturating_sub(since) > NOTICEABLE
         {
-            self.max_bytes = (self.max_bytes * 2).min(MOST_BYTES.max(self.limits.max_bytes));
+            self.max_bytes = (self.max_bytes * 2).min(self.limits.waiting_bytes.max(self.limits.max_bytes));
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{InputOptions, JobInput};
 use crate::ingest::BulkLoader;
 use crate::{Db, Options, ReadOptions};
+use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::block_on;
 use karst_lsm::pick::CompactionInput;
@@ -13,8 +14,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// Overwritten and deleted keys in L0, on level 2 and on level 5, each level with several files.
-fn database(directory: &std::path::Path, compression: &str) -> Db {
+/// Overwritten and deleted keys in so many files of L0, on level 2 and on level 5, each of these with several files.
+fn database(directory: &std::path::Path, compression: &str, l0_files: usize) -> Db {
     let options = format!("target_file_size_base=20K;write_buffer_size=64M;compression={compression}");
     let options = Options::new().set_all(&options).unwrap();
     let mut loader = BulkLoader::create(directory, &options).unwrap();
@@ -27,7 +28,7 @@ fn database(directory: &std::path::Path, compression: &str) -> Db {
         loader.put(&key(i), &vec![b'm'; i % 90]).unwrap();
     }
     loader.seal(2).unwrap();
-    for part in 0..3 {
+    for part in 0..l0_files {
         for i in (part..4000).step_by(7 + part) {
             if i % 5 == 0 { loader.delete(&key(i)) } else { loader.put(&key(i), b"new") }.unwrap();
         }
@@ -80,7 +81,7 @@ fn is_send<T: Send>(value: T) -> T {
 fn every_entry_within_the_bounds_in_order() {
     for compression in ["kNoCompression", "kSnappyCompression"] {
         let directory = tempfile::tempdir().unwrap();
-        let db = database(directory.path(), compression);
+        let db = database(directory.path(), compression, 3);
         let all = expected(&db, None, None);
         assert!(all.len() > 4000 + 1333 + 571, "{}", all.len());
         let (a, b) = (key(1000), key(2500));
@@ -97,5 +98,35 @@ fn every_entry_within_the_bounds_in_order() {
             }
         }
         assert_eq!(db.int_property("rocksdb.block-cache-pinned-usage"), Some(0), "nothing stays pinned");
+    }
+}
+
+/// Few and many runs are merged in different ways; both in the order of internal keys, and backwards as forwards.
+#[test]
+fn however_many_runs_they_come_in_order() {
+    for l0_files in [1, 3, 14, 15, 16, 40] {
+        let directory = tempfile::tempdir().unwrap();
+        let db = database(directory.path(), "kNoCompression", l0_files);
+        let found = block_on(db.env(), read(&db, 2 << 20, None, None));
+        let entries = (0..l0_files).map(|part| (part..4000).step_by(7 + part).count()).sum::<usize>();
+        assert_eq!(found.len(), 4000 + 1334 + entries, "{l0_files} files");
+        let before = |a: &[u8], b: &[u8]| Comparator::Bytewise.compare_internal(a, b).is_lt();
+        assert!(found.is_sorted_by(|a, b| before(&a.0, &b.0)), "{l0_files} files");
+
+        let mut iter = db.iter(&ReadOptions::default()).unwrap();
+        let mut forwards = Vec::new();
+        iter.seek_to_first().unwrap();
+        while iter.valid() {
+            forwards.push((iter.key().to_vec(), iter.value().to_vec()));
+            iter.next().unwrap();
+        }
+        let mut backwards = Vec::new();
+        iter.seek_to_last().unwrap();
+        while iter.valid() {
+            backwards.push((iter.key().to_vec(), iter.value().to_vec()));
+            iter.prev().unwrap();
+        }
+        backwards.reverse();
+        assert!(!forwards.is_empty() && forwards == backwards, "{l0_files} files");
     }
 }
