@@ -8,6 +8,7 @@ mod compaction;
 mod lifecycle;
 mod read_at;
 mod set_options;
+mod two_phase;
 mod validation;
 mod wal_files;
 mod write;
@@ -24,13 +25,17 @@ use crate::snapshot::{Snapshot, Snapshots};
 use crate::stats::Statistics;
 use crate::table::Value;
 use crate::table::drive::{Attempt, Lazy};
+use crate::write::Section;
 use karst_format::key::SeqNo;
 use karst_io::Env;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
+pub use two_phase::PreparedTransaction;
 pub use validation::Unchanged;
 pub use wal_files::WalFile;
 
@@ -48,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<Snapshots>,
     /// What a database open for writing has besides; before `opened` ends, it does.
     pub(crate) live: Option<Live>,
+    /// What is prepared and not decided, by name. Lock: held to look or change, never while waiting.
+    sections: Mutex<BTreeMap<Vec<u8>, Arc<Section>>>,
     /// Everything that a database open for reading holds has at most this sequence number.
     last_seq: SeqNo,
     default_family: ColumnFamily,
@@ -102,6 +109,7 @@ impl Db {
             database: default_family.database,
             default_family: ColumnFamily(default_family),
             opened_at: opened.env.now(),
+            sections: Mutex::new(opened.prepared.iter().map(|s| (s.name.clone(), s.clone())).collect()),
             last_asked: properties::LastAsked::default(),
             opened,
         }));

@@ -21,6 +21,7 @@ use crate::options::DbOptions;
 use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
 use crate::snapshot::Snapshots;
 use crate::versions::{Change, ManifestOptions, Versions};
+use crate::wal::prepared::PreparedLogs;
 use crate::wal::writer::{NewLog, reserve_bytes};
 use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
 use karst_format::ids::FileNumber;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
     pub(crate) events: Arc<Events>,
+    /// Logs with prepared sections.
+    pub(crate) prepared_logs: Arc<PreparedLogs>,
     rate_limiter: Option<RateLimiter>,
     env: Env,
 }
@@ -86,6 +89,7 @@ impl Live {
                 triggers: triggers.clone(),
                 on_log_failed: log_failed(&health),
                 on_log_synced: log_synced(versions, &db_options),
+                prepared_logs: versions.prepared_logs().clone(),
                 retired_logs: versions.obsolete().retired_logs().clone(),
             },
             health: health.clone(),
@@ -124,7 +128,8 @@ impl Live {
             stalls: stalls.clone(),
             triggers,
         });
-        Ok(Live { pipeline, background, health, stalls, events, rate_limiter, env })
+        let prepared_logs = versions.prepared_logs().clone();
+        Ok(Live { pipeline, background, health, stalls, events, prepared_logs, rate_limiter, env })
     }
 
     /// Puts in force what differs from `before`, where it is not looked up each time.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`WriteBatchWithIndex`] | a write batch that can be read, alone or over the database |
 //! | [`OptimisticTransactionDb`] | transactions that take no locks; whether anybody wrote what they depend on is checked when they commit |
-//! | [`TransactionDb`] | transactions that lock the keys they write or read for update, and plain writes that do |
+//! | [`TransactionDb`] | transactions that lock the keys they write or read for update, and plain writes that do; two-phase commit |
 //!
 //! Every call that may wait has two forms over one implementation: the plain one may block the calling thread, the `_async` one never does, and returns a future for any executor.
 //! docs/decisions/transactions.md has the guarantees and the argument.

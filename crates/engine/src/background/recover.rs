@@ -127,6 +127,11 @@ impl Background {
     async fn recover(self: &Arc<Self>, recovery: Recovery<'_>) -> Result<()> {
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
+            if let Err(error) = self.parts.flush.pipeline.check_resumable() {
+                // Why reported: it is fatal, so nobody tries again.
+                self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);
+                return Err(error);
+            }
             self.flush_everything().await?;
             self.parts.flush.pipeline.resume().await?;
         }

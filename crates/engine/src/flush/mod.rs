@@ -48,6 +48,12 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// The MANIFEST has changed; logs may be needed no more.
     fn installed(&self);
 
+    /// Refuses what [`resume`](Self::resume) could not make good.
+    ///
+    /// # Errors
+    /// The log failed while transactions were prepared.
+    fn check_resumable(&self) -> Result<()>;
+
     /// Takes writes again after a failed log. Every memtable was sealed and flushed before, and the MANIFEST needs no log from before the seal.
     fn resume(&self) -> BoxFuture<'_, Result<()>>;
 

@@ -53,6 +53,8 @@ pub(crate) struct MemTable {
     asked: AtomicBool,
     /// Whether a write was ordered into it; its insert may be still to come.
     touched: AtomicBool,
+    /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if there is none.
+    needed_log: AtomicU64,
 }
 
 /// What is known of a memtable once no write goes to it any more.
@@ -141,6 +143,7 @@ impl MemTable {
             charge: OnceLock::new(),
             asked: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            needed_log: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -168,6 +171,16 @@ impl MemTable {
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Says that a commit writes to it what was prepared in `log`. Called under the lock that orders writes.
+    pub(crate) fn need_log(&self, log: FileNumber) {
+        self.needed_log.fetch_min(log.0, Ordering::AcqRel);
+    }
+
+    /// The oldest log with a prepared section whose commit wrote to it.
+    pub(crate) fn needed_log(&self) -> Option<FileNumber> {
+        Some(FileNumber(self.needed_log.load(Ordering::Acquire))).filter(|log| log.0 != u64::MAX)
     }
 
     /// Whether it holds nothing and no write goes to it. Asked under the lock that orders writes.

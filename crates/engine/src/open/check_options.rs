@@ -36,9 +36,6 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if options.best_efforts_recovery {
         return Err(Error::not_supported("option best_efforts_recovery"));
     }
-    if options.allow_2pc {
-        return Err(Error::not_supported("option allow_2pc: transactions are not there yet"));
-    }
     file_checksums(options).map(drop)
 }
 
@@ -50,6 +47,12 @@ pub(super) fn settle(options: &mut DbOptions) {
             "recycle_log_file_num is taken for 0: logs are not recycled in this recovery mode, nor where they are archived"
         );
         options.recycle_log_file_num = 0;
+    }
+    if options.allow_2pc && options.avoid_flush_during_recovery {
+        tracing::warn!(
+            "avoid_flush_during_recovery is taken for false with allow_2pc: prepared transactions are logged anew"
+        );
+        options.avoid_flush_during_recovery = false;
     }
 }
 

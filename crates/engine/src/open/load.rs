@@ -329,10 +329,10 @@ impl Logs {
         let recovered = recovery
             .finish(with_tables.map(|family| (family.config.name.as_str(), self.families[&family.id()].0)))?;
         tracing::debug!("{} entries replayed from {} logs", recovered.applied, self.numbers.len());
-        if recovered.undecided > 0 {
+        if !recovered.undecided.is_empty() {
             tracing::info!(
                 "{} prepared transactions are not committed and have no effect",
-                recovered.undecided
+                recovered.undecided.len()
             );
         }
         Ok(recovered)

@@ -40,6 +40,7 @@ use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
 use crate::wal::recovery::Recovered;
+use crate::write::Section;
 use directory::Directory;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -69,6 +70,8 @@ pub(crate) struct Opened {
     pub(crate) log_damage: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
+    /// Transactions that are prepared and not decided.
+    pub(crate) prepared: Vec<Arc<Section>>,
     /// What a database open for writing has besides.
     pub(crate) writable: Option<Writable>,
 }
@@ -184,6 +187,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         manifest_bytes: loaded.manifest_bytes,
         logs: loaded.logs.numbers,
         db_id: loaded.db_id,
+        prepared: Vec::new(),
         writable: None,
     }
 }

@@ -26,10 +26,13 @@ use crate::versions::{
 };
 use crate::wal::recovery::Recovered;
 use crate::wal::retired::RetiredLogs;
+use crate::wal::writer::{LogOptions, NewLog};
+use crate::write::{PhaseWrite, Section, batch_of};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::options::{NamedColumnFamily, Object};
 use karst_format::version_edit::{Temperature, VersionEdit};
+use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, FileLock, block_on};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,16 +137,57 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses logs that only a transaction database can be opened with.
-fn check_decided(path: &Path, recovered: &Recovered) -> Result<()> {
-    if recovered.undecided > 0 {
+/// Refuses prepared transactions that this opening has no use for.
+fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool) -> Result<()> {
+    let undecided = &recovered.undecided;
+    let count = undecided.len();
+    if count > 0 && !allow_2pc {
         return Err(Error::not_supported(format!(
-            "{}: {} transactions are prepared and neither committed nor rolled back; open the database with RocksDB's TransactionDB to decide them",
+            "{}: {count} transactions are prepared and neither committed nor rolled back; open the database as a TransactionDb to decide them",
             path.display(),
-            recovered.undecided
+        )));
+    }
+    if undecided.iter().any(|undecided| !undecided.committed_policy) {
+        return Err(Error::not_supported(format!(
+            "{}: transactions were prepared under the write policy WritePrepared or WriteUnprepared; decide them with RocksDB's TransactionDB",
+            path.display(),
         )));
     }
     Ok(())
+}
+
+/// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed for them. Whatever a log from before says of them counts no more behind this one.
+fn prepare_again(
+    opened: &Opened,
+    versions: &Arc<Versions>,
+    wal_path: &Path,
+    number: FileNumber,
+    recovered: &Recovered,
+) -> Result<Vec<Arc<Section>>> {
+    if recovered.undecided.is_empty() {
+        return Ok(Vec::new());
+    }
+    let options = LogOptions::of(&opened.db_options.get())?;
+    let NewLog { mut framing, mut file, head: mut bytes } =
+        NewLog::create(opened.env.fs(), wal_path, number, options)?;
+    versions.add_log(number);
+    let mut sections = Vec::new();
+    for undecided in &recovered.undecided {
+        let section = Section::new(&undecided.name, batch_of(&undecided.ops), number);
+        let (count, body) = PhaseWrite::again(&section);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&recovered.next_seq.0.to_le_bytes());
+        header[8..].copy_from_slice(&count.to_le_bytes());
+        framing.append(recovered.next_seq, 0, &header, &body, &mut bytes).map_err(|e| {
+            Error::with_source(ErrorKind::Io, format!("framing a record of log {number}: {e}"), e)
+        })?;
+        versions.prepared_logs().hold(number);
+        sections.push(Arc::new(section));
+    }
+    file.write(&bytes)?;
+    file.end()?;
+    file.sync()?;
+    Ok(sections)
 }
 
 /// Makes the database writable, now that all of it was read.
@@ -191,9 +235,15 @@ fn begin(
         logs: all.iter().filter_map(FoundFile::log).collect(),
         manifest,
     });
+    // Invariant: below the first log, as decisions that go there come later.
+    let allow_2pc = opened.db_options.get().allow_2pc;
+    let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let (recovered, tables) = replay(&opened, &versions, &logs)?;
-    check_decided(path, &recovered)?;
+    check_decided(path, &recovered, allow_2pc)?;
+    if let Some(log) = log_of_prepared {
+        opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
+    }
     let stopped = recovered.stopped.is_some();
     opened.replayed(recovered);
     let db_id = versions.identity().db_id.clone();

@@ -27,7 +27,9 @@ pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::MemTable;
 use crate::table::writer::Identity;
+use crate::wal::prepared::PreparedLogs;
 use arc_swap::ArcSwap;
 use change::Request;
 use karst_format::file_name::FileName;
@@ -78,6 +80,8 @@ pub(crate) struct Versions {
     next_family: Mutex<ColumnFamilyId>,
     on_failure: Mutex<Option<OnFailure>>,
     state: Mutex<State>,
+    /// Logs with prepared sections.
+    prepared_logs: Arc<PreparedLogs>,
 }
 
 struct State {
@@ -164,7 +168,26 @@ impl Versions {
             identity,
             families,
             obsolete,
+            prepared_logs: Arc::default(),
         })
+    }
+
+    /// Logs with prepared sections.
+    pub(crate) fn prepared_logs(&self) -> &Arc<PreparedLogs> {
+        &self.prepared_logs
+    }
+
+    /// The oldest log that is needed for what was prepared in it: not decided, or committed and in a memtable that `flushed` does not name.
+    fn log_of_prepared(&self, flushed: &[Arc<MemTable>]) -> Option<FileNumber> {
+        // Invariant: first those that are undecided; see `PreparedLogs`.
+        let undecided = self.prepared_logs.oldest();
+        let families = self.families.all();
+        let in_memory = families.iter().filter_map(|family| {
+            let superversion = family.superversion();
+            let stays = |mem: &&Arc<MemTable>| !flushed.iter().any(|gone| Arc::ptr_eq(gone, mem));
+            superversion.memtables().filter(stays).filter_map(|mem| mem.needed_log()).min()
+        });
+        in_memory.chain(undecided).min()
     }
 
     /// How the MANIFEST is kept from now on.
@@ -359,7 +382,9 @@ impl Versions {
                 .filter(|_| self.options.load().writes_db_id),
             tracks_wals: self.options.load().tracks_wals,
         };
-        staged.finish(self.next_number_unused(), &described);
+        let flushed = fitting.iter().flat_map(|request: &Request| &request.change.flushed);
+        let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
+        staged.finish(self.next_number_unused(), &described, self.log_of_prepared(&flushed));
         if file.is_some() && staged.records.is_empty() {
             self.state.lock().file = file;
             fitting.into_iter().for_each(|request| request.complete(Ok(())));

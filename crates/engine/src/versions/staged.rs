@@ -132,9 +132,15 @@ impl Staged {
         Ok(())
     }
 
-    /// Ends the group: fills in the counters, and says which logs are not needed any more.
-    pub(super) fn finish(&mut self, next_file_number: FileNumber, described: &Described) {
+    /// Ends the group: fills in the counters, and says which logs are not needed any more. `of_prepared` is the oldest that prepared transactions need.
+    pub(super) fn finish(
+        &mut self,
+        next_file_number: FileNumber,
+        described: &Described,
+        of_prepared: Option<FileNumber>,
+    ) {
         let needed = self.state.families.values().map(|family| family.log_number).min().unwrap_or_default();
+        let needed = of_prepared.map_or(needed, |log| needed.min(log));
         let advanced = needed > self.state.min_log;
         if advanced {
             self.state.min_log = needed;

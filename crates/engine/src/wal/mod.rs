@@ -5,6 +5,7 @@
 
 pub(crate) mod archive;
 mod following;
+pub(crate) mod prepared;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod retired;

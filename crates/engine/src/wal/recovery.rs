@@ -13,7 +13,7 @@
 //! newer than that prefix is an error, as its families would not fit together.
 
 use super::following::Follows;
-use super::replay::{Replay, Target};
+use super::replay::{Replay, Target, Undecided};
 use crate::error::{Error, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
@@ -74,7 +74,7 @@ pub(crate) struct Recovered {
     /// Entries in memtables.
     pub(crate) applied: u64,
     /// Transactions that are prepared and neither committed nor rolled back. They have no effect.
-    pub(crate) undecided: usize,
+    pub(crate) undecided: Vec<Undecided>,
     /// Where point-in-time recovery ended, if it was not the end of the last log.
     pub(crate) stopped: Option<Stopped>,
 }
@@ -272,7 +272,7 @@ impl Recovery {
         Ok(Recovered {
             next_seq: self.replay.next_seq(),
             applied: self.replay.applied(),
-            undecided: self.replay.undecided(),
+            undecided: self.replay.into_undecided(),
             stopped: self.stopped,
         })
     }

@@ -39,6 +39,15 @@ struct Section {
     ops: WriteBatch,
 }
 
+/// A transaction that is prepared and neither committed nor rolled back.
+#[derive(Debug)]
+pub(crate) struct Undecided {
+    pub(crate) name: Vec<u8>,
+    pub(crate) ops: WriteBatch,
+    /// It was prepared under the policy WriteCommitted: nothing of it is anywhere but in the log.
+    pub(crate) committed_policy: bool,
+}
+
 /// Applies write batches to memtables.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -82,9 +91,20 @@ impl Replay {
         self.applied
     }
 
-    /// How many transactions are prepared and neither committed nor rolled back.
-    pub(crate) fn undecided(&self) -> usize {
-        self.prepared.len()
+    /// The transactions that are prepared and neither committed nor rolled back, in the order of their names.
+    pub(crate) fn into_undecided(self) -> Vec<Undecided> {
+        let undecided = |(name, sections): (Box<[u8]>, Vec<Section>)| {
+            let committed_policy = sections.iter().all(|section| section.kind == PrepareKind::Committed);
+            let mut ops = WriteBatch::new();
+            for op in sections.iter().flat_map(|section| section.ops.reader().ops()) {
+                // Invariant: every operation was decoded when it came in.
+                ops.push(op.expect("a section decodes"));
+            }
+            Undecided { name: name.into(), ops, committed_policy }
+        };
+        let mut all: Vec<Undecided> = self.prepared.into_iter().map(undecided).collect();
+        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     /// Applies one batch of log `wal` and returns the sequence number behind it. Offsets of errors are within the batch.

@@ -16,6 +16,7 @@ use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
 use crate::superversion::SuperVersion;
 use crate::versions::{Gone, Versions};
+use crate::wal::prepared::PreparedLogs;
 use crate::wal::retired::RetiredLogs;
 use crate::wal::writer::{LogOptions, NewLog, reserve_bytes};
 use arc_swap::Guard;
@@ -35,6 +36,8 @@ pub(crate) struct DatabaseHost {
     pub(crate) on_log_failed: Box<dyn Fn(&Error) + Send + Sync>,
     /// A finished log is durable, with so many bytes.
     pub(crate) on_log_synced: Box<dyn Fn(FileNumber, u64) + Send + Sync>,
+    /// Logs with prepared sections.
+    pub(crate) prepared_logs: Arc<PreparedLogs>,
     /// Who has a use for logs that nobody needs.
     pub(crate) retired_logs: Arc<RetiredLogs>,
 }
@@ -52,6 +55,10 @@ impl Host for DatabaseHost {
     #[inline]
     fn memtable(pin: &Self::Pin) -> &Arc<MemTable> {
         pin.mem()
+    }
+
+    fn prepared(&self, log: FileNumber) {
+        self.prepared_logs.hold(log);
     }
 
     #[inline]
@@ -193,6 +200,16 @@ impl SealsMemtables for Sealer {
 
     fn installed(&self) {
         self.pipeline.release_logs(self.versions.min_log_number());
+    }
+
+    fn check_resumable(&self) -> Result<()> {
+        match self.pipeline.is_failed() && self.versions.prepared_logs().oldest().is_some() {
+            // Why: the failed log may have the decision on a prepared transaction, or a part of it. Only an opening, which reads it, can tell.
+            true => Err(Error::invalid_argument(
+                "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn resume(&self) -> BoxFuture<'_, Result<()>> {

@@ -23,6 +23,11 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// The pinned memtable.
     fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;
 
+    /// A prepared section is in `log`, which has to be kept until it is decided.
+    ///
+    /// Lock: the one that orders writes.
+    fn prepared(&self, log: FileNumber);
+
     /// A batch was inserted into, or has its memory in, the pinned memtable of `family`, which may be full now. Called by its writer, without a lock, before the batch is visible.
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
 

@@ -16,6 +16,7 @@
 //! | `readable` | what a read that begins may see, and waiting for it |
 //! | `conflicts` | which keys were written lately, for writes that depend on it |
 //! | `gather` | writes that are acknowledged and whose entries wait to be inserted together |
+//! | `two_phase` | what is written for a transaction that is prepared, committed or rolled back |
 //! | `source` | what is written: a batch or a single operation |
 
 mod batch;
@@ -32,6 +33,7 @@ mod readable;
 mod source;
 #[cfg(test)]
 mod tests;
+mod two_phase;
 
 pub use batch::WriteBatch;
 pub(crate) use commit::WriteFuture;
@@ -42,3 +44,4 @@ use host::Host;
 pub use options::WriteOptions;
 pub(crate) use pipeline::{Parts, Pipeline, Rules};
 pub(crate) use source::Source;
+pub(crate) use two_phase::{Phase, PhaseWrite, Section, batch_of};

@@ -279,13 +279,16 @@ impl<H: Host> Pipeline<H> {
         } else {
             let mut head = [0; HEADER_BYTES];
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
-            head[8..].copy_from_slice(&count.to_le_bytes());
+            head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
             let before = order.buffer.len();
             order.framing.append(first_seq, count, &head, body, &mut order.buffer).map_err(|e| {
                 let text = format!("framing a record of log {}: {e}", order.framing.number());
                 NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
             })?;
             order.buffered_bytes += order.buffer.len() - before;
+        }
+        if let Some(phase) = source.phase() {
+            self.phase_ordered(phase, order.framing.number(), pins);
         }
         order.counts.writes += 1;
         order.counts.keys += u64::from(count);

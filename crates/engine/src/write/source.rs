@@ -4,6 +4,7 @@
 
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
+use super::two_phase::PhaseWrite;
 use crate::error::Result;
 use crate::memtable::{DuplicateEntry, PointEntry};
 use crate::wal::replay;
@@ -42,6 +43,8 @@ pub(crate) enum Source<'a> {
     Batch(&'a WriteBatch),
     /// A batch whose writer has gone.
     Owned(Box<WriteBatch>),
+    /// A phase of a transaction: what is logged and what is inserted differ.
+    Phase(PhaseWrite),
     One {
         op: Op<'a>,
         family: ColumnFamilyId,
@@ -67,6 +70,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => batch.families(),
             Source::Owned(batch) => batch.families(),
+            Source::Phase(phase) => phase.families(),
             Source::One { family, .. } => std::slice::from_ref(family),
         }
     }
@@ -76,7 +80,24 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => batch.count(),
             Source::Owned(batch) => batch.count(),
+            Source::Phase(phase) => phase.inserted().map_or(0, WriteBatch::count),
             Source::One { .. } => 1,
+        }
+    }
+
+    /// What the header of its record counts.
+    pub(super) fn logged_count(&self) -> u32 {
+        match self {
+            Source::Phase(phase) => phase.logged_count(),
+            _ => self.count(),
+        }
+    }
+
+    /// The phase of a transaction that it is, if it is one.
+    pub(super) fn phase(&self) -> Option<&PhaseWrite> {
+        match self {
+            Source::Phase(phase) => Some(phase),
+            _ => None,
         }
     }
 
@@ -85,6 +106,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => &batch.as_bytes()[HEADER_BYTES..],
             Source::Owned(batch) => &batch.as_bytes()[HEADER_BYTES..],
+            Source::Phase(phase) => &phase.body,
             Source::One { encoded, .. } => encoded,
         }
     }
@@ -94,6 +116,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => batch.iter().for_each(each),
             Source::Owned(batch) => batch.iter().for_each(each),
+            Source::Phase(phase) => phase.inserted().into_iter().flat_map(WriteBatch::iter).for_each(each),
             Source::One { op, .. } => std::iter::once(*op).for_each(each),
         }
     }
@@ -107,7 +130,7 @@ impl<'a> Source<'a> {
     pub(super) fn verify(&self) -> Result<()> {
         match self {
             Source::Batch(batch) => batch.verify(),
-            Source::Owned(_) | Source::One { .. } => Ok(()),
+            Source::Owned(_) | Source::Phase(_) | Source::One { .. } => Ok(()),
         }
     }
 
@@ -116,6 +139,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => Source::Owned(Box::new((*batch).clone())),
             Source::Owned(batch) => Source::Owned(batch.clone()),
+            Source::Phase(phase) => Source::Phase(phase.clone()),
             Source::One { op, .. } => {
                 let mut batch = WriteBatch::new();
                 batch.push_checked(*op);
@@ -128,6 +152,7 @@ impl<'a> Source<'a> {
     pub(super) fn few(&self, mut seq: SeqNo) -> Option<Few<'_>> {
         let batch = match self {
             Source::One { op, .. } => return point(seq, *op).map(|entry| Few::from_iter([entry])),
+            Source::Phase(_) => return None,
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
@@ -148,6 +173,10 @@ impl<'a> Source<'a> {
             Source::One { op, .. } => {
                 return pins.first().map_or(Ok(()), |(_, pin)| replay::add(H::memtable(pin), seq, *op));
             }
+            Source::Phase(phase) => match phase.inserted() {
+                Some(batch) => batch,
+                None => return Ok(()),
+            },
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };

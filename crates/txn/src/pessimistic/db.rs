@@ -1,21 +1,35 @@
 //! A database whose writers lock keys.
 //!
-//! Invariant: a name is one transaction's, from when it is given until the transaction has ended.
+//! Invariants:
+//! - A name is one transaction's, from when it is given until the transaction has ended.
+//! - A prepared transaction whose handle is dropped keeps its locks and its name, and can be had again by name.
 
 use super::options::{TransactionDbOptions, TransactionOptions, WritePolicy};
-use super::transaction::Transaction;
+use super::transaction::{Parts, Transaction};
 use crate::completion::complete;
 use crate::holder::Holder;
 use crate::lock::{DeadlockPath, LockStatus, Locks, Request};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::Op;
-use karst_engine::{ColumnFamily, Db, Error, ErrorKind, Options, Result, WriteBatch, WriteOptions};
+use karst_engine::{
+    ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, WriteBatch, WriteOptions,
+};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// A name's transaction.
+#[derive(Debug)]
+enum Named {
+    /// Somebody has its handle.
+    InHand,
+    /// It is prepared, and nobody has its handle.
+    Parked(Box<Parts>),
+}
 
 /// What a transaction database and its transactions share.
 #[derive(Debug)]
@@ -24,7 +38,7 @@ pub(super) struct Shared {
     pub(super) options: TransactionDbOptions,
     pub(super) locks: Locks,
     next_id: AtomicU64,
-    names: Mutex<HashSet<Vec<u8>>>,
+    names: Mutex<HashMap<Vec<u8>, Named>>,
 }
 
 /// Milliseconds as options have them; negative is for ever.
@@ -41,11 +55,35 @@ impl Shared {
 
     /// Gives `name` to a transaction.
     pub(super) fn register(&self, name: &[u8]) -> Result<()> {
-        if self.names.lock().insert(name.to_vec()) {
-            return Ok(());
+        match self.names.lock().entry(name.to_vec()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Named::InHand);
+                Ok(())
+            }
+            Entry::Occupied(_) => {
+                let name = name.escape_ascii();
+                Err(Error::invalid_argument(format!("there is a transaction of the name {name} already")))
+            }
         }
-        let name = name.escape_ascii();
-        Err(Error::invalid_argument(format!("there is a transaction of the name {name} already")))
+    }
+
+    /// Keeps a prepared transaction whose handle is dropped.
+    pub(super) fn park(&self, name: &[u8], parts: Box<Parts>) {
+        self.names.lock().insert(name.to_vec(), Named::Parked(parts));
+    }
+
+    /// Locks what a transaction of an earlier life had locked, and has it prepared again.
+    fn recover(&self, prepared: PreparedTransaction) -> Result<()> {
+        let PreparedTransaction { name, batch } = prepared;
+        let parts = Box::new(Parts::recovered(self, name.clone(), &batch)?);
+        for (family, key) in parts.work.tracked.iter() {
+            // Why not waited for: nobody else has a lock yet but other prepared transactions, and no two of them have written one key.
+            let timeout = Some(Duration::ZERO);
+            let request = Request { family, key, exclusive: true, timeout, detect_depth: None };
+            finish(self.locks.lock(Caller::Thread, &parts.holder, request))?;
+        }
+        self.park(&name, parts);
+        Ok(())
     }
 
     pub(super) fn unregister(&self, name: &[u8]) {
@@ -90,7 +128,8 @@ pub struct TransactionDb {
 }
 
 impl TransactionDb {
-    /// Opens the database in `path`, as [`Db::open`] does.
+    /// Opens the database in `path`, as [`Db::open`] does, with `allow_2pc`. Transactions that were prepared and not decided are prepared again, with their locks; see
+    /// [`get_all_prepared_transactions`](Self::get_all_prepared_transactions).
     ///
     /// # Errors
     /// As [`Db::open`]; the write policy is not supported.
@@ -100,7 +139,7 @@ impl TransactionDb {
         transactions: &TransactionDbOptions,
     ) -> Result<Self> {
         check(transactions)?;
-        Self::over(Db::open(path, options)?, transactions)
+        Self::over(Db::open(path, &with_two_phases(options))?, transactions)
     }
 
     /// Opens the database in `path`, as [`Db::open_cf`] does.
@@ -114,7 +153,7 @@ impl TransactionDb {
         families: &[&str],
     ) -> Result<Self> {
         check(transactions)?;
-        Self::over(Db::open_cf(path, options, families)?, transactions)
+        Self::over(Db::open_cf(path, &with_two_phases(options), families)?, transactions)
     }
 
     fn over(db: Db, transactions: &TransactionDbOptions) -> Result<Self> {
@@ -127,7 +166,34 @@ impl TransactionDb {
             next_id: AtomicU64::new(1),
             names: Mutex::default(),
         });
+        for prepared in shared.db.prepared_transactions() {
+            shared.recover(prepared)?;
+        }
         Ok(Self { shared })
+    }
+
+    /// The names of all transactions that are prepared and not decided, in order, whoever has their handles.
+    pub fn get_all_prepared_transactions(&self) -> Vec<Vec<u8>> {
+        self.shared.db.prepared_transactions().into_iter().map(|prepared| prepared.name).collect()
+    }
+
+    /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose handle was dropped.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle.
+    pub fn get_transaction_by_name(&self, name: impl AsRef<[u8]>) -> Result<Transaction> {
+        let name = name.as_ref();
+        let mut names = self.shared.names.lock();
+        let shown = name.escape_ascii();
+        match names.get_mut(name) {
+            None => Err(Error::new(ErrorKind::NotFound, format!("there is no transaction {shown}"))),
+            Some(named) => match std::mem::replace(named, Named::InHand) {
+                Named::InHand => {
+                    Err(Error::new(ErrorKind::Busy, format!("transaction {shown} is in somebody's hand")))
+                }
+                Named::Parked(parts) => Ok(Transaction { shared: self.shared.clone(), parts: Some(parts) }),
+            },
+        }
     }
 
     /// Begins a transaction, which commits with these write options.
@@ -200,6 +266,10 @@ impl TransactionDb {
         };
         complete(&env, work).await
     }
+}
+
+fn with_two_phases(options: &Options) -> Options {
+    options.clone().db(|db| db.allow_2pc = true)
 }
 
 fn check(options: &TransactionDbOptions) -> Result<()> {

@@ -47,6 +47,11 @@ impl Transaction {
         let shared = self.shared.clone();
         let now = shared.db.env().now();
         let parts = self.parts_mut()?;
+        if parts.holder.state() == TransactionState::Prepared {
+            parts.holder.set(TransactionState::AwaitingCommit);
+            let outcome = shared.db.commit_prepared(by, &parts.write_options, name_of(parts)).await;
+            return self.decided(outcome, TransactionState::Prepared, TransactionState::Committed);
+        }
         if !parts.skip_prepare {
             return Err(Holder::refusal(parts.holder.state()));
         }
@@ -60,19 +65,83 @@ impl Transaction {
         self.decided(outcome, TransactionState::Started, TransactionState::Committed)
     }
 
-    /// Gives up everything and lets go of the locks.
+    /// The first phase: makes it durable (with `sync`; otherwise it survives the process) without effect. It can only be committed or rolled back then, does not expire, and is found again after a crash.
     ///
     /// # Errors
-    /// It has ended.
-    pub fn rollback(&mut self) -> Result<()> {
+    /// It has no name, has ended or expired, or is prepared; otherwise as [`Db::write`](karst_engine::Db::write). It goes on as before, with its locks.
+    pub fn prepare(&mut self) -> Result<()> {
+        finish(self.prepare_by(Caller::Thread))
+    }
+
+    /// The asynchronous form of [`prepare`](Self::prepare). Once it was polled it goes on if it is dropped, and the transaction can be had by name.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn prepare_async(&mut self) -> Result<()> {
+        let mut taken = self.take()?;
+        let env = self.shared.db.env().clone();
+        let (mut taken, outcome) = complete(&env, async move {
+            let outcome = taken.prepare_by(Caller::Task).await;
+            (taken, outcome)
+        })
+        .await;
+        self.parts = taken.parts.take();
+        outcome
+    }
+
+    async fn prepare_by(&mut self, by: Caller) -> Result<()> {
+        let shared = self.shared.clone();
         let parts = self.parts_mut()?;
-        match parts.holder.state() {
-            TransactionState::Started | TransactionState::LocksStolen => {
+        let now = shared.db.env().now();
+        parts.holder.check_started(now)?;
+        let Some(name) = parts.name.clone() else {
+            return Err(Error::invalid_argument("a transaction is prepared under a name; it has none"));
+        };
+        parts.holder.leave_started(now, TransactionState::AwaitingPrepare)?;
+        let batch = parts.work.batch.write_batch().clone();
+        let outcome = shared.db.prepare(by, &parts.write_options, &name, batch).await;
+        let state = if outcome.is_ok() { TransactionState::Prepared } else { TransactionState::Started };
+        parts.holder.set(state);
+        outcome
+    }
+
+    /// Gives up everything and lets go of the locks. Of a prepared transaction that is logged.
+    ///
+    /// # Errors
+    /// It has ended. If it is prepared, as [`Db::write`](karst_engine::Db::write); it is prepared as before then.
+    pub fn rollback(&mut self) -> Result<()> {
+        finish(self.rollback_by(Caller::Thread))
+    }
+
+    /// The asynchronous form of [`rollback`](Self::rollback). Once it was polled it goes on if it is dropped.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn rollback_async(&mut self) -> Result<()> {
+        let mut taken = self.take()?;
+        let env = self.shared.db.env().clone();
+        let (mut taken, outcome) = complete(&env, async move {
+            let outcome = taken.rollback_by(Caller::Task).await;
+            (taken, outcome)
+        })
+        .await;
+        self.parts = taken.parts.take();
+        outcome
+    }
+
+    async fn rollback_by(&mut self, by: Caller) -> Result<()> {
+        let shared = self.shared.clone();
+        let parts = self.parts_mut()?;
+        let state = parts.holder.state();
+        let outcome = match state {
+            TransactionState::Started | TransactionState::LocksStolen => Ok(()),
+            TransactionState::Prepared => {
                 parts.holder.set(TransactionState::AwaitingRollback);
-                self.decided(Ok(()), TransactionState::Started, TransactionState::RolledBack)
+                shared.db.rollback_prepared(by, &parts.write_options, name_of(parts)).await
             }
             state => Err(Holder::refusal(state)),
-        }
+        };
+        self.decided(outcome, state, TransactionState::RolledBack)
     }
 
     /// The transaction is in `after` if that went well, and in `before` otherwise.
@@ -110,10 +179,18 @@ impl Drop for Transaction {
         let Some(mut parts) = self.parts.take() else { return };
         match parts.holder.state() {
             TransactionState::Committed | TransactionState::RolledBack => {}
+            TransactionState::Prepared => {
+                let name = name_of(&parts).to_vec();
+                self.shared.park(&name, parts);
+            }
             _ => {
                 parts.holder.set(TransactionState::RolledBack);
                 release(&self.shared, &mut parts);
             }
         }
     }
+}
+
+fn name_of(parts: &Parts) -> &[u8] {
+    parts.name.as_deref().expect("what is prepared has a name")
 }

@@ -1,13 +1,13 @@
 //! Transactions that lock the keys they write, or read for update.
 //!
-//! In: reads and writes. Out: all of a transaction at once, or nothing of it.
+//! In: reads and writes; for two-phase commit names, and the decision. Out: all of a transaction at once, or nothing of it.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options` | RocksDB's options, with its names and defaults |
-//! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names |
+//! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names and prepared transactions |
 //! | `transaction` | [`Transaction`]: reads, writes and save points |
-//! | `ending` | its commit and rollback |
+//! | `ending` | its prepare, commit and rollback |
 
 mod db;
 mod ending;

@@ -4,7 +4,7 @@
 //! - Every key that it tracks is locked by it, unless it takes no locks or they were stolen when it had expired.
 //! - A call that fails leaves the transaction with the locks that it had before, and what it had written.
 
-use super::db::{Shared, milliseconds};
+use super::db::{Shared, keys_of, milliseconds};
 use super::options::TransactionOptions;
 use crate::batch::{BatchDbIterator, WriteBatchWithIndex};
 use crate::holder::{Holder, TransactionState};
@@ -12,7 +12,10 @@ use crate::lock::Request;
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{ColumnFamily, Error, ErrorKind, ReadOptions, Result, Snapshot, Value, WriteOptions};
+use karst_engine::format::Op;
+use karst_engine::{
+    ColumnFamily, Error, ErrorKind, ReadOptions, Result, Snapshot, Value, WriteBatch, WriteOptions,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +38,45 @@ pub(super) struct Parts {
     pub(super) waiting: Waiting,
     pub(super) skip_prepare: bool,
     pub(super) name: Option<Vec<u8>>,
+}
+
+impl Parts {
+    /// A transaction of an earlier life, which is prepared. Its keys are tracked, and not locked yet.
+    pub(super) fn recovered(shared: &Shared, name: Vec<u8>, batch: &WriteBatch) -> Result<Parts> {
+        let mut work = Workspace::new(shared.db.clone(), 0);
+        let families = shared.db.column_families();
+        for op in batch.iter() {
+            // Why passed over if it is not open: it was dropped since, and so is what the commit writes there.
+            let Some(family) =
+                families.iter().find(|family| op.column_family().is_some_and(|id| id.0 == family.id()))
+            else {
+                continue;
+            };
+            match op {
+                Op::Put { key, value, .. } => work.batch.put_cf(family, key, value)?,
+                Op::Delete { key, .. } => work.batch.delete_cf(family, key)?,
+                Op::SingleDelete { key, .. } => work.batch.single_delete_cf(family, key)?,
+                Op::Merge { key, operand, .. } => work.batch.merge_cf(family, key, operand)?,
+                other => {
+                    let name = name.escape_ascii();
+                    let text = format!(
+                        "prepared transaction {name} has an operation that cannot be read: {other:?}"
+                    );
+                    return Err(Error::not_supported(text));
+                }
+            }
+        }
+        for (family, key) in keys_of(batch)? {
+            if let Some(family) = families.iter().find(|open| open.id() == family) {
+                work.tracked.track(family, &key, Tracked { since: 0, exclusive: true });
+            }
+        }
+        let holder = shared.new_holder(None);
+        holder.set(TransactionState::Prepared);
+        let waiting = Waiting { timeout: None, detect_depth: None, skip: false };
+        let (write_options, name) = (WriteOptions::new(), Some(name));
+        Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name })
+    }
 }
 
 /// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless it is prepared.

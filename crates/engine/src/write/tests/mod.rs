@@ -49,6 +49,8 @@ impl Host for TestHost {
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
         pin
     }
+    fn prepared(&self, _: FileNumber) {}
+
     fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {}
     fn logs_grew(&self, _: u64) {}
     fn log_failed(&self, _: &Error) {

@@ -1,0 +1,122 @@
+//! Two-phase commit, as the database does it: prepare, then commit or roll back, across a crash in between.
+//!
+//! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is committed. Locks and snapshots are the business of whoever calls.
+//!
+//! Invariants:
+//! - Each phase is logged, whatever the write options say of the log; a commit that only the memtables knew of could come again.
+//! - A name is in the list from when its prepare is begun until it is decided, but for the time in which it is being decided; so two do not decide the same one.
+//! - The log with a prepared section is kept until that is decided, and after a commit until all that it brought is in tables.
+//! - The futures are driven to their end. One that is dropped leaves the log of the section kept until the database is opened anew.
+
+use super::Db;
+use crate::caller::Caller;
+use crate::error::{Error, ErrorKind, Result};
+use crate::live::Live;
+use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
+use std::sync::Arc;
+
+/// A transaction that is prepared and not decided.
+#[derive(Clone, Debug)]
+pub struct PreparedTransaction {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What its commit will write.
+    pub batch: WriteBatch,
+}
+
+impl Db {
+    /// Makes `batch` durable under `name`, without effect. The database must have been opened with `allow_2pc`.
+    ///
+    /// # Errors
+    /// As [`Db::write`]; the name is in use; `allow_2pc` is off. Then it is not prepared, but for an `Io` error of the log, after which it may be found so when the database is opened anew.
+    pub async fn prepare(
+        &self,
+        by: Caller,
+        options: &WriteOptions,
+        name: &[u8],
+        batch: WriteBatch,
+    ) -> Result<()> {
+        if !self.options().allow_2pc {
+            return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
+        }
+        let (live, _) = self.batch_source(&batch)?;
+        let section = Arc::new(Section::new(name, batch, karst_format::ids::FileNumber(0)));
+        {
+            let mut sections = self.0.sections.lock();
+            if sections.contains_key(name) {
+                let name = name.escape_ascii();
+                return Err(Error::invalid_argument(format!("a transaction {name} is prepared already")));
+            }
+            sections.insert(name.to_vec(), section.clone());
+        }
+        let outcome = phase(live, by, options, &section, Phase::Prepare).await;
+        if outcome.is_err() {
+            self.0.sections.lock().remove(name);
+            self.release(live, &section);
+        }
+        outcome
+    }
+
+    /// Writes what was prepared under `name`.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing is; otherwise as [`Db::write`]. It is prepared as before, but for an `Io` error of the log, after which it may be found committed when the database is opened anew.
+    pub async fn commit_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
+        self.decide(by, options, name, Phase::Commit).await
+    }
+
+    /// Gives up what was prepared under `name`.
+    ///
+    /// # Errors
+    /// As [`Db::commit_prepared`].
+    pub async fn rollback_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
+        self.decide(by, options, name, Phase::Rollback).await
+    }
+
+    async fn decide(&self, by: Caller, options: &WriteOptions, name: &[u8], what: Phase) -> Result<()> {
+        let live = self.live()?;
+        let missing = || {
+            let name = name.escape_ascii();
+            Error::new(ErrorKind::NotFound, format!("no transaction {name} is prepared"))
+        };
+        let section = self.0.sections.lock().remove(name).ok_or_else(missing)?;
+        let outcome = phase(live, by, options, &section, what).await;
+        match outcome {
+            Ok(()) => self.release(live, &section),
+            Err(_) => drop(self.0.sections.lock().insert(name.to_vec(), section)),
+        }
+        outcome
+    }
+
+    /// Lets go of the log of a section that is decided, or was not prepared.
+    fn release(&self, live: &Live, section: &Section) {
+        if section.log().0 > 0 {
+            live.prepared_logs.release(section.log());
+        }
+    }
+
+    /// What is prepared and not decided, in the order of names.
+    pub fn prepared_transactions(&self) -> Vec<PreparedTransaction> {
+        let sections = self.0.sections.lock();
+        let listed = |section: &Arc<Section>| PreparedTransaction {
+            name: section.name.clone(),
+            batch: section.batch.clone(),
+        };
+        sections.values().map(listed).collect()
+    }
+}
+
+async fn phase(
+    live: &Live,
+    by: Caller,
+    options: &WriteOptions,
+    section: &Arc<Section>,
+    phase: Phase,
+) -> Result<()> {
+    let options = WriteOptions { disable_wal: false, ..*options };
+    let source = Source::Phase(PhaseWrite::new(section, phase));
+    match by {
+        Caller::Thread => live.pipeline.write(&options, source),
+        Caller::Task => live.pipeline.write_async(&options, source).await,
+    }
+}

@@ -1,0 +1,200 @@
+//! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its locks and its log for as long as it has to.
+
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
+use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
+use std::path::Path;
+
+fn options() -> Options {
+    Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap()
+}
+
+fn try_open(path: &Path) -> karst_engine::Result<TransactionDb> {
+    let transactions = TransactionDbOptions {
+        transaction_lock_timeout: 0,
+        default_lock_timeout: 0,
+        ..TransactionDbOptions::default()
+    };
+    TransactionDb::open(path, &options(), &transactions)
+}
+
+fn open(path: &Path) -> TransactionDb {
+    try_open(path).unwrap()
+}
+
+fn named(db: &TransactionDb, name: &str) -> Transaction {
+    let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
+    transaction.set_name(name).unwrap();
+    transaction
+}
+
+fn prepared(db: &TransactionDb, name: &str, key: &str, value: &str) -> Transaction {
+    let mut transaction = named(db, name);
+    transaction.put(key, value).unwrap();
+    transaction.prepare().unwrap();
+    transaction
+}
+
+fn kind<T>(outcome: Result<T, karst_engine::Error>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn read(db: &TransactionDb, key: &str) -> Option<String> {
+    db.db().get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
+}
+
+fn names(db: &TransactionDb) -> Vec<String> {
+    db.get_all_prepared_transactions().into_iter().map(|name| String::from_utf8(name).unwrap()).collect()
+}
+
+#[test]
+fn prepared_transactions_are_decided_after_the_next_opening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    {
+        let db = open(path);
+        db.put("a", "old").unwrap();
+        let mut one = prepared(&db, "one", "a", "new");
+        assert_eq!((read(&db, "a").as_deref(), one.state()), (Some("old"), Some(TransactionState::Prepared)));
+        assert_eq!(kind(one.put("b", "1")), Some(ErrorKind::InvalidArgument));
+        assert_eq!(kind(one.prepare()), Some(ErrorKind::InvalidArgument));
+        drop(one);
+        assert_eq!(
+            kind(db.put("a", "others")),
+            Some(ErrorKind::TimedOut),
+            "a dropped handle keeps its locks"
+        );
+        drop(prepared(&db, "two", "b", "2"));
+        drop(prepared(&db, "three", "c", "3"));
+        db.db().flush(&FlushOptions::default()).unwrap();
+        db.put("d", "behind the flush").unwrap();
+    }
+    assert!(Db::open_read_only(path, &Options::new()).unwrap().get("b").unwrap().is_none());
+    {
+        let db = open(path);
+        assert_eq!(names(&db), ["one", "three", "two"]);
+        assert_eq!(read(&db, "a").as_deref(), Some("old"));
+        assert_eq!(kind(db.put("a", "others")), Some(ErrorKind::TimedOut));
+        let mut one = db.get_transaction_by_name("one").unwrap();
+        assert_eq!(kind(db.get_transaction_by_name("one")), Some(ErrorKind::Busy));
+        assert_eq!(one.get(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"new"[..]));
+        one.commit().unwrap();
+        db.get_transaction_by_name("two").unwrap().rollback().unwrap();
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("new"), None));
+        db.put("b", "free again").unwrap();
+        assert_eq!(names(&db), ["three"]);
+    }
+    {
+        let db = open(path);
+        assert_eq!(names(&db), ["three"]);
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b").as_deref()), (Some("new"), Some("free again")));
+        assert_eq!(kind(db.get_transaction_by_name("one")), Some(ErrorKind::NotFound));
+        let mut three = db.get_transaction_by_name("three").unwrap();
+        pollster::block_on(three.commit_async()).unwrap();
+        assert_eq!(kind(three.commit()), Some(ErrorKind::InvalidArgument));
+    }
+    let db = open(path);
+    assert_eq!((names(&db).len(), read(&db, "c").as_deref()), (0, Some("3")));
+    assert_eq!(read(&db, "d").as_deref(), Some("behind the flush"));
+    assert!(db.lock_status().is_empty());
+}
+
+#[test]
+fn what_a_plain_opening_cannot_decide_it_refuses() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(prepared(&open(directory.path()), "one", "a", "1"));
+    let plain = options().db(|db| db.allow_2pc = false);
+    let refused = Db::open(directory.path(), &plain).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotSupported);
+    assert!(refused.to_string().contains("TransactionDb"), "{refused}");
+    open(directory.path()).get_transaction_by_name("one").unwrap().rollback().unwrap();
+    assert!(Db::open(directory.path(), &plain).unwrap().get("a").unwrap().is_none());
+}
+
+#[test]
+fn bad_input_is_refused_and_leaves_no_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let mut nameless = db.begin(&WriteOptions::new(), &TransactionOptions::default());
+    nameless.put("a", "1").unwrap();
+    assert_eq!(kind(nameless.prepare()), Some(ErrorKind::InvalidArgument));
+    nameless.rollback().unwrap();
+    let strict = TransactionOptions { skip_prepare: false, ..TransactionOptions::default() };
+    let mut strict = db.begin(&WriteOptions::new(), &strict);
+    strict.put("a", "1").unwrap();
+    assert_eq!(kind(strict.commit()), Some(ErrorKind::InvalidArgument));
+    drop(strict);
+    assert_eq!(kind(db.get_transaction_by_name("nobody")), Some(ErrorKind::NotFound));
+    let options = WriteOptions::new();
+    let unknown = db.db().commit_prepared(karst_engine::Caller::Thread, &options, b"nobody");
+    assert_eq!(kind(karst_engine::caller::finish(unknown)), Some(ErrorKind::NotFound));
+    assert!(db.lock_status().is_empty());
+    let mut empty = named(&db, "empty");
+    empty.prepare().unwrap();
+    empty.commit().unwrap();
+}
+
+/// The log with a prepared section stays until the section is decided and what it brought is in a table; then it goes.
+#[test]
+fn a_log_is_kept_while_a_prepared_section_needs_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let mut transaction = prepared(&db, "one", "a", "1");
+    let log = *db.db().log_numbers().last().unwrap();
+    let kept = |db: &TransactionDb| db.db().log_numbers().contains(&log);
+    let fill_and_flush = || {
+        db.put("filler", "x").unwrap();
+        db.db().flush(&FlushOptions::default()).unwrap();
+    };
+    for _ in 0..3 {
+        fill_and_flush();
+        assert!(kept(&db), "it is not decided");
+    }
+    transaction.commit().unwrap();
+    assert!(kept(&db), "its entries are in memory only");
+    fill_and_flush();
+    assert!(!kept(&db), "they are in a table");
+    drop((transaction, db));
+    assert_eq!(read(&open(directory.path()), "a").as_deref(), Some("1"));
+}
+
+/// A copy of the files at any moment of a transaction's life is the database before or after, with the transaction prepared in between.
+#[test]
+fn a_crash_leaves_each_phase_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory.path().join("db"));
+    let copy = |to: &str| {
+        let to = directory.path().join(to);
+        std::fs::create_dir(&to).unwrap();
+        for file in std::fs::read_dir(directory.path().join("db")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+        to
+    };
+    db.put("n", 5u64.to_le_bytes()).unwrap();
+    let mut transaction = named(&db, "one");
+    transaction.merge("n", 3u64.to_le_bytes()).unwrap();
+    transaction.merge("n", 4u64.to_le_bytes()).unwrap();
+    let before = copy("before");
+    transaction.prepare().unwrap();
+    let between = copy("between");
+    transaction.commit().unwrap();
+    let after = copy("after");
+    db.put("m", "later").unwrap();
+    let later = copy("later");
+    let number =
+        |db: &TransactionDb| u64::from_le_bytes(db.db().get("n").unwrap().unwrap()[..].try_into().unwrap());
+    let db = open(&before);
+    assert_eq!((number(&db), names(&db).len()), (5, 0));
+    for round in 0..3 {
+        // Opened again and again, it is prepared once.
+        let db = open(&between);
+        assert_eq!((number(&db), names(&db).len()), (5, 1), "round {round}");
+    }
+    open(&between).get_transaction_by_name("one").unwrap().commit().unwrap();
+    for path in [&between, &after, &later] {
+        let db = open(path);
+        assert_eq!((number(&db), names(&db).len()), (12, 0));
+    }
+    assert_eq!(read(&open(&later), "m").as_deref(), Some("later"));
+}
