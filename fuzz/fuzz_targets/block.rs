@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&split, data)) = data.split_first() else { return };
     let (target, contents) = data.split_at((split as usize).min(data.len()));
     let limit = contents.len() + 1;
-    let Ok(block) = Block::parse(contents.into()) else { return };
+    let Ok(block) = Block::parse(contents) else { return };
     for mut cursor in [BlockCursor::new(), BlockCursor::with_global_seqno(SeqNo(7))] {
         let mut forward = 0;
         let mut found = cursor.seek_to_first(&block);

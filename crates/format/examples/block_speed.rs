@@ -65,7 +65,7 @@ fn data_block(label: &str, prefix: &str, value_bytes: usize, block_bytes: usize,
         builder.add(&internal(&user, 5), &vec![b'v'; value_bytes]);
         targets.push(internal(&user, 9));
     }
-    let block = Block::parse(builder.finish().into()).unwrap();
+    let block = Block::parse(builder.finish()).unwrap();
     let comparator = Comparator::Bytewise;
     let mut cursor = BlockCursor::new();
     let seek = time(targets.len(), |i| {
@@ -105,8 +105,7 @@ fn cold_data_blocks() {
             targets.push(internal(&user, 9));
         }
         let contents = builder.finish();
-        let blocks: Vec<Block> =
-            (0..50_000).map(|_| Block::parse(contents.clone().into()).unwrap()).collect();
+        let blocks: Vec<Block> = (0..50_000).map(|_| Block::parse(contents.clone()).unwrap()).collect();
         let comparator = Comparator::Bytewise;
         let mut cursor = BlockCursor::new();
         let mut which = 0;

@@ -54,7 +54,7 @@ const HASH_INDEX_SEED: u32 = 397;
 
 /// A parsed block. Immutable and cheap to share; every entry is read through a [`BlockCursor`].
 pub struct Block {
-    contents: Box<[u8]>,
+    contents: Vec<u8>,
     /// Where entries end: at the values if these are separated, else at the restart points.
     keys_end: u32,
     /// Where the restart points start, which is where values end.
@@ -71,11 +71,12 @@ pub struct Block {
 }
 
 /// How many restart points are kept beside the contents; a block is then as long as a cache line.
-const RESTARTS_KEPT: usize = 14;
+const RESTARTS_KEPT: usize = 10;
 
 impl Block {
     /// Takes decompressed block contents, without the trailer. Reads only the tail.
-    pub fn parse(contents: Box<[u8]>) -> Result<Block, Corruption> {
+    pub fn parse(contents: impl Into<Vec<u8>>) -> Result<Block, Corruption> {
+        let contents = contents.into();
         let size = contents.len();
         if u32::try_from(size).is_err() {
             return Err(Corruption::new(format!("block of {size} bytes is larger than 4 GiB"), size));
@@ -169,7 +170,13 @@ impl Block {
     /// How much memory the block holds, in bytes, for charging a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.contents.len() + size_of::<Block>()
+        self.contents.capacity() + size_of::<Block>()
+    }
+
+    /// Takes the memory of the contents away, for another block. Nothing may be read through this one any more.
+    #[must_use]
+    pub fn take_memory(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.contents)
     }
 
     /// How many restart points there are.

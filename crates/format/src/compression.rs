@@ -188,20 +188,36 @@ pub fn decompress(
     format_version: u32,
     max_bytes: usize,
 ) -> Result<Box<[u8]>, Corruption> {
+    decompress_in(compression, data, dictionary, format_version, max_bytes, Vec::with_capacity)
+        .map(Vec::into_boxed_slice)
+}
+
+/// The same, into memory that `memory` finds for a number of bytes. What it contains does not matter.
+pub fn decompress_in(
+    compression: CompressionType,
+    data: &[u8],
+    dictionary: Option<&Dictionary>,
+    format_version: u32,
+    max_bytes: usize,
+    memory: impl FnOnce(usize) -> Vec<u8>,
+) -> Result<Vec<u8>, Corruption> {
     use CompressionType as C;
     let dictionary = dictionary.filter(|d| !d.raw.is_empty());
     let raw = dictionary.map_or(&[][..], |d| &d.raw);
     let (size, payload_at) = match compression {
         C::None => {
             return if data.len() <= max_bytes {
-                Ok(data.into())
+                let mut out = memory(data.len());
+                out.clear();
+                out.extend_from_slice(data);
+                Ok(out)
             } else {
                 Err(too_large(data.len(), max_bytes))
             };
         }
         C::Snappy => (snap::raw::decompress_len(data).map_err(|e| bad(compression, &e))?, 0),
         C::Zlib | C::Bzip2 if format_version < 2 => {
-            return decompress_unsized(compression, data, raw, max_bytes);
+            return decompress_unsized(compression, data, raw, max_bytes).map(Vec::from);
         }
         C::Lz4 | C::Lz4hc if format_version < 2 => {
             let mut reader = Reader::new(data);
@@ -228,50 +244,38 @@ pub fn decompress(
     if size > payload.len().saturating_mul(reach).saturating_add(64) {
         return Err(bad(compression, &format!("{} bytes cannot hold {size}", payload.len())));
     }
-    let (out, written) = match compression {
+    let mut out = memory(size);
+    if !matches!(compression, C::Zstd | C::ZstdNotFinal) {
+        out.resize(size, 0);
+    }
+    let written = match compression {
         C::None => unreachable!("handled above"),
         C::Snappy => {
-            let mut out = vec![0; size];
-            let n =
-                snap::raw::Decoder::new().decompress(payload, &mut out).map_err(|e| bad(compression, &e))?;
-            (out, n)
+            snap::raw::Decoder::new().decompress(payload, &mut out).map_err(|e| bad(compression, &e))?
         }
-        C::Zlib => {
-            let mut out = vec![0; size];
-            let n = inflate(payload, raw, &mut out)?;
-            (out, n)
+        C::Zlib => inflate(payload, raw, &mut out)?,
+        C::Bzip2 => bunzip(payload, &mut out)?,
+        C::Lz4 | C::Lz4hc if raw.is_empty() => {
+            lz4_flex::block::decompress_into(payload, &mut out).map_err(|e| bad(compression, &e))?
         }
-        C::Bzip2 => {
-            let mut out = vec![0; size];
-            let n = bunzip(payload, &mut out)?;
-            (out, n)
-        }
-        C::Lz4 | C::Lz4hc => {
-            let mut out = vec![0; size];
-            let n = if raw.is_empty() {
-                lz4_flex::block::decompress_into(payload, &mut out)
-            } else {
-                lz4_flex::block::decompress_into_with_dict(payload, &mut out, raw)
-            };
-            (out, n.map_err(|e| bad(compression, &e))?)
-        }
+        C::Lz4 | C::Lz4hc => lz4_flex::block::decompress_into_with_dict(payload, &mut out, raw)
+            .map_err(|e| bad(compression, &e))?,
         C::Zstd | C::ZstdNotFinal => {
             if let Ok(Some(claimed)) = zstd_safe::get_frame_content_size(payload)
                 && claimed != size as u64
             {
                 return Err(bad(compression, &format!("frame of {claimed} bytes in a block of {size}")));
             }
-            let mut out = Vec::with_capacity(size);
+            out.clear();
             let n = ZSTD_DECOMPRESS.with_borrow_mut(|context| match dictionary {
                 Some(d) => context.decompress_using_ddict(&mut out, payload, d.decompression_digest()),
                 None => context.decompress(&mut out, payload),
             });
-            let n = n.map_err(|code| bad(compression, &zstd_safe::get_error_name(code)))?;
-            (out, n)
+            n.map_err(|code| bad(compression, &zstd_safe::get_error_name(code)))?
         }
     };
     if written == size {
-        Ok(out.into_boxed_slice())
+        Ok(out)
     } else {
         Err(bad(compression, &format!("{written} bytes in a block of {size}")))
     }

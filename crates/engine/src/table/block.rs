@@ -9,6 +9,8 @@ use karst_format::filter::FilterReader;
 use karst_format::index::IndexBlock;
 use karst_mem::Handle;
 
+use crate::table::stock;
+
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BlockKind {
@@ -121,5 +123,13 @@ impl CachedBlock {
             CachedBlock::Blob(value) => value.len(),
         };
         contents + size_of::<CachedBlock>()
+    }
+}
+
+impl Drop for CachedBlock {
+    fn drop(&mut self) {
+        if let CachedBlock::Data(block) = self {
+            stock::give(block.take_memory());
+        }
     }
 }

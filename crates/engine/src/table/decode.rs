@@ -22,6 +22,7 @@ use crate::stats::Ticker;
 use crate::table::Table;
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::context::ReadCtx;
+use crate::table::stock;
 
 /// How the blocks of one table are stored.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +36,14 @@ pub(super) struct Storage {
 const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
-    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed.
+    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed, else in what `memory` finds for so many bytes.
     pub(super) fn unpack<'b>(
         &self,
         handle: BlockHandle,
         bytes: &'b [u8],
         dictionary: Option<&Dictionary>,
         verify: bool,
+        memory: impl FnOnce(usize) -> Vec<u8>,
     ) -> Result<Cow<'b, [u8]>, Corruption> {
         let Some(length) = bytes.len().checked_sub(BLOCK_TRAILER_BYTES) else {
             return Err(Corruption::new("block is too short for its trailer", bytes.len()));
@@ -57,8 +59,8 @@ impl Storage {
             return Ok(Cow::Borrowed(contents));
         }
         let kind = CompressionType::from_u8(kind)?;
-        compression::decompress(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES)
-            .map(|contents| Cow::Owned(contents.into_vec()))
+        compression::decompress_in(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES, memory)
+            .map(Cow::Owned)
     }
 }
 
@@ -90,7 +92,15 @@ impl Layout {
     pub(super) fn parse(&self, kind: BlockKind, contents: Cow<'_, [u8]>) -> Result<CachedBlock, Corruption> {
         let owned = |contents: Cow<'_, [u8]>| contents.into_owned().into_boxed_slice();
         Ok(match kind {
-            BlockKind::Data => CachedBlock::Data(Block::parse(owned(contents))?),
+            BlockKind::Data => CachedBlock::Data(Block::parse(match contents {
+                Cow::Owned(contents) => contents,
+                Cow::Borrowed(contents) => {
+                    let mut memory = stock::take(contents.len());
+                    memory.clear();
+                    memory.extend_from_slice(contents);
+                    memory
+                }
+            })?),
             BlockKind::Index | BlockKind::IndexPartition => {
                 CachedBlock::Index(IndexBlock::parse(owned(contents), self.index)?)
             }
@@ -161,7 +171,9 @@ impl Table {
         }
         let contents = self
             .storage
-            .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums)
+            .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums, |len| {
+                if kind == BlockKind::Data { stock::take(len) } else { Vec::with_capacity(len) }
+            })
             .map_err(|corruption| {
                 ctx.stats().tick(Ticker::BlockChecksumMismatchCount);
                 self.corrupt(handle, corruption)

@@ -20,6 +20,7 @@ pub(crate) mod fetch;
 mod filter;
 mod open;
 pub(crate) mod pending;
+mod stock;
 pub(crate) mod tail;
 mod value;
 pub(crate) mod writer;

@@ -148,7 +148,9 @@ impl Opening<'_> {
     fn unpack(&self, tail: &Tail, storage: &Storage, handle: BlockHandle) -> Result<Box<[u8]>> {
         let bytes = tail.block(handle).expect("the block was brought");
         // Why always verified: a table is opened once and trusted from then on.
-        let contents = storage.unpack(handle, bytes, None, true).map_err(|c| self.corrupt(handle, c))?;
+        let contents = storage
+            .unpack(handle, bytes, None, true, Vec::with_capacity)
+            .map_err(|c| self.corrupt(handle, c))?;
         Ok(contents.into_owned().into_boxed_slice())
     }
 
@@ -402,8 +404,10 @@ impl Opening<'_> {
             return table.checked(block, handle, kind).map(Some);
         }
         let dictionary = table.dictionary.as_deref();
-        let contents =
-            table.storage.unpack(handle, bytes, dictionary, true).map_err(|c| self.corrupt(handle, c))?;
+        let contents = table
+            .storage
+            .unpack(handle, bytes, dictionary, true, Vec::with_capacity)
+            .map_err(|c| self.corrupt(handle, c))?;
         let block = table.layout.parse(kind, contents).map_err(|c| self.corrupt(handle, c))?;
         if !use_cache {
             return Ok(Some(Handle::standalone(block)));

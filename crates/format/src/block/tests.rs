@@ -57,7 +57,7 @@ fn build(shape: BlockShape, entries: &[(Vec<u8>, Vec<u8>)]) -> Block {
         assert_eq!(estimate, contents.len());
     }
     assert!(builder.is_empty());
-    Block::parse(contents.into()).unwrap()
+    Block::parse(contents).unwrap()
 }
 
 proptest! {
@@ -210,7 +210,7 @@ proptest! {
         entries in entries(), shape in shape(), targets in self::entries(),
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<Option<u8>>(),
     ) {
-        let mut bytes = build(shape, &entries).contents.into_vec();
+        let mut bytes = build(shape, &entries).take_memory();
         for (at, value) in damage {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -231,7 +231,7 @@ proptest! {
 /// Walks and seeks through bytes that may be anything; every walk must end.
 fn exercise(bytes: Vec<u8>, targets: &[(Vec<u8>, Vec<u8>)]) {
     let limit = bytes.len() + 2;
-    let Ok(block) = Block::parse(bytes.into()) else { return };
+    let Ok(block) = Block::parse(bytes) else { return };
     let mut cursor = BlockCursor::new();
     let mut steps = 0;
     let mut found = cursor.seek_to_first(&block);
@@ -316,8 +316,8 @@ fn empty_blocks() {
         assert!(!cursor.seek_to_last(&block).unwrap());
         assert!(!cursor.seek(&block, &Comparator::Bytewise, &internal(b"k", 1)).unwrap());
     }
-    assert!(Block::parse(Box::new([0, 0, 0])).is_err());
-    assert!(Block::parse(Box::new([0, 0, 0, 0])).unwrap().is_empty());
+    assert!(Block::parse([0, 0, 0]).is_err());
+    assert!(Block::parse([0, 0, 0, 0]).unwrap().is_empty());
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn unknown_feature_bit_is_refused() {
     let mut contents = BlockBuilder::new(BlockShape::plain(1)).finish();
     let last = contents.len() - 1;
     contents[last] |= 0x40;
-    assert!(Block::parse(contents.into()).unwrap_err().what.contains("feature"));
+    assert!(Block::parse(contents).unwrap_err().what.contains("feature"));
 }
 
 #[test]
