@@ -154,7 +154,7 @@ fn a_leveled_tree_with_blob_files_and_garbage() {
     bench(
         &db,
         &[
-            "-benchmarks=fillrandom,compact,overwrite",
+            "-benchmarks=fillrandom,compact,overwrite,waitforcompaction",
             "-num=15000",
             "-enable_blob_files=true",
             "-min_blob_size=90",

@@ -273,14 +273,15 @@ impl<H: Host> Pipeline<H> {
             wake_end = self.order.lock().next_ticket;
         }
         persist.leave();
+        if let Err(error) = outcome {
+            tracing::error!("writes are refused: {error}");
+            // Why before anyone is woken: who sees the failure may ask to resume, and a report that came later would end writing once more.
+            self.host.log_failed(&error);
+        }
         self.ring.wake(first, wake_end);
         persist.progress.notify(usize::MAX);
         self.ring_room();
         self.settle_orphans();
-        if let Err(error) = outcome {
-            tracing::error!("writes are refused: {error}");
-            self.host.log_failed(&error);
-        }
         self.count_round(bytes, sync);
     }
 
