@@ -11,6 +11,7 @@ mod tests;
 
 pub use builtin::{BytesXor, Max, Put, SortList, StringAppend, UInt64Add};
 
+use crate::error::{Error, ErrorKind};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -68,6 +69,28 @@ pub trait MergeOperator: Send + Sync + Debug {
         let _ = operands;
         false
     }
+}
+
+/// The outcome of [`MergeOperator::full_merge`], which may be relied on: it names an operand that was given, and an existing value only where there is one.
+///
+/// # Errors
+/// `Corruption`, with the operator and the key: it failed, or chose what it was not given.
+pub fn full_merge(
+    operator: &dyn MergeOperator,
+    key: &[u8],
+    existing: Option<&[u8]>,
+    operands: &[&[u8]],
+) -> Result<Merged, Error> {
+    let what = match operator.full_merge(key, existing, operands) {
+        Ok(Merged::Operand(index)) if index >= operands.len() => {
+            "chose an operand that it was not given".into()
+        }
+        Ok(Merged::Existing) if existing.is_none() => "chose an existing value where there is none".into(),
+        Ok(merged) => return Ok(merged),
+        Err(failed) => failed.0,
+    };
+    let (name, key) = (operator.name(), key.escape_ascii());
+    Err(Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}")))
 }
 
 /// A merge operator whose operands are values: merging is one function of two of them, and it is associative, as sums, unions and

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::merge_operator::{MergeOperator, Merged};
+use crate::error::Result;
+use crate::merge_operator::{self, MergeOperator, Merged};
 use crate::read::View;
 use crate::stats::{HistogramKind, Ticker};
 use crate::table::Value;
@@ -25,22 +25,11 @@ pub(crate) fn full(
     let oldest_first: SmallVec<[&[u8]; 8]> = operands.iter().rev().map(|operand| &**operand).collect();
     let stats = view.ctx.stats();
     stats.measure(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
-    let broken = |what: &str| {
-        Error::new(
-            ErrorKind::Corruption,
-            format!("merge operator {}: {what}, for key {}", operator.name(), user_key.escape_ascii()),
-        )
-    };
-    match operator.full_merge(user_key, existing.as_deref(), &oldest_first) {
-        Ok(Merged::Bytes(bytes)) => Ok(Value::owned(bytes)),
-        Ok(Merged::Operand(index)) => match operands.iter().rev().nth(index) {
-            Some(operand) => Ok(operand.clone()),
-            None => Err(broken("chose an operand that it was not given")),
-        },
-        Ok(Merged::Existing) => existing.ok_or_else(|| broken("chose an existing value where there is none")),
-        Err(failed) => {
-            stats.tick(Ticker::NumberMergeFailures);
-            Err(broken(&failed.0))
-        }
-    }
+    let merged = merge_operator::full_merge(&**operator, user_key, existing.as_deref(), &oldest_first)
+        .inspect_err(|_| stats.tick(Ticker::NumberMergeFailures))?;
+    Ok(match merged {
+        Merged::Bytes(bytes) => Value::owned(bytes),
+        Merged::Operand(index) => operands[operands.len() - 1 - index].clone(),
+        Merged::Existing => existing.expect("it was given one"),
+    })
 }

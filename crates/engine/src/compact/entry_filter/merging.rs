@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge_operator::Merged;
+use crate::merge_operator::{self, Merged};
 
 /// Operands, newest first, their bytes one behind the other. The memory is used again.
 #[derive(Debug, Default)]
@@ -145,17 +145,11 @@ impl EntryFilter<'_> {
     fn full_merge(&self, base: Option<&[u8]>) -> Result<Outcome> {
         let operator = self.config.merge_operator()?;
         let operands = self.operands.oldest_first();
-        let broken = |what: &str| self.corrupt(format!("merge operator {}: {what}", operator.name()));
-        match operator.full_merge(self.user_key(), base, &operands) {
-            Ok(Merged::Bytes(bytes)) => Ok(Outcome::Bytes(bytes)),
-            Ok(Merged::Operand(index)) => match operands.get(index) {
-                Some(operand) => Ok(Outcome::Bytes(operand.to_vec())),
-                None => Err(broken("chose an operand that it was not given")),
-            },
-            Ok(Merged::Existing) if base.is_some() => Ok(Outcome::Base),
-            Ok(Merged::Existing) => Err(broken("chose an existing value where there is none")),
-            Err(failed) => Err(broken(&failed.0)),
-        }
+        Ok(match merge_operator::full_merge(&**operator, self.user_key(), base, &operands)? {
+            Merged::Bytes(bytes) => Outcome::Bytes(bytes),
+            Merged::Operand(index) => Outcome::Bytes(operands[index].to_vec()),
+            Merged::Existing => Outcome::Base,
+        })
     }
 
     /// The operands apply to the entity's default column; the others stay.

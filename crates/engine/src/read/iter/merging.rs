@@ -373,11 +373,8 @@ impl Merging {
         }
         let others = &self.order[1..];
         let (before, ties) = if others.len() <= FEW {
-            let count = |counts: &dyn Fn(u64) -> bool| {
-                others.iter().map(|r| usize::from(counts(r.start))).sum::<usize>()
-            };
-            let before = count(&|start| start < moving.start);
-            (before, count(&|start| start == moving.start))
+            let before: usize = others.iter().map(|r| usize::from(r.start < moving.start)).sum();
+            (before, others.iter().map(|r| usize::from(r.start == moving.start)).sum())
         } else {
             let before = others.partition_point(|r| r.start < moving.start);
             (before, others[before..].partition_point(|r| r.start == moving.start))
