@@ -118,6 +118,32 @@ impl Op<'_> {
     }
 }
 
+impl<'a> Op<'a> {
+    /// The one key it writes to, if it writes to one.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> Option<&'a [u8]> {
+        use Op::*;
+        match *self {
+            Put { key, .. }
+            | Delete { key, .. }
+            | SingleDelete { key, .. }
+            | Merge { key, .. }
+            | PutBlobIndex { key, .. }
+            | PutEntity { key, .. }
+            | TimedPut { key, .. } => Some(key),
+            DeleteRange { .. }
+            | LogData(_)
+            | Noop
+            | BeginPrepare(_)
+            | EndPrepare { .. }
+            | Commit { .. }
+            | CommitWithTimestamp { .. }
+            | Rollback { .. } => None,
+        }
+    }
+}
+
 impl Op<'_> {
     /// Its encoding behind the header of a batch, handed to `put` part by part.
     ///

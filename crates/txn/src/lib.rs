@@ -17,6 +17,7 @@ mod lock;
 mod optimistic;
 mod pessimistic;
 mod tracked;
+mod undo;
 mod workspace;
 
 pub use batch::{BatchDbIterator, InBatch, WriteBatchWithIndex};

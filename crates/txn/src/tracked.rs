@@ -3,6 +3,7 @@
 //! In: each key that is written or read for update, with the sequence number from which on nobody else may have written it. Out: all of them, at commit; those that are let go, when the
 //! transaction goes back to a save point.
 
+use crate::undo::UndoLog;
 use karst_engine::{ColumnFamily, Unchanged};
 use std::collections::HashMap;
 
@@ -31,9 +32,8 @@ struct Undo {
 #[derive(Debug, Default)]
 pub(crate) struct TrackedKeys {
     families: HashMap<u32, OfFamily>,
-    /// What was known before each change since the first save point.
-    undo: Vec<Undo>,
-    save_points: Vec<usize>,
+    /// What was known before each change.
+    undo: UndoLog<Undo>,
 }
 
 impl TrackedKeys {
@@ -63,27 +63,23 @@ impl TrackedKeys {
             return;
         }
         of_family.keys.insert(key.into(), now);
-        if !self.save_points.is_empty() {
+        if self.undo.is_kept() {
             self.undo.push(Undo { family: family.id(), key: key.into(), before });
         }
     }
 
     pub(crate) fn set_save_point(&mut self) {
-        self.save_points.push(self.undo.len());
+        self.undo.set_save_point();
     }
 
     /// Forgets the last save point.
     pub(crate) fn pop_save_point(&mut self) {
-        self.save_points.pop();
-        if self.save_points.is_empty() {
-            self.undo.clear();
-        }
+        self.undo.pop_save_point();
     }
 
     /// Goes back to the last save point. `let_go` is called with each key that was not known then.
     pub(crate) fn rollback_to_save_point(&mut self, mut let_go: impl FnMut(u32, &[u8])) {
-        let kept = self.save_points.pop().unwrap_or(0);
-        for Undo { family, key, before } in self.undo.drain(kept..).rev() {
+        for Undo { family, key, before } in self.undo.take_back() {
             let of_family = self.families.get_mut(&family).expect("what was noted has a family");
             match before {
                 // Why exclusive stays: a lock that was made exclusive is, until it is let go.
@@ -119,6 +115,5 @@ impl TrackedKeys {
     pub(crate) fn clear(&mut self) {
         self.families.clear();
         self.undo.clear();
-        self.save_points.clear();
     }
 }

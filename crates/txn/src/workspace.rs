@@ -4,7 +4,8 @@
 
 use crate::batch::WriteBatchWithIndex;
 use crate::tracked::TrackedKeys;
-use karst_engine::{Db, Result, Snapshot};
+use karst_engine::caller::Caller;
+use karst_engine::{Db, Result, Snapshot, WriteOptions};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -67,6 +68,15 @@ impl Workspace {
         match &self.snapshot {
             Some(snapshot) => snapshot.sequence_number(),
             None => self.db.latest_sequence_number(),
+        }
+    }
+
+    /// Writes the batch, if there is anything in it.
+    pub(crate) async fn write(&self, by: Caller, options: &WriteOptions) -> Result<()> {
+        match (self.batch.write_batch(), by) {
+            (batch, _) if batch.is_empty() => Ok(()),
+            (batch, Caller::Thread) => self.db.write(options, batch),
+            (batch, Caller::Task) => self.db.write_async(options, batch).await,
         }
     }
 

@@ -115,8 +115,5 @@ async fn phase(
 ) -> Result<()> {
     let options = WriteOptions { disable_wal: false, ..*options };
     let source = Source::Phase(PhaseWrite::new(section, phase));
-    match by {
-        Caller::Thread => live.pipeline.write(&options, source),
-        Caller::Task => live.pipeline.write_async(&options, source).await,
-    }
+    live.pipeline.write_by(by, &options, source, None).await
 }

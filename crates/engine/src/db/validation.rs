@@ -44,9 +44,20 @@ impl Db {
         key: &[u8],
         since: u64,
     ) -> Result<bool> {
-        let family = self.family(family)?;
         // Why: so that what is acknowledged has been inserted.
         self.readable(by, self.newest_seq()).await;
+        self.inserted_since(by, family, key, since).await
+    }
+
+    /// The same of what has been inserted.
+    async fn inserted_since(
+        &self,
+        by: Caller,
+        family: &ColumnFamily,
+        key: &[u8],
+        since: u64,
+    ) -> Result<bool> {
+        let family = self.family(family)?;
         let superversion = family.superversion();
         let search = newest::written_since(&family.tables, &superversion, key, SeqNo(since));
         by.wait(self.env(), search).await
@@ -71,7 +82,7 @@ impl Db {
             let seen = self.newest_seq();
             self.readable(by, seen).await;
             for Unchanged { family, key, since } in keys {
-                if self.written_since(by, family, key, *since).await? {
+                if self.inserted_since(by, family, key, *since).await? {
                     return Err(busy(family, key));
                 }
             }
@@ -82,10 +93,7 @@ impl Db {
             let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), &k.key[..]));
             let claim: Claim = pipeline.claim(named, seen)?;
             let (_, source) = self.batch_source(batch)?;
-            let outcome = match by {
-                Caller::Thread => pipeline.write_claimed(options, source, &claim),
-                Caller::Task => pipeline.write_claimed_async(options, source, &claim).await,
-            };
+            let outcome = pipeline.write_by(by, options, source, Some(&claim)).await;
             match claim.overtaken() {
                 None => return outcome,
                 Some(seq) => by.wait(self.env(), pipeline.wait_until_visible(seq)).await,
@@ -95,10 +103,13 @@ impl Db {
 
     /// Waits until everything up to `seq` can be read.
     async fn readable(&self, by: Caller, seq: SeqNo) {
-        match (by, self.gate(seq)) {
-            (_, None) => {}
-            (Caller::Thread, Some(gate)) => gate.wait(),
-            (Caller::Task, Some(gate)) => gate.await,
+        match by {
+            Caller::Thread => self.wait_until_readable(seq),
+            Caller::Task => {
+                if let Some(gate) = self.gate(seq) {
+                    gate.await;
+                }
+            }
         }
     }
 }

@@ -100,9 +100,9 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// The same, which depends on `claim`.
-    pub(super) fn claiming(mut self, claim: &'a Claim) -> Self {
-        self.claim = Some(claim);
+    /// The same, which depends on `claim`, if there is one.
+    pub(super) fn claiming(mut self, claim: Option<&'a Claim>) -> Self {
+        self.claim = claim;
         self
     }
 

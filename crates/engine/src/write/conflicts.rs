@@ -12,7 +12,6 @@ use super::source::Source;
 use karst_format::filter::hash64;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_format::write_batch::Op;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,22 +83,11 @@ impl Conflicts {
     pub(super) fn written_by(&self, source: &Source<'_>) -> Written {
         let mut written = Written::default();
         source.each_op(|op| {
-            let key = match op {
-                Op::DeleteRange { .. } => {
-                    written.ranges = true;
-                    return;
-                }
-                Op::Put { key, .. }
-                | Op::Delete { key, .. }
-                | Op::SingleDelete { key, .. }
-                | Op::Merge { key, .. }
-                | Op::PutBlobIndex { key, .. }
-                | Op::PutEntity { key, .. }
-                | Op::TimedPut { key, .. } => key,
-                _ => return,
-            };
-            let family = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
-            written.buckets.push(self.bucket(family, key));
+            let Some(family) = op.column_family() else { return };
+            match op.key() {
+                Some(key) => written.buckets.push(self.bucket(family, key)),
+                None => written.ranges = true,
+            }
         });
         written
     }

@@ -33,6 +33,7 @@ use super::options::WriteOptions;
 use super::orphans::{Orphans, Waiter};
 use super::persist::{Goals, Persist};
 use super::source::{Pins, Source};
+use crate::caller::Caller;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Health;
 use crate::memtable::Seal;
@@ -216,24 +217,18 @@ impl<H: Host> Pipeline<H> {
         Commit::new(self, *options, source, Lead::Elsewhere)
     }
 
-    /// As [`write`](Self::write), if the claim holds when the write is ordered.
-    pub(crate) fn write_claimed(
+    /// Either form, if the claim holds when the write is ordered.
+    pub(crate) async fn write_by(
         self: &Arc<Self>,
+        by: Caller,
         options: &WriteOptions,
         source: Source<'_>,
-        claim: &Claim,
+        claim: Option<&Claim>,
     ) -> Result<()> {
-        Commit::new(self, *options, source, Lead::Here).claiming(claim).run()
-    }
-
-    /// As [`write_async`](Self::write_async), if the claim holds when the write is ordered.
-    pub(crate) fn write_claimed_async<'a>(
-        self: &'a Arc<Self>,
-        options: &WriteOptions,
-        source: Source<'a>,
-        claim: &'a Claim,
-    ) -> Commit<'a, H> {
-        Commit::new(self, *options, source, Lead::Elsewhere).claiming(claim)
+        match by {
+            Caller::Thread => Commit::new(self, *options, source, Lead::Here).claiming(claim).run(),
+            Caller::Task => Commit::new(self, *options, source, Lead::Elsewhere).claiming(claim).await,
+        }
     }
 
     /// The order step. Fills `pins`.

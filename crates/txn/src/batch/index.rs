@@ -3,8 +3,8 @@
 //! In: updates in their order. Out: what they amount to, with or without a value below them.
 
 use karst_engine::format::Comparator;
-use karst_engine::merge_operator::{MergeOperator, Merged};
-use karst_engine::{ColumnFamily, Error, ErrorKind, Result, Value};
+use karst_engine::merge_operator::{Merged, full_merge};
+use karst_engine::{ColumnFamily, Result, Value};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -118,27 +118,27 @@ impl FamilyIndex {
         self.family.comparator()
     }
 
-    /// Adds an update. Returns the key, and if `remember` what it had before.
+    /// Adds an update. If `remember`, returns the key and what it had before.
     pub(super) fn add(
         &mut self,
         key: &[u8],
         update: Update,
         overwrite: bool,
         remember: bool,
-    ) -> (Arc<[u8]>, Option<Updates>) {
+    ) -> Option<(Arc<[u8]>, Option<Updates>)> {
         let order = self.family.comparator();
         if let Some(updates) = self.keys.get_mut(&(key, order) as &dyn Probe) {
-            let before = remember.then(|| updates.clone());
+            let before = remember.then(|| (key.into(), Some(updates.clone())));
             // Why not for operands: what is below them counts.
             if overwrite && !matches!(update, Update::Merge(_)) {
                 updates.clear();
             }
             updates.push(update);
-            return (key.into(), before);
+            return before;
         }
         let bytes: Arc<[u8]> = key.into();
         self.keys.insert(Key { bytes: bytes.clone(), order: order.clone() }, vec![update]);
-        (bytes, None)
+        remember.then_some((bytes, None))
     }
 
     /// Puts back what [`add`](Self::add) said was there before.
@@ -212,21 +212,9 @@ pub(super) fn merged(
 ) -> Result<Value> {
     let operator = family.merge_operator()?;
     let oldest_first: Vec<&[u8]> = operands.iter().map(|operand| &**operand).collect();
-    let outcome = operator.full_merge(key, existing.as_deref(), &oldest_first);
-    match outcome {
-        Ok(Merged::Bytes(bytes)) => Ok(Value::from(bytes)),
-        Ok(Merged::Operand(index)) => match operands.get(index) {
-            Some(operand) => Ok(Value::from(operand.clone())),
-            None => Err(broken(&*operator, key, "chose an operand that it was not given")),
-        },
-        Ok(Merged::Existing) => {
-            existing.ok_or_else(|| broken(&*operator, key, "chose an existing value where there is none"))
-        }
-        Err(failed) => Err(broken(&*operator, key, &failed.0)),
-    }
-}
-
-fn broken(operator: &dyn MergeOperator, key: &[u8], what: &str) -> Error {
-    let (name, key) = (operator.name(), key.escape_ascii());
-    Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}"))
+    Ok(match full_merge(&*operator, key, existing.as_deref(), &oldest_first)? {
+        Merged::Bytes(bytes) => Value::from(bytes),
+        Merged::Operand(index) => Value::from(operands[index].clone()),
+        Merged::Existing => existing.expect("it was given one"),
+    })
 }

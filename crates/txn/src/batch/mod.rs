@@ -16,8 +16,9 @@ mod tests;
 pub use iter::BatchDbIterator;
 pub use read::InBatch;
 
+use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
-use karst_engine::{ColumnFamily, Db, Error, ErrorKind, Result, WriteBatch};
+use karst_engine::{ColumnFamily, Db, Error, Result, WriteBatch};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -44,10 +45,8 @@ pub struct WriteBatchWithIndex {
     overwrite_key: bool,
     default_family: ColumnFamily,
     families: HashMap<u32, Arc<FamilyIndex>>,
-    /// What the index had before each change since the first save point.
-    undo: Vec<Undo>,
-    /// How long `undo` was at each save point.
-    save_points: Vec<usize>,
+    /// What the index had before each change.
+    undo: UndoLog<Undo>,
 }
 
 #[derive(Debug)]
@@ -70,8 +69,7 @@ impl WriteBatchWithIndex {
             overwrite_key,
             default_family: db.default_column_family().clone(),
             families: HashMap::new(),
-            undo: Vec::new(),
-            save_points: Vec::new(),
+            undo: UndoLog::default(),
         }
     }
 
@@ -183,7 +181,7 @@ impl WriteBatchWithIndex {
     /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
     pub fn set_save_point(&mut self) {
         self.batch.set_save_point();
-        self.save_points.push(self.undo.len());
+        self.undo.set_save_point();
     }
 
     /// Takes back what was added since the last save point, and that save point.
@@ -192,8 +190,7 @@ impl WriteBatchWithIndex {
     /// `NotFound` if there is none.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         self.batch.rollback_to_save_point()?;
-        let kept = self.save_points.pop().expect("batch and index have the same save points");
-        for Undo { family, key, before } in self.undo.drain(kept..).rev() {
+        for Undo { family, key, before } in self.undo.take_back() {
             let index = self.families.get_mut(&family).expect("what was noted has an index");
             Arc::make_mut(index).restore(key, before);
         }
@@ -206,10 +203,7 @@ impl WriteBatchWithIndex {
     /// `NotFound` if there is none.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.batch.pop_save_point()?;
-        self.save_points.pop();
-        if self.save_points.is_empty() {
-            self.undo.clear();
-        }
+        self.undo.pop_save_point();
         Ok(())
     }
 
@@ -218,7 +212,6 @@ impl WriteBatchWithIndex {
         self.batch.clear();
         self.families.clear();
         self.undo.clear();
-        self.save_points.clear();
     }
 
     /// The batch, to be written.
@@ -246,19 +239,19 @@ impl WriteBatchWithIndex {
         &self.default_family
     }
 
-    fn check(&self, family: &ColumnFamily) -> Result<()> {
+    /// Refuses a column family of another database.
+    pub(crate) fn check(&self, family: &ColumnFamily) -> Result<()> {
         if family.is_beside(&self.default_family) {
             return Ok(());
         }
         let text = format!("column family {:?} is of another database", family.name());
-        Err(Error::new(ErrorKind::InvalidArgument, text))
+        Err(Error::invalid_argument(text))
     }
 
     fn note(&mut self, family: &ColumnFamily, key: &[u8], update: Update) {
         let new = || Arc::new(FamilyIndex::new(family));
         let index = Arc::make_mut(self.families.entry(family.id()).or_insert_with(new));
-        let (key, before) = index.add(key, update, self.overwrite_key, !self.save_points.is_empty());
-        if !self.save_points.is_empty() {
+        if let Some((key, before)) = index.add(key, update, self.overwrite_key, self.undo.is_kept()) {
             self.undo.push(Undo { family: family.id(), key, before });
         }
     }

@@ -1,6 +1,7 @@
 //! The batch over a database against a model: the same operations, applied to a map.
 
 use super::*;
+use karst_engine::ErrorKind;
 use karst_engine::{Options, ReadOptions, WriteOptions};
 use std::collections::BTreeMap;
 

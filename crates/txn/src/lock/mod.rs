@@ -24,7 +24,6 @@ use karst_engine::io::{Env, sleep};
 use karst_engine::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -213,14 +212,14 @@ impl Locks {
         let stripe = self.stripe(&map, key);
         {
             let mut keys = stripe.keys.lock();
-            let Entry::Occupied(mut lock) = keys.entry(key.into()) else { return };
-            let before = lock.get().holders.len();
-            lock.get_mut().holders.retain(|other| other.id != holder.id);
-            if lock.get().holders.len() == before {
+            let Some(lock) = keys.get_mut(key) else { return };
+            let before = lock.holders.len();
+            lock.holders.retain(|other| other.id != holder.id);
+            if lock.holders.len() == before {
                 return;
             }
-            if lock.get().holders.is_empty() {
-                lock.remove();
+            if lock.holders.is_empty() {
+                keys.remove(key);
                 map.locked.fetch_sub(1, Ordering::Relaxed);
             }
         }

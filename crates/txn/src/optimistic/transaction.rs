@@ -276,12 +276,12 @@ impl OptimisticTransaction {
     async fn commit_by(&mut self, by: Caller) -> Result<()> {
         self.check_open()?;
         self.state = State::Committing;
-        let (options, batch) = (&self.write_options, self.work.batch.write_batch());
-        let outcome = match (self.work.tracked.len(), by) {
-            (0, _) if batch.is_empty() => Ok(()),
-            (0, Caller::Thread) => self.work.db.write(options, batch),
-            (0, Caller::Task) => self.work.db.write_async(options, batch).await,
-            _ => self.work.db.write_if_unchanged(by, options, batch, &self.work.tracked.unchanged()).await,
+        let outcome = match self.work.tracked.unchanged() {
+            none if none.is_empty() => self.work.write(by, &self.write_options).await,
+            keys => {
+                let batch = self.work.batch.write_batch();
+                self.work.db.write_if_unchanged(by, &self.write_options, batch, &keys).await
+            }
         };
         self.state = if outcome.is_ok() { State::Committed } else { State::Open };
         if outcome.is_ok() {

@@ -10,7 +10,6 @@ use crate::completion::complete;
 use crate::holder::Holder;
 use crate::lock::{DeadlockPath, LockStatus, Locks, Request};
 use karst_engine::caller::{Caller, finish};
-use karst_engine::format::Op;
 use karst_engine::{
     ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, WriteBatch, WriteOptions,
 };
@@ -221,8 +220,11 @@ impl TransactionDb {
         self.shared.locks.keep_deadlocks(most);
     }
 
-    /// Locks every key of `batch`, in one order for all who do.
-    async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Granted> {
+    /// Locks every key of `batch`, in one order for all who do; none where locks are not taken.
+    async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Option<Granted>> {
+        if self.shared.options.skip_concurrency_control {
+            return Ok(None);
+        }
         let mut keys = keys_of(batch)?;
         keys.sort_unstable();
         keys.dedup();
@@ -235,7 +237,7 @@ impl TransactionDb {
             shared.locks.lock(by, &granted.holder, request).await?;
             granted.keys.push((family, key));
         }
-        Ok(granted)
+        Ok(Some(granted))
     }
 
     /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all its keys, and holds them until it is written.
@@ -243,9 +245,6 @@ impl TransactionDb {
     /// # Errors
     /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be removed here.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        if self.shared.options.skip_concurrency_control {
-            return self.shared.db.write(options, batch);
-        }
         let _granted = finish(self.lock_all(Caller::Thread, batch))?;
         self.shared.db.write(options, batch)
     }
@@ -258,10 +257,7 @@ impl TransactionDb {
         let (this, options) = (self.clone(), *options);
         let env = self.shared.db.env().clone();
         let work = async move {
-            let _granted = match this.shared.options.skip_concurrency_control {
-                true => None,
-                false => Some(this.lock_all(Caller::Task, &batch).await?),
-            };
+            let _granted = this.lock_all(Caller::Task, &batch).await?;
             this.shared.db.write_async(&options, &batch).await
         };
         complete(&env, work).await
@@ -284,19 +280,12 @@ pub(super) fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut keys = Vec::new();
     for op in batch.iter() {
         let Some(family) = op.column_family() else { continue };
-        match op {
-            Op::Put { key, .. }
-            | Op::Delete { key, .. }
-            | Op::SingleDelete { key, .. }
-            | Op::Merge { key, .. }
-            | Op::PutBlobIndex { key, .. }
-            | Op::PutEntity { key, .. }
-            | Op::TimedPut { key, .. } => keys.push((family.0, key.to_vec())),
-            _ => {
-                let text = "delete_range in a transaction database: ranges are not locked";
-                return Err(Error::new(ErrorKind::NotSupported, text));
-            }
-        }
+        let Some(key) = op.key() else {
+            return Err(Error::not_supported(
+                "delete_range in a transaction database: ranges are not locked",
+            ));
+        };
+        keys.push((family.0, key.to_vec()));
     }
     Ok(keys)
 }

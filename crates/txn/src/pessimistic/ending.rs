@@ -11,11 +11,31 @@ use crate::holder::{Holder, TransactionState};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{Error, Result};
 
+/// A step towards a transaction's end.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Prepare,
+    Commit,
+    Rollback,
+}
+
 impl Transaction {
-    /// Takes the transaction out of the handle, for work that must end whoever waits for it.
-    fn take(&mut self) -> Result<Transaction> {
+    /// Takes a step that goes to its end, whoever waits for it: the transaction is out of the handle meanwhile.
+    async fn end_async(&mut self, ending: Ending) -> Result<()> {
         self.parts()?;
-        Ok(Transaction { shared: self.shared.clone(), parts: self.parts.take() })
+        let mut taken = Transaction { shared: self.shared.clone(), parts: self.parts.take() };
+        let env = self.shared.db.env().clone();
+        let (mut taken, outcome) = complete(&env, async move {
+            let outcome = match ending {
+                Ending::Prepare => taken.prepare_by(Caller::Task).await,
+                Ending::Commit => taken.commit_by(Caller::Task).await,
+                Ending::Rollback => taken.rollback_by(Caller::Task).await,
+            };
+            (taken, outcome)
+        })
+        .await;
+        self.parts = taken.parts.take();
+        outcome
     }
 
     /// Writes everything at once and lets go of the locks. Once it is prepared, that is the second phase.
@@ -32,15 +52,7 @@ impl Transaction {
     /// # Errors
     /// The same.
     pub async fn commit_async(&mut self) -> Result<()> {
-        let mut taken = self.take()?;
-        let env = self.shared.db.env().clone();
-        let (mut taken, outcome) = complete(&env, async move {
-            let outcome = taken.commit_by(Caller::Task).await;
-            (taken, outcome)
-        })
-        .await;
-        self.parts = taken.parts.take();
-        outcome
+        self.end_async(Ending::Commit).await
     }
 
     async fn commit_by(&mut self, by: Caller) -> Result<()> {
@@ -56,12 +68,7 @@ impl Transaction {
             return Err(Holder::refusal(parts.holder.state()));
         }
         parts.holder.leave_started(now, TransactionState::AwaitingCommit)?;
-        let (options, batch) = (&parts.write_options, parts.work.batch.write_batch());
-        let outcome = match by {
-            _ if batch.is_empty() => Ok(()),
-            Caller::Thread => shared.db.write(options, batch),
-            Caller::Task => shared.db.write_async(options, batch).await,
-        };
+        let outcome = parts.work.write(by, &parts.write_options).await;
         self.decided(outcome, TransactionState::Started, TransactionState::Committed)
     }
 
@@ -78,15 +85,7 @@ impl Transaction {
     /// # Errors
     /// The same.
     pub async fn prepare_async(&mut self) -> Result<()> {
-        let mut taken = self.take()?;
-        let env = self.shared.db.env().clone();
-        let (mut taken, outcome) = complete(&env, async move {
-            let outcome = taken.prepare_by(Caller::Task).await;
-            (taken, outcome)
-        })
-        .await;
-        self.parts = taken.parts.take();
-        outcome
+        self.end_async(Ending::Prepare).await
     }
 
     async fn prepare_by(&mut self, by: Caller) -> Result<()> {
@@ -118,15 +117,7 @@ impl Transaction {
     /// # Errors
     /// The same.
     pub async fn rollback_async(&mut self) -> Result<()> {
-        let mut taken = self.take()?;
-        let env = self.shared.db.env().clone();
-        let (mut taken, outcome) = complete(&env, async move {
-            let outcome = taken.rollback_by(Caller::Task).await;
-            (taken, outcome)
-        })
-        .await;
-        self.parts = taken.parts.take();
-        outcome
+        self.end_async(Ending::Rollback).await
     }
 
     async fn rollback_by(&mut self, by: Caller) -> Result<()> {

@@ -243,10 +243,7 @@ impl Transaction {
     ) -> Result<()> {
         let shared = self.shared.clone();
         let parts = self.started()?;
-        if !family.is_beside(parts.work.batch.default_family()) {
-            let text = format!("column family {:?} is of another database", family.name());
-            return Err(Error::invalid_argument(text));
-        }
+        parts.work.batch.check(family)?;
         let Waiting { timeout, detect_depth, skip } = parts.waiting;
         if skip {
             parts.work.begin_operation();

@@ -1,0 +1,79 @@
+//! What was changed since each save point, so that it can be taken back.
+//!
+//! In: save points, and whatever undoes a change. Out: those of the changes since the last save point, newest first. Without a save point nothing is kept.
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct UndoLog<T> {
+    /// What undoes each change since the first save point, oldest first.
+    changes: Vec<T>,
+    /// How many changes there were at each save point.
+    save_points: Vec<usize>,
+}
+
+impl<T> Default for UndoLog<T> {
+    fn default() -> Self {
+        Self { changes: Vec::new(), save_points: Vec::new() }
+    }
+}
+
+impl<T> UndoLog<T> {
+    /// Whether changes are to be pushed.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.save_points.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, change: T) {
+        debug_assert!(self.is_kept());
+        self.changes.push(change);
+    }
+
+    pub(crate) fn set_save_point(&mut self) {
+        self.save_points.push(self.changes.len());
+    }
+
+    /// Forgets the last save point and keeps what was done since.
+    pub(crate) fn pop_save_point(&mut self) {
+        self.save_points.pop();
+        if self.save_points.is_empty() {
+            self.changes.clear();
+        }
+    }
+
+    /// The changes since the last save point, newest first. They are forgotten, and the save point too.
+    pub(crate) fn take_back(&mut self) -> impl Iterator<Item = T> {
+        let kept = self.save_points.pop().unwrap_or(0);
+        self.changes.drain(kept..).rev()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.changes.clear();
+        self.save_points.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn save_points_nest() {
+        let mut log = UndoLog::default();
+        assert!(!log.is_kept());
+        log.set_save_point();
+        log.push(1);
+        log.set_save_point();
+        log.push(2);
+        log.push(3);
+        assert_eq!(log.take_back().collect::<Vec<_>>(), [3, 2]);
+        log.set_save_point();
+        log.push(4);
+        log.pop_save_point();
+        assert_eq!(
+            log.take_back().collect::<Vec<_>>(),
+            [4, 1],
+            "what a popped save point kept is the one's before it"
+        );
+        assert!(!log.is_kept());
+    }
+}
