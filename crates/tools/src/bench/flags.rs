@@ -6,6 +6,7 @@
 
 use super::database_options;
 use super::known_flags::KNOWN;
+use super::transactions::MOST_SETS;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
@@ -225,6 +226,18 @@ flags! {
     report_interval_seconds: i64 = 0;
     /// Where --report_interval_seconds writes.
     report_file: String = "report.csv".to_string();
+    /// Writes and transactions go through a database that locks keys. With --unordered_write it has the policy WritePrepared, two write queues, and takes no locks.
+    transaction_db: bool = false;
+    /// Transactions are validated when they commit.
+    optimistic_transaction_db: bool = false;
+    /// Keys that a transaction of randomtransaction changes, one in each set; at most 9999.
+    transaction_sets: u64 = 2;
+    /// Each transaction has a snapshot from its beginning.
+    transaction_set_snapshot: bool = false;
+    /// Most microseconds that randomtransaction sleeps between reading and writing a value.
+    transaction_sleep: u64 = 0;
+    /// Milliseconds after which a transaction stops waiting for a lock.
+    transaction_lock_timeout: u64 = 100;
     /// Print the CPU time that each workload took, a KarstDB addition.
     cpu: bool = true;
 }
@@ -328,6 +341,13 @@ fn check_ranges(f: &Flags) -> Result<(), String> {
     at_least("max_num_range_tombstones", f.max_num_range_tombstones, 0)?;
     at_least("seek_nexts", f.seek_nexts.into(), 0)?;
     at_least("num_column_families", f.num_column_families.into(), 1)?;
+    if !(1..=MOST_SETS).contains(&f.transaction_sets) {
+        let given = f.transaction_sets;
+        return Err(format!("flag --transaction_sets: {given} is not between 1 and {MOST_SETS}"));
+    }
+    if i64::try_from(f.transaction_lock_timeout).is_err() {
+        return Err(format!("flag --transaction_lock_timeout: {} is too long", f.transaction_lock_timeout));
+    }
     if f.readwritepercent > 100 || f.mergereadpercent > 100 || f.same_value_percentage > 100 {
         return Err("a flag that is a percentage is above 100".into());
     }

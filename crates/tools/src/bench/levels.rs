@@ -18,16 +18,16 @@ use std::sync::atomic::AtomicUsize;
 /// flush: every family's memtable becomes a file.
 pub(crate) fn flush(bench: &Bench) -> Result<()> {
     let families: Vec<_> = bench.families.iter().collect();
-    bench.db.flush_cfs(&FlushOptions::default(), &families)?;
+    bench.db().flush_cfs(&FlushOptions::default(), &families)?;
     println!("flush memtable");
     Ok(())
 }
 
 /// waitforcompaction.
 pub(crate) fn wait_for_compaction(bench: &Bench) -> Result<()> {
-    let path = bench.db.path().display();
+    let path = bench.db().path().display();
     println!("waitforcompaction({path}): started");
-    let outcome = bench.db.wait_for_compact(&WaitForCompactOptions::default());
+    let outcome = bench.db().wait_for_compact(&WaitForCompactOptions::default());
     let said = outcome.as_ref().map_or_else(ToString::to_string, |()| "OK".to_string());
     println!("waitforcompaction({path}): finished with status ({said})");
     outcome
@@ -39,7 +39,7 @@ pub(crate) fn compact(bench: &Bench, rewrite: bool) -> Result<()> {
     if rewrite {
         options.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
     }
-    bench.db.compact_range(&options, None, None)
+    bench.db().compact_range(&options, None, None)
 }
 
 /// Options with which no L0 of a deterministic fill holds writers back.
@@ -97,7 +97,8 @@ pub(crate) fn fill_deterministic(
     let watch = Watch::default();
     let w = Writing {
         target: Target {
-            db: &bench.db,
+            front: &bench.front,
+            db: bench.db(),
             families: &bench.families,
             flags,
             options: &read_options,
@@ -115,7 +116,7 @@ pub(crate) fn fill_deterministic(
         let fill =
             Fill { order, num, writes: writes.min(num), value_bytes: None, batch: flags.batch_size as u64 };
         writes::fill(&w, &fill, &mut Keys::new(flags, seeds.next()), ops).map_err(error)?;
-        bench.db.flush(&FlushOptions::default()).map_err(error)?;
+        bench.db().flush(&FlushOptions::default()).map_err(error)?;
         let known: Vec<u64> = runs.iter().flatten().copied().collect();
         let mut run: Vec<u64> =
             level_files(bench, 0).iter().map(|f| f.number).filter(|number| !known.contains(number)).collect();
@@ -141,7 +142,7 @@ pub(crate) fn fill_deterministic(
         if level > 0 || run.len() > 1 {
             let options =
                 CompactFilesOptions { output_file_size_limit: shape.file_bytes, ..Default::default() };
-            bench.db.compact_files(&options, &bench.families[0], run, level).map_err(error)?;
+            bench.db().compact_files(&options, &bench.families[0], run, level).map_err(error)?;
         }
     }
     print_tree(bench, shape.num_levels);
@@ -150,7 +151,7 @@ pub(crate) fn fill_deterministic(
 
 /// The default family's files of a level.
 fn level_files(bench: &Bench, level: u32) -> Vec<LiveFile> {
-    let mut files = bench.db.live_files();
+    let mut files = bench.db().live_files();
     files.retain(|file| file.column_family == "default" && file.level == Some(level));
     files
 }

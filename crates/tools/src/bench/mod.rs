@@ -1,12 +1,13 @@
 //! `karst bench`: db_bench's workloads over one database, with db_bench's flags and output.
 //!
 //! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens the database, [`database_options`] turns
-//! flags into its options; [`reads`], [`writes`] and [`coroutine`] are the loops, [`levels`] what is done by hand; [`key`] and [`values`]
-//! draw what is written, [`rate`] holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
+//! flags into its options, [`front`] is what writes go through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`] what is done by hand;
+//! [`key`] and [`values`] draw what is written, [`rate`] holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
 
 mod coroutine;
 mod database_options;
 mod flags;
+mod front;
 mod key;
 mod known_flags;
 mod levels;
@@ -15,6 +16,7 @@ mod rate;
 mod reads;
 mod report;
 mod reporter;
+mod transactions;
 mod values;
 mod workload;
 mod writes;
@@ -56,8 +58,9 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), String> {
         eprintln!("karst bench: flag --{name} has no effect here yet");
     }
     let flags = parsed.flags;
+    front::say_choices(&flags);
     let mut workloads = workload::parse(&flags.benchmarks)?;
-    if flags.db.is_empty() && !workloads[0].work.fresh() {
+    if flags.db.is_empty() && !workloads[0].work.needs_no_data() {
         eprintln!("no --db given: filluniquerandom goes first");
         workloads.insert(0, workload::named("filluniquerandom")?);
     }
@@ -70,7 +73,7 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), String> {
             .map_err(|e| format!("{}: {e}", workload.name))?;
     }
     if flags.statistics {
-        println!("STATISTICS:\n{}", bench.db.statistics());
+        println!("STATISTICS:\n{}", bench.db().statistics());
     }
     bench.close()
 }
@@ -94,6 +97,9 @@ fn run_workload(
     for round in 0..workload.warm_ups + workload.repeats {
         if let Some(report) = run_once(workload, flags, bench, seeds)? {
             report.print(&workload.name, flags);
+            if workload.work == Work::RandomTransaction {
+                transactions::verify(&bench.front, flags)?;
+            }
             if round >= workload.warm_ups {
                 rates.push(report.ops_per_second());
             }
@@ -114,11 +120,11 @@ fn run_once(
     let reporter = Reporter::start(flags)?;
     let watch = Watch {
         counter: reporter.as_ref().map(Reporter::counter),
-        stats_of: (flags.stats_per_interval > 0).then(|| bench.db.clone()),
+        stats_of: (flags.stats_per_interval > 0).then(|| bench.db().clone()),
     };
     match workload.work {
         Work::Property(name) => {
-            println!("\n{}\n", bench.db.property(name).unwrap_or_else(|| "(failed)".into()));
+            println!("\n{}\n", bench.db().property(name).unwrap_or_else(|| "(failed)".into()));
             Ok(None)
         }
         Work::Flush => levels::flush(bench).map(|()| None).map_err(error),
@@ -139,8 +145,14 @@ fn run_once(
         }
         work => {
             let options = open::read_options(flags);
-            let target =
-                Target { db: &bench.db, families: &bench.families, flags, options: &options, watch: &watch };
+            let target = Target {
+                front: &bench.front,
+                db: bench.db(),
+                families: &bench.families,
+                flags,
+                options: &options,
+                watch: &watch,
+            };
             let ops = match work {
                 Work::Coroutines(batched) => coroutine::run(&target, seeds.next(), batched),
                 _ => on_threads(work, target, seeds),
@@ -154,6 +166,9 @@ fn run_once(
             }
             if work.counts_found() {
                 message = found_message(&ops);
+            }
+            if work == Work::RandomTransaction {
+                message = transactions::message(&bench.front, &ops);
             }
             Ok(Some(Report::merge(ops, cpu, message)))
         }
@@ -217,6 +232,7 @@ fn run_thread(work: Work, w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
         Work::Delete(sequential) => writes::delete(w, keys, ops, sequential),
         Work::Update => writes::update_random(w, keys, ops),
         Work::MergeRandom => writes::merge_random(w, keys, ops),
+        Work::RandomTransaction => transactions::random_transaction(w, keys, ops),
         Work::ReadRandomWriteRandom => writes::read_random_write_random(w, keys, ops),
         Work::ReadRandomMergeRandom => writes::read_random_merge_random(w, keys, ops),
         _ => unreachable!("run_once does these itself"),

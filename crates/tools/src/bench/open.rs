@@ -4,6 +4,7 @@
 
 use super::database_options::NEW_DATABASE;
 use super::flags::Flags;
+use super::front::{self, Front};
 use karst_engine::perf_context::{self, PerfLevel};
 use karst_engine::{ColumnFamily, Db, Options, ReadOptions, Statistics, StatsLevel};
 use std::path::PathBuf;
@@ -12,10 +13,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The database under test.
 pub(crate) struct Bench {
-    pub(crate) db: Db,
+    pub(crate) front: Front,
     pub(crate) families: Vec<ColumnFamily>,
     path: PathBuf,
     options: Options,
+    kind: front::Kind,
+    write_prepared: bool,
     /// It lies in a directory of ours.
     made: bool,
 }
@@ -25,7 +28,7 @@ impl Drop for Bench {
         if self.made {
             self.families.clear();
             // Why no complaint: a directory that stays behind in the temporary folder harms nobody.
-            let _ = self.db.close();
+            let _ = self.db().close();
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
@@ -50,6 +53,12 @@ impl Bench {
         if writes && flags.readonly {
             return Err("--readonly, but a workload writes".into());
         }
+        let kind = front::Kind::of(flags);
+        if kind != front::Kind::Plain && flags.readonly {
+            return Err("--readonly does not go with a database with transactions".into());
+        }
+        // As in db_bench: with transactions the database is opened for writing, whatever the workloads do.
+        let writes = writes || kind != front::Kind::Plain;
         let statistics =
             flags.statistics.then(|| Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
         let options = options(flags, existing, statistics)?;
@@ -57,40 +66,57 @@ impl Bench {
         if !existing {
             Db::destroy(&path, &options).map_err(error)?;
         }
-        let db = if writes { Db::open(&path, &options) } else { Db::open_read_only(&path, &options) };
-        let mut bench = Bench { db: db.map_err(error)?, families: Vec::new(), path, options, made };
+        let write_prepared = front::write_prepared(kind, &flags.options);
+        let front = match writes {
+            true => Front::open(kind, &path, &options, write_prepared),
+            false => Db::open_read_only(&path, &options).map(Front::Plain),
+        };
+        let mut bench = Bench {
+            front: front.map_err(error)?,
+            families: Vec::new(),
+            path,
+            options,
+            kind,
+            write_prepared,
+            made,
+        };
         bench.find_families(flags, writes)?;
         Ok(bench)
+    }
+
+    /// The database, for everything but writes.
+    pub(crate) fn db(&self) -> &Db {
+        self.front.db()
     }
 
     /// Close the database; what went wrong in the background is said now.
     pub(crate) fn close(&mut self) -> Result<(), String> {
         self.families.clear();
-        self.db.close().map_err(|e| e.to_string())
+        self.db().close().map_err(|e| e.to_string())
     }
 
     /// Begin again with an empty database; `more` options hold until the next time.
     pub(crate) fn renew(&mut self, flags: &Flags, more: &[(&str, &str)]) -> Result<(), String> {
         let error = |e: karst_engine::Error| e.to_string();
         self.families.clear();
-        self.db.close().map_err(error)?;
+        self.db().close().map_err(error)?;
         Db::destroy(&self.path, &self.options).map_err(error)?;
         let mut options = self.options.clone();
         for (name, value) in more {
             options = options.set(name, value).map_err(error)?;
         }
-        self.db = Db::open(&self.path, &options).map_err(error)?;
+        self.front = Front::open(self.kind, &self.path, &options, self.write_prepared).map_err(error)?;
         self.find_families(flags, true)
     }
 
     /// The column families that the flags want, made if they are missing and may be.
     fn find_families(&mut self, flags: &Flags, create: bool) -> Result<(), String> {
-        self.families = vec![self.db.default_column_family().clone()];
+        self.families = vec![self.db().default_column_family().clone()];
         for number in 1..flags.num_column_families {
             let name = format!("column_family_name_{number:06}");
-            let family = match self.db.column_family(&name) {
+            let family = match self.db().column_family(&name) {
                 None if create => {
-                    self.db.create_column_family(&name, &self.options).map_err(|e| e.to_string())?
+                    self.db().create_column_family(&name, &self.options).map_err(|e| e.to_string())?
                 }
                 family => family
                     .ok_or_else(|| format!("{}: there is no column family {name}", self.path.display()))?,
@@ -128,6 +154,9 @@ fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -
         named.push(("prefix_extractor", format!("fixed:{}", flags.prefix_size)));
     }
     named.extend(flags.options.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    if front::write_prepared(front::Kind::of(flags), &flags.options) {
+        named.push(("two_write_queues", "true".into()));
+    }
     for (name, value) in named {
         options = options.set(name, &value).map_err(|e| e.to_string())?;
     }

@@ -1,6 +1,7 @@
 //! The synchronous read workloads: one function a workload, run by each thread on its own [`Ops`].
 
 use super::flags::Flags;
+use super::front::Front;
 use super::key::Keys;
 use super::report::{Kind, Ops, Until};
 use super::reporter::Watch;
@@ -8,6 +9,8 @@ use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 
 /// What the threads of a workload share.
 pub(crate) struct Target<'a> {
+    pub(crate) front: &'a Front,
+    /// The database behind it, for reads.
     pub(crate) db: &'a Db,
     /// Key `k` lives in family `k % families.len()`, as db_bench spreads them.
     pub(crate) families: &'a [ColumnFamily],

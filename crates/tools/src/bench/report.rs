@@ -19,10 +19,12 @@ pub(crate) enum Kind {
     Seek,
     Merge,
     Update,
+    /// Anything else, a transaction for one.
+    Other,
 }
 
 /// db_bench's words for the kinds, in the order of the kinds.
-const KIND_NAMES: [&str; 6] = ["read", "write", "delete", "seek", "merge", "update"];
+const KIND_NAMES: [&str; 7] = ["read", "write", "delete", "seek", "merge", "update", "op"];
 
 /// One thread's counts.
 pub(crate) struct Ops {
@@ -36,6 +38,8 @@ pub(crate) struct Ops {
     pub(crate) bytes: u64,
     pub(crate) found: u64,
     pub(crate) read: u64,
+    /// Transactions that met another one and did not commit.
+    pub(crate) aborts: u64,
     /// What the thread has to say beside its counts.
     pub(crate) message: String,
     /// It works beside the threads that are measured; its counts are not theirs.
@@ -70,6 +74,7 @@ impl Ops {
             bytes: 0,
             found: 0,
             read: 0,
+            aborts: 0,
             message: String::new(),
             aside: false,
             latencies_us: if flags.histogram {

@@ -18,6 +18,7 @@ pub(crate) enum Work {
     MergeRandom,
     ReadRandomWriteRandom,
     ReadRandomMergeRandom,
+    RandomTransaction,
     /// Readers, and one more thread that writes, with puts or merges, until they are done.
     Beside(Reading, Beside),
     Compact,
@@ -65,7 +66,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 36] = [
+const WORKLOADS: [(&str, Work); 37] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -81,6 +82,7 @@ const WORKLOADS: [(&str, Work); 36] = [
     ("mergerandom", Work::MergeRandom),
     ("readrandomwriterandom", Work::ReadRandomWriteRandom),
     ("readrandommergerandom", Work::ReadRandomMergeRandom),
+    ("randomtransaction", Work::RandomTransaction),
     ("readwhilewriting", Work::Beside(Reading::Random, Beside::Puts)),
     ("readwhilemerging", Work::Beside(Reading::Random, Beside::Merges)),
     ("multireadwhilewriting", Work::Beside(Reading::MultiRandom, Beside::Puts)),
@@ -113,6 +115,11 @@ impl Work {
     /// Whether it begins with an empty database.
     pub(crate) fn fresh(self) -> bool {
         matches!(self, Work::Fill(Filling { fresh: true, .. }) | Work::FillDeterministic(_))
+    }
+
+    /// Whether it has something to do in an empty database.
+    pub(crate) fn needs_no_data(self) -> bool {
+        self.fresh() || self == Work::RandomTransaction
     }
 
     /// Whether one thread does it, whatever --threads says.

@@ -67,7 +67,7 @@ impl Writing<'_> {
     }
 
     fn commit(&self, batch: &mut WriteBatch) -> Result<()> {
-        self.target.db.write(&self.options, batch)?;
+        self.target.front.write(&self.options, batch)?;
         batch.clear();
         Ok(())
     }

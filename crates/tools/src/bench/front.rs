@@ -1,0 +1,95 @@
+//! What a workload's writes go through: the database itself, or one with transactions over it.
+//!
+//! In: `--transaction_db`, `--optimistic_transaction_db` and the options. Out: a [`Front`]. The choices that db_bench makes silently are made here, and said on stderr.
+
+use super::flags::Flags;
+use karst_engine::{Db, Options, Result, WriteBatch, WriteOptions};
+use karstdb::{
+    OptimisticTransactionDb, OptimisticTransactionDbOptions, TransactionDb, TransactionDbOptions, WritePolicy,
+};
+use std::path::Path;
+
+/// What writes go through.
+#[derive(Clone)]
+pub(crate) enum Front {
+    Plain(Db),
+    /// Plain writes lock their keys.
+    Locking(TransactionDb),
+    /// Plain writes are the database's own; transactions see them.
+    Optimistic(OptimisticTransactionDb),
+}
+
+/// What the flags ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    Locking,
+    Optimistic,
+}
+
+impl Kind {
+    pub(crate) fn of(flags: &Flags) -> Kind {
+        match (flags.optimistic_transaction_db, flags.transaction_db) {
+            (true, _) => Kind::Optimistic,
+            (false, true) => Kind::Locking,
+            (false, false) => Kind::Plain,
+        }
+    }
+}
+
+/// Whether these options make db_bench choose WritePrepared.
+pub(crate) fn write_prepared(kind: Kind, options: &[(String, String)]) -> bool {
+    let last = options.iter().rev().find(|(name, _)| name == "unordered_write");
+    kind == Kind::Locking && last.is_some_and(|(_, value)| value == "true")
+}
+
+/// Say what the flags of transactions lead to, where that is not plain to see.
+pub(crate) fn say_choices(flags: &Flags) {
+    if flags.optimistic_transaction_db && flags.transaction_db {
+        eprintln!(
+            "karst bench: flag --transaction_db has no effect beside --optimistic_transaction_db, as in db_bench"
+        );
+    }
+    if write_prepared(Kind::of(flags), &flags.options) {
+        eprintln!(
+            "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
+        );
+    }
+}
+
+impl Front {
+    /// Opens the database for writing. `write_prepared` is what [`write_prepared`] says of the flags.
+    pub(crate) fn open(kind: Kind, path: &Path, options: &Options, write_prepared: bool) -> Result<Front> {
+        let mut transactions = TransactionDbOptions::default();
+        if write_prepared {
+            transactions.write_policy = WritePolicy::WritePrepared;
+            transactions.skip_concurrency_control = true;
+        }
+        Ok(match kind {
+            Kind::Plain => Front::Plain(Db::open(path, options)?),
+            Kind::Locking => Front::Locking(TransactionDb::open(path, options, &transactions)?),
+            Kind::Optimistic => {
+                let transactions = OptimisticTransactionDbOptions::default();
+                Front::Optimistic(OptimisticTransactionDb::open(path, options, &transactions)?)
+            }
+        })
+    }
+
+    /// The database behind it, for everything but writes.
+    pub(crate) fn db(&self) -> &Db {
+        match self {
+            Front::Plain(db) => db,
+            Front::Locking(db) => db.db(),
+            Front::Optimistic(db) => db.db(),
+        }
+    }
+
+    /// Writes a batch.
+    pub(crate) fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
+        match self {
+            Front::Plain(db) => db.write(options, batch),
+            Front::Locking(db) => db.write(options, batch),
+            Front::Optimistic(db) => db.write(options, batch),
+        }
+    }
+}
