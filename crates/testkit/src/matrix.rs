@@ -99,6 +99,7 @@ impl Built {
 
 /// How long the background compactions of a cell may take on a busy machine.
 const SETTLE_TRIES: usize = 60;
+const MORE_DATA_EVERY: usize = 6;
 const SETTLE_STEP: Duration = Duration::from_millis(150);
 const NO_COMPACTION: &str = "--auto_compaction=false";
 const LEFT_ALONE: &str = "[CFOptions \"default\"]\n  disable_auto_compactions=true\n";
@@ -135,7 +136,7 @@ impl Cell {
                 family.load(path, 0, family.bulk, &self.ldb_flags, &mut random)?;
             }
         }
-        self.settle(path)?;
+        self.settle(path, &mut random)?;
         if let Writer::DbBench { last, .. } = self.writer {
             let text = self.options_text().replace("[CFOptions \"default\"]\n", LEFT_ALONE);
             fs::write(&options_file, text).map_err(|e| format!("{}: {e}", options_file.display()))?;
@@ -203,9 +204,16 @@ impl Cell {
     }
 
     /// Wait until compaction has filled as many levels as the cell asks for.
-    fn settle(&self, path: &Path) -> Result<(), String> {
+    fn settle(&self, path: &Path, random: &mut Random) -> Result<(), String> {
         let mut levels = Vec::new();
         for attempt in 0..SETTLE_TRIES {
+            // Why: by the order of its compactions everything may have come to rest in one level. More data starts again above it.
+            if attempt % MORE_DATA_EVERY == MORE_DATA_EVERY - 1 && self.writer == Writer::Ldb {
+                let family = &self.families[0];
+                for _ in 0..4 {
+                    family.load(path, 1, family.bulk / 8, &self.ldb_flags, random)?;
+                }
+            }
             levels = tools::live_files(path, "default")?.0;
             // What is still to be written goes to L0.
             if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
