@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord};
 use karst_format::compression::{self, CompressionType};
-use karst_format::ids::ColumnFamilyId;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
 use karst_lsm::{BlobFileMetadata, Version};
 use karst_mem::{BlockCache, CacheKey, Handle, Priority};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
 use crate::stats::Ticker;
 use crate::table::cache::Shared;
@@ -97,6 +98,30 @@ impl BlobNeed {
         found
     }
 
+    pub(crate) fn file_number(&self) -> FileNumber {
+        self.file.number()
+    }
+
+    /// Whether the blob cache has the value; not counted as a read of it.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.files.cache.as_ref().is_some_and(|cache| cache.get(self.key()).is_some())
+    }
+
+    /// The file, if it is open.
+    pub(crate) fn opened(&self) -> Option<Arc<BlobFile>> {
+        self.files.opened(&self.file)
+    }
+
+    /// What of the file has to be read for the value: where it starts and how long it is, in bytes. It lies inside the file.
+    pub(crate) fn range_in(&self, file: &BlobFile, verify_checksums: bool) -> Result<(u64, usize)> {
+        record_range(self, file, verify_checksums)
+    }
+
+    /// The value in what [`range_in`](Self::range_in) says, which has been read.
+    pub(crate) fn value_in(&self, file: &BlobFile, record: &[u8], options: &ReadOptions) -> Result<BlockRef> {
+        self.files.value_in(self, file, record, options.verify_checksums, options.fill_cache)
+    }
+
     /// Reads the value.
     pub(crate) async fn fetch(&self, verify_checksums: bool, fill_cache: bool) -> Result<BlockRef> {
         self.files.fetch(self, verify_checksums, fill_cache).await
@@ -110,6 +135,12 @@ pub(crate) struct BlobFile {
     compression: CompressionType,
     /// Where values end, in bytes.
     values_end: u64,
+}
+
+impl BlobFile {
+    pub(crate) fn file(&self) -> &Arc<dyn RandomAccessFile> {
+        &self.file
+    }
 }
 
 /// The blob files of a column family.
@@ -144,11 +175,23 @@ impl BlobFiles {
             }
             None => self.open_and_read(need, verify_checksums).await?,
         };
+        self.value_in(need, &file, &record, verify_checksums, fill_cache)
+    }
+
+    /// The value in the record that was read for it, which the blob cache is given.
+    fn value_in(
+        &self,
+        need: &BlobNeed,
+        file: &BlobFile,
+        record: &[u8],
+        verify_checksums: bool,
+        fill_cache: bool,
+    ) -> Result<BlockRef> {
         let stats = &self.shared.stats;
         stats.record(Ticker::BlobDbBlobFileBytesRead, record.len() as u64);
         perf_context::count(PerfMetric::BlobReadCount, 1);
         perf_context::count(PerfMetric::BlobReadByte, record.len() as u64);
-        let value = decode(need, &file, &record, verify_checksums)?;
+        let value = decode(need, file, record, verify_checksums)?;
         match &self.cache {
             Some(cache) if fill_cache => {
                 let value = CachedBlock::Blob(value);

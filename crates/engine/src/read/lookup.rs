@@ -28,7 +28,7 @@ use crate::read::{View, merge};
 use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
-use crate::table::{KeyHash, Table, Value};
+use crate::table::{BlockRef, KeyHash, Table, Value};
 
 /// How far the lookup is in the current file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,7 +351,8 @@ impl Lookup {
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
-        let existing = existing_value(view, &mut self.pending, user_key, base)?;
+        let existing =
+            existing_value(view, user_key, base, |need| read_blob(&view.ctx, &mut self.pending, need))?;
         if self.operands.is_empty() {
             return Ok(existing);
         }
@@ -418,19 +419,24 @@ impl Lookup {
     }
 }
 
-/// The value that `base` stands for; stops where it has to be read from a blob file.
+/// A blob value; stops while it is not here.
+pub(super) fn read_blob(ctx: &ReadCtx<'_>, pending: &mut Pending, need: BlobNeed) -> Result<BlockRef, Stop> {
+    let key = need.key();
+    let value = pending.blob(ctx, need)?;
+    pending.release_key(key);
+    Ok(value)
+}
+
+/// The value that `base` stands for; `read_blob` stops where it has to be read from a blob file.
 pub(super) fn existing_value(
     view: &View<'_>,
-    pending: &mut Pending,
     user_key: &[u8],
     base: &Base,
+    read_blob: impl FnOnce(BlobNeed) -> Result<BlockRef, Stop>,
 ) -> Result<Option<Value>, Stop> {
-    let mut blob = |reference: &[u8]| -> Result<Value, Stop> {
+    let blob = |reference: &[u8]| -> Result<Value, Stop> {
         let need = BlobNeed::new(view.ctx.blobs(), view.version(), user_key, reference)?;
-        let key = need.key();
-        let value = pending.blob(&view.ctx, need)?;
-        pending.release_key(key);
-        Ok(Value::whole_blob(value))
+        Ok(Value::whole_blob(read_blob(need)?))
     };
     Ok(match base {
         Base::Nothing => None,

@@ -174,9 +174,9 @@ impl Fetches {
                     karst_io::read(&ctx.tables.shared.env, table.file(), start, (end - start) as usize);
                 Fetch::Blocks { table, start, parts, read, began }
             }
-            Need::Run { table, start, len } => {
+            Need::Run { file, start, len } => {
                 // Invariant: the scan has checked every handle in it against the size of the file.
-                let read = karst_io::read(&ctx.tables.shared.env, table.file(), start, len);
+                let read = karst_io::read(&ctx.tables.shared.env, &file, start, len);
                 Fetch::Run { key, waiters, read, began }
             }
             Need::Open { tables, file, level } => {

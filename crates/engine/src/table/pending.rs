@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use karst_format::handle::BlockHandle;
-use karst_io::ReadBuf;
+use karst_io::{RandomAccessFile, ReadBuf};
 use karst_lsm::FileMetadata;
 use karst_mem::CacheKey;
 use smallvec::SmallVec;
@@ -49,8 +49,8 @@ pub(crate) enum Need {
     Open { tables: Arc<TableCache>, file: Arc<FileMetadata>, level: u32 },
     /// Read one block of an open table.
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
-    /// Read neighbouring blocks as they are stored, ahead of a scan. Lies inside the file.
-    Run { table: Arc<Table>, start: u64, len: usize },
+    /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside the file.
+    Run { file: Arc<dyn RandomAccessFile>, start: u64, len: usize },
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
 }
@@ -239,11 +239,11 @@ impl Pending {
         self.hold_hits = hold;
     }
 
-    /// Records the need for `len` bytes from `start` of a table, which must lie inside the file: blocks that a scan will come to.
-    pub(crate) fn want_run(&mut self, table: &Arc<Table>, start: u64, len: usize) -> RunNumber {
+    /// Records the need for `len` bytes from `start` of an open file, which must lie inside it: what a scan will come to.
+    pub(crate) fn want_run(&mut self, file: &Arc<dyn RandomAccessFile>, start: u64, len: usize) -> RunNumber {
         let number = RunNumber(self.next_run);
         self.next_run += 1;
-        self.runs.push_back((number, State::Needed(Need::Run { table: table.clone(), start, len })));
+        self.runs.push_back((number, State::Needed(Need::Run { file: file.clone(), start, len })));
         self.untaken += 1;
         number
     }

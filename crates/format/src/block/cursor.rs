@@ -93,6 +93,12 @@ impl BlockCursor {
         self.valid
     }
 
+    /// Where the current entry lies in the block; comparable with that of another cursor over the same block. The cursor is valid, or was before its last move.
+    #[must_use]
+    pub fn entry_offset(&self) -> usize {
+        self.at
+    }
+
     /// The current key. The cursor must be valid.
     #[inline(always)]
     #[must_use]

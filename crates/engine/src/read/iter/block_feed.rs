@@ -267,7 +267,7 @@ impl BlockFeed {
         }
         for run in self.runs.iter_mut().skip(asked_for) {
             ctx.stats().record(Ticker::PrefetchBytes, run.end - run.start);
-            run.number = Some(pending.want_run(table, run.start, (run.end - run.start) as usize));
+            run.number = Some(pending.want_run(table.file(), run.start, (run.end - run.start) as usize));
         }
     }
 

@@ -189,4 +189,8 @@ impl LevelCursor {
     pub(super) fn table(&self) -> &TableCursor {
         &self.table
     }
+
+    pub(super) fn table_mut(&mut self) -> &mut TableCursor {
+        &mut self.table
+    }
 }

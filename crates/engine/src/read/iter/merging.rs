@@ -308,6 +308,24 @@ impl Merging {
         self.unsettled = Unsettled::All;
     }
 
+    /// The number of the child that the current entry is in.
+    pub(super) fn first_child(&self) -> u32 {
+        self.order[0].child
+    }
+
+    /// A child by its number, if it is at an entry of a table.
+    pub(super) fn table_at_entry(&mut self, child: u32) -> Option<&mut TableCursor> {
+        let child = &mut self.children[child as usize];
+        if !child.is_at_entry() {
+            return None;
+        }
+        match child {
+            Child::Memtable(_) => None,
+            Child::Table(cursor) => Some(cursor),
+            Child::Level(cursor) => Some(cursor.table_mut()),
+        }
+    }
+
     /// Leave the current entry in the direction of the last `begin`.
     #[inline]
     pub(super) fn begin_advance(&mut self) -> Result<()> {

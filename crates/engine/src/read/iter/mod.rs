@@ -6,7 +6,7 @@
 //! | `visible` | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
 //! | `merging` | memtables, L0 files and levels merged; collects range tombstones |
 //! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
-//! | `block_feed`, `readahead` | the blocks a scan comes to, asked for before they are needed; how far ahead |
+//! | `block_feed`, `blob_feed`, `readahead` | the blocks and the blob values a scan comes to, asked for before they are needed; how far ahead |
 //! | `internal` | every entry, hidden ones too, for tools |
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
 //! | `stream` | the iterator as a `Stream` |
@@ -14,6 +14,7 @@
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
 //! (see `table::pending`).
 
+mod blob_feed;
 mod block_feed;
 mod index_position;
 pub(crate) mod internal;
@@ -470,7 +471,7 @@ impl DbIterator {
 fn visible(superversion: &SuperVersion, snapshot: SeqNo, bounds: &Bounds, options: &ReadOptions) -> Visible {
     let readahead = readahead_limits(options, superversion);
     let merging = Merging::new(superversion, snapshot, bounds, readahead, !options.ignore_range_deletions);
-    Visible::new(merging, snapshot)
+    Visible::new(merging, snapshot, readahead)
 }
 
 impl Scan {

@@ -45,6 +45,16 @@ pub(super) struct TableCursor {
     handle: BlockHandle,
     block: Option<BlockRef>,
     cursor: BlockCursor,
+    /// Walks ahead of `cursor` in the same block, once somebody has looked.
+    scout: Option<Scout>,
+}
+
+/// A second place in a block.
+#[derive(Debug)]
+struct Scout {
+    cursor: BlockCursor,
+    /// In which direction it has come to the end of the block.
+    through: Option<bool>,
 }
 
 impl TableCursor {
@@ -72,6 +82,7 @@ impl TableCursor {
             handle: BlockHandle::default(),
             block: None,
             cursor: BlockCursor::new(),
+            scout: None,
         }
     }
 
@@ -84,6 +95,7 @@ impl TableCursor {
         self.goal = Goal::Settled;
         self.block = None;
         self.cursor = BlockCursor::new();
+        self.scout = None;
     }
 
     /// The scan does not come here, or has left: let go of what was asked for.
@@ -111,6 +123,7 @@ impl TableCursor {
         self.target.clear();
         self.target.extend_from_slice(target);
         self.valid = false;
+        self.scout = None;
         self.goal = Goal::Start(to);
     }
 
@@ -143,6 +156,7 @@ impl TableCursor {
     #[cold]
     fn leave_block(&mut self, forward: bool) -> Result<()> {
         self.valid = false;
+        self.scout = None;
         self.feed.recycle(self.block.take());
         let table = self.table.as_ref().expect("a block was loaded from it");
         self.goal = if self.feed.step(table)? {
@@ -247,6 +261,32 @@ impl TableCursor {
     #[inline]
     pub(super) fn value(&self) -> &[u8] {
         self.cursor.value(self.block.as_ref().expect("the cursor is valid").as_data())
+    }
+
+    /// The entry of the current block that somebody who looks ahead in this direction comes to next: the current one, or behind the last that was passed. The cursor must be valid.
+    pub(super) fn entry_ahead(&mut self, forward: bool) -> Option<(&[u8], &[u8])> {
+        let data = self.block.as_ref().expect("the cursor is valid").as_data();
+        let here = self.cursor.entry_offset();
+        let was_passed = |scout: &Scout| {
+            let there = scout.cursor.entry_offset();
+            if forward { there < here } else { there > here }
+        };
+        if self.scout.as_ref().is_none_or(was_passed) {
+            self.scout = Some(Scout { cursor: self.cursor.clone(), through: None });
+        }
+        let scout = self.scout.as_ref().filter(|scout| scout.through != Some(forward))?;
+        scout.cursor.valid().then(|| (scout.cursor.key(data), scout.cursor.value(data)))
+    }
+
+    /// Passes the entry that [`entry_ahead`](Self::entry_ahead) has shown.
+    pub(super) fn pass_entry_ahead(&mut self, forward: bool) {
+        let data = self.block.as_ref().expect("the cursor is valid").as_data();
+        let Some(scout) = &mut self.scout else { return };
+        let moved = if forward { scout.cursor.next(data) } else { scout.cursor.prev(data) };
+        // A bad entry is for the scan to report, if it gets there.
+        if !moved.unwrap_or(false) {
+            scout.through = Some(forward);
+        }
     }
 
     /// The value, with what keeps it in memory.

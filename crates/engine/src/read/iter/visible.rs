@@ -16,8 +16,10 @@ use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
+use crate::read::iter::blob_feed::{BlobFeed, Scanned};
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
+use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
 use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
@@ -70,6 +72,8 @@ pub(super) struct Visible {
     skipped: u32,
     /// Newest first when moving forward, oldest first when moving backward.
     operands: Vec<Value>,
+    /// The child of the merge that the last reference to a blob was found in.
+    blob_child: u32,
     /// Backward: the newest visible entry of `key` so far that is not an operand.
     newest: Base,
     found_in_key: bool,
@@ -77,10 +81,11 @@ pub(super) struct Visible {
     target: Vec<u8>,
     /// With `prefix_same_as_start`: the prefix that the iteration stays in.
     prefix: Option<Vec<u8>>,
+    blobs: BlobFeed,
 }
 
 impl Visible {
-    pub(super) fn new(merging: Merging, snapshot: SeqNo) -> Self {
+    pub(super) fn new(merging: Merging, snapshot: SeqNo, readahead: ReadaheadLimits) -> Self {
         Visible {
             merging,
             snapshot,
@@ -94,11 +99,13 @@ impl Visible {
             key_is_oldest: false,
             skipped: 0,
             operands: Vec::new(),
+            blob_child: 0,
             newest: Base::Nothing,
             found_in_key: false,
             skippable: 0,
             target: Vec::new(),
             prefix: None,
+            blobs: BlobFeed::new(readahead),
         }
     }
 
@@ -136,7 +143,8 @@ impl Visible {
         self.rest_nowhere();
     }
 
-    fn start(&mut self, forward: bool) {
+    fn start(&mut self, forward: bool, pending: &mut Pending) {
+        self.blobs.close(forward, pending);
         self.valid = false;
         self.forward = forward;
         self.current = Current::InPlace;
@@ -157,7 +165,7 @@ impl Visible {
         prefix: Option<Vec<u8>>,
         pending: &mut Pending,
     ) {
-        self.start(true);
+        self.start(true, pending);
         self.prefix = prefix;
         match user_key {
             Some(user_key) => {
@@ -175,7 +183,7 @@ impl Visible {
         prefix: Option<Vec<u8>>,
         pending: &mut Pending,
     ) {
-        self.start(false);
+        self.start(false, pending);
         self.prefix = prefix;
         match user_key {
             Some((user_key, excluded)) => {
@@ -229,7 +237,7 @@ impl Visible {
     #[cold]
     fn turn_forward(&mut self, pending: &mut Pending) -> Result<()> {
         // The merging iterator stands before the key's oldest entry. Go behind its newest and skip the rest.
-        self.start(true);
+        self.start(true, pending);
         self.skipping = true;
         let user_key = std::mem::take(&mut self.key);
         self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
@@ -242,7 +250,7 @@ impl Visible {
     pub(super) fn begin_prev(&mut self, pending: &mut Pending) {
         debug_assert!(self.valid);
         if self.forward {
-            self.start(false);
+            self.start(false, pending);
             let user_key = std::mem::take(&mut self.key);
             self.set_back_target(&user_key, true);
             self.key = user_key;
@@ -270,7 +278,7 @@ impl Visible {
                 Phase::Forward => self.forward(view, pending, prefix, bounds)?,
                 Phase::ForwardOperands => self.forward_operands(view, pending, prefix, bounds)?,
                 Phase::Backward { .. } => self.backward(view, pending, prefix, bounds)?,
-                Phase::Resolve(_) => self.resolve(view, pending)?,
+                Phase::Resolve(_) => self.resolve(view, pending, bounds)?,
             }
         }
     }
@@ -391,10 +399,13 @@ impl Visible {
     }
 
     /// What an entry that is no deletion and no operand comes to.
-    fn base_of(&self, kind: ValueType) -> Result<Base> {
+    fn base_of(&mut self, kind: ValueType) -> Result<Base> {
         Ok(match kind {
             ValueType::Value => Base::Value(self.merging.pin_value()),
-            ValueType::BlobIndex => Base::Blob(self.merging.pin_value()),
+            ValueType::BlobIndex => {
+                self.blob_child = self.merging.first_child();
+                Base::Blob(self.merging.pin_value())
+            }
             ValueType::WideColumnEntity => Base::Entity(self.merging.pin_value()),
             ValueType::ValuePreferredSeqno => Base::Value(without_packed_seqno(&self.merging.pin_value())?),
             other => {
@@ -460,9 +471,12 @@ impl Visible {
         }
     }
 
-    fn resolve(&mut self, view: &View<'_>, pending: &mut Pending) -> Result<(), Stop> {
+    fn resolve(&mut self, view: &View<'_>, pending: &mut Pending, bounds: &Bounds) -> Result<(), Stop> {
         let Phase::Resolve(base) = &self.phase else { unreachable!("called in this phase only") };
-        let existing = existing_value(view, pending, &self.key, base)?;
+        let scanned = Scanned { view, bounds, snapshot: self.snapshot, child: self.blob_child };
+        let (blobs, merging) = (&mut self.blobs, &mut self.merging);
+        let existing =
+            existing_value(view, &self.key, base, |need| blobs.value(scanned, pending, merging, need))?;
         let value = if self.operands.is_empty() {
             existing.unwrap_or_else(Value::empty)
         } else {

@@ -1,0 +1,240 @@
+//! The blob values that a scan comes to, read before it gets there.
+//!
+//! In: each value that a scan needs, in its order. Out: the value. Once a scan has needed a few, the feed walks ahead of it through the references in the data block that the
+//! scan stands in, and asks for their values in large requests: what lies close together in a blob file, as flushes and compactions write it, makes a *run*, which is one read.
+//! A value is cut out of its run, verified and decompressed when the scan gets there.
+//!
+//! A reference that turns out to be hidden by a newer entry has been read in vain. Each child of the merge has runs of its own, asked for when it has given the scan a value, and given up
+//! when the scan has gone beyond them.
+//!
+//! Invariants:
+//! - Runs of one child are in the order of the scan.
+//! - A file that is not open is not asked ahead: the walk stays before its first reference until the scan has read that value, and so opened and checked the file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use karst_format::ids::FileNumber;
+use karst_format::key::{InternalKey, SeqNo, ValueType};
+use karst_io::ReadBuf;
+
+use crate::blob::{BlobFile, BlobNeed};
+use crate::error::Result;
+use crate::read::View;
+use crate::read::iter::Bounds;
+use crate::read::iter::merging::Merging;
+use crate::read::iter::readahead::{ReadaheadLimits, Window};
+use crate::read::lookup::read_blob;
+use crate::stats::Ticker;
+use crate::table::BlockRef;
+use crate::table::pending::{Pending, RunNumber, Stop};
+
+/// Values further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
+const MAX_GAP_BYTES: u64 = 4096;
+
+/// Values close together, read in one request.
+#[derive(Debug)]
+struct Run {
+    child: u32,
+    file: Arc<BlobFile>,
+    number_of_file: FileNumber,
+    start: u64,
+    end: u64,
+    /// Of its values, what the scan has not come to, in bytes.
+    left: u64,
+    /// Once it has been asked for.
+    number: Option<RunNumber>,
+    bytes: Option<ReadBuf>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct BlobFeed {
+    window: Window,
+    forward: bool,
+    runs: Vec<Run>,
+}
+
+/// Where a scan stands, and what it may see.
+#[derive(Clone, Copy)]
+pub(super) struct Scanned<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) bounds: &'a Bounds,
+    pub(super) snapshot: SeqNo,
+    /// The child of the merge that the reference was found in.
+    pub(super) child: u32,
+}
+
+impl BlobFeed {
+    pub(super) fn new(limits: ReadaheadLimits) -> Self {
+        BlobFeed { window: Window::new(limits), forward: true, runs: Vec::new() }
+    }
+
+    /// The scan goes elsewhere, in this direction: give up what was asked for, and start small again.
+    #[inline]
+    pub(super) fn close(&mut self, forward: bool, pending: &mut Pending) {
+        self.window.close();
+        self.forward = forward;
+        for number in self.runs.drain(..).filter_map(|run| run.number) {
+            pending.drop_run(number);
+        }
+    }
+
+    /// The value that the scan needs now. Stops while it is not here.
+    pub(super) fn value(
+        &mut self,
+        scanned: Scanned<'_>,
+        pending: &mut Pending,
+        merging: &mut Merging,
+        need: BlobNeed,
+    ) -> Result<BlockRef, Stop> {
+        let ctx = &scanned.view.ctx;
+        let verify = ctx.options.verify_checksums;
+        if self.window.is_open() && self.run_of(&need, verify).is_none() {
+            // A block that was entered a moment ago: the value comes with those behind it.
+            self.refill(scanned, pending, merging);
+        }
+        let value = match self.run_of(&need, verify) {
+            Some((at, range)) => self.take(scanned, pending, at, &need, range)?,
+            None => read_blob(ctx, pending, need)?,
+        };
+        self.window.note_block(ctx);
+        self.refill(scanned, pending, merging);
+        Ok(value)
+    }
+
+    /// The run that a value is in, and what of the file has to be read for it.
+    fn run_of(&self, need: &BlobNeed, verify: bool) -> Option<(usize, Range<u64>)> {
+        let of_file =
+            self.runs.iter().enumerate().filter(|(_, run)| run.number_of_file == need.file_number());
+        of_file.into_iter().find_map(|(at, run)| {
+            let (start, length) = need.range_in(&run.file, verify).ok()?;
+            let range = start..start + length as u64;
+            (run.start <= range.start && range.end <= run.end).then_some((at, range))
+        })
+    }
+
+    fn take(
+        &mut self,
+        scanned: Scanned<'_>,
+        pending: &mut Pending,
+        at: usize,
+        need: &BlobNeed,
+        range: Range<u64>,
+    ) -> Result<BlockRef, Stop> {
+        let ctx = &scanned.view.ctx;
+        let run = &mut self.runs[at];
+        let bytes = match &run.bytes {
+            Some(bytes) => bytes,
+            None => match pending.take_run(run.number.expect("runs are asked for when they are made")) {
+                Ok(bytes) => run.bytes.insert(bytes),
+                Err(stop) => {
+                    self.window.note_wait(ctx);
+                    return Err(stop);
+                }
+            },
+        };
+        // What a file that was cut off has less of is found missing when the record is looked at.
+        let [from, to] = [range.start, range.end].map(|at| ((at - run.start) as usize).min(bytes.len()));
+        let value = need.value_in(&run.file, &bytes[from..to], ctx.options)?;
+        let length = range.end - range.start;
+        ctx.stats().record(Ticker::PrefetchBytesUseful, length);
+        run.left = run.left.saturating_sub(length);
+        let (child, through) = (run.child, run.left == 0);
+        // The scan has passed by what was asked for earlier in the same child.
+        let mut index = 0;
+        self.runs.retain(|run| {
+            let stays = run.child != child || index > at || (index == at && !through);
+            index += 1;
+            if let Some(number) = run.number.filter(|_| !stays) {
+                pending.drop_run(number);
+            }
+            stays
+        });
+        Ok(value)
+    }
+
+    /// Asks for what comes next in the child, if the window wants more of it.
+    fn refill(&mut self, scanned: Scanned<'_>, pending: &mut Pending, merging: &mut Merging) {
+        if !self.window.is_open() {
+            return;
+        }
+        let (view, comparator) = (scanned.view, scanned.view.version().comparator());
+        let (ctx, verify) = (&view.ctx, view.ctx.options.verify_checksums);
+        let child = scanned.child;
+        let Some(cursor) = merging.table_at_entry(child) else { return };
+        let mut ahead: u64 = self.runs.iter().filter(|run| run.child == child).map(|run| run.left).sum();
+        if !self.window.wants_refill(ahead) {
+            return;
+        }
+        let asked_for = self.runs.len();
+        while ahead < self.window.bytes()
+            && let Some((key, reference)) = cursor.entry_ahead(self.forward)
+        {
+            let Ok(InternalKey { user_key, seq, kind }) = InternalKey::parse(key) else { break };
+            let outside = match self.forward {
+                true => scanned.bounds.upper_excludes(comparator, user_key),
+                false => scanned.bounds.lower_excludes(comparator, user_key),
+            };
+            if outside {
+                break;
+            }
+            // What is wrong with a reference is for the scan to report, if it gets there.
+            if kind == ValueType::BlobIndex
+                && seq <= scanned.snapshot
+                && let Ok(need) = BlobNeed::new(ctx.blobs(), view.version(), user_key, reference)
+                && !need.is_cached()
+            {
+                let Some(file) = need.opened() else { break };
+                if let Ok((start, length)) = need.range_in(&file, verify) {
+                    ahead += length as u64;
+                    self.add_to_run(child, asked_for, &need, file, start, length as u64);
+                }
+            }
+            cursor.pass_entry_ahead(self.forward);
+        }
+        if self.runs.len() == asked_for {
+            return;
+        }
+        for run in &mut self.runs[asked_for..] {
+            ctx.stats().record(Ticker::PrefetchBytes, run.end - run.start);
+            run.number = Some(pending.want_run(run.file.file(), run.start, (run.end - run.start) as usize));
+        }
+        self.window.grow();
+    }
+
+    fn add_to_run(
+        &mut self,
+        child: u32,
+        asked_for: usize,
+        need: &BlobNeed,
+        file: Arc<BlobFile>,
+        start: u64,
+        length: u64,
+    ) {
+        let end = start + length;
+        if let Some(run) =
+            self.runs[asked_for..].last_mut().filter(|r| r.number_of_file == need.file_number())
+        {
+            let gap = if self.forward { start.checked_sub(run.end) } else { run.start.checked_sub(end) };
+            if gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
+                && run.end - run.start + length <= self.window.request_bytes()
+            {
+                (run.start, run.end) = (start.min(run.start), end.max(run.end));
+                run.left += length;
+                return;
+            }
+        }
+        let number_of_file = need.file_number();
+        self.runs.push(Run {
+            child,
+            file,
+            number_of_file,
+            start,
+            end,
+            left: length,
+            number: None,
+            bytes: None,
+        });
+    }
+}
