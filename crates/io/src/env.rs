@@ -55,6 +55,10 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Duration;
     /// Time since 1970, UTC; may jump.
     fn unix_time(&self) -> Duration;
+    /// Time that the calling thread has spent on a processor; always zero if nobody can tell.
+    fn thread_cpu_time(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The clocks of the operating system.
@@ -75,6 +79,9 @@ impl Clock for SystemClock {
     }
     fn unix_time(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+    fn thread_cpu_time(&self) -> Duration {
+        crate::posix::thread_cpu_time()
     }
 }
 
@@ -264,24 +271,6 @@ impl Env {
     /// How many threads may run the jobs of `priority`.
     pub fn background_threads(&self, priority: Priority) -> usize {
         self.0.background.limit(priority)
-    }
-
-    /// Passes a moment in which another thread may finish what this one waits for: spins at first, then gives the processor away. `false`
-    /// when so many moments (`round` counts them from 0) have passed that it is time to sleep.
-    ///
-    /// Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a sleeper comes back late. Why give
-    /// the processor away: where threads outnumber processors, the one that is waited for may need just that.
-    pub fn pass_moment(&self, round: u32) -> bool {
-        const SPINS: u32 = 24;
-        const YIELDS: u32 = 4;
-        if round < SPINS {
-            (0..8).for_each(|_| std::hint::spin_loop());
-        } else if round < SPINS + YIELDS {
-            std::thread::yield_now();
-        } else {
-            return false;
-        }
-        true
     }
 
     /// Counters and gauges of all its channels.

@@ -41,12 +41,15 @@ mod blocking;
 #[allow(unsafe_code)] // memory that the kernel writes to
 mod buffer;
 mod channel;
+mod cpu_time;
 mod current;
 mod driver;
 mod env;
 mod error;
 mod file;
+mod moments;
 mod operation;
+mod outcome;
 #[allow(unsafe_code)] // system calls that std does not offer
 mod posix;
 mod reactor;
@@ -66,6 +69,7 @@ pub use background::{Priority, Task};
 pub use block_on::{block_on, reap};
 pub use blocking::Blocking;
 pub use buffer::ReadBuf;
+pub use cpu_time::CpuTimed;
 pub use current::in_background;
 pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
@@ -73,6 +77,7 @@ pub use file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, SoftFile, WritableFile,
 };
+pub use moments::{Moments, Standstill};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::PosixFileSystem;
 pub use reactor::{

@@ -22,6 +22,17 @@ const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PosixFileSystem;
 
+/// Time that the calling thread has spent on a processor.
+pub(crate) fn thread_cpu_time() -> std::time::Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `time` only.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    match failed {
+        0 => std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+        _ => std::time::Duration::ZERO,
+    }
+}
+
 /// An open file of the operating system.
 #[derive(Debug)]
 pub(crate) struct PosixFile {

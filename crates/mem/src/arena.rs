@@ -7,7 +7,8 @@
 //! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so whoever
 //! holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by doubling up to
 //! [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
-//! A request of more than a quarter of a block gets a block of its own and leaves the current one in use.
+//! A request of more than a quarter of a block gets a block of its own and leaves the current one in use; it counts for the size of the next one, so that requests which are all too large for the first block
+//! soon share one.
 //!
 //! Why the largest blocks are huge pages, where the system has them: a search hops through all of a large list's memory, and with small pages almost every hop
 //! misses the translation caches as well.
@@ -86,8 +87,10 @@ impl Arena {
         if let Some(data) = current_ref.and_then(|b| b.take(bytes)) {
             return data;
         }
-        let next_bytes = current_ref
-            .map_or(FIRST_BLOCK_BYTES, |b| (b.bytes * 2).clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES));
+        let doubled = current_ref.map_or(FIRST_BLOCK_BYTES, |b| b.bytes * 2);
+        // Why not above the largest before it is rounded: the sum of a large arena need not have a power of two above it.
+        let so_far = self.allocated_bytes().min(LARGEST_BLOCK_BYTES).next_power_of_two();
+        let next_bytes = doubled.max(so_far).clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES);
         let alone = bytes > next_bytes / 4;
         let block = Block::new(if alone { bytes } else { next_bytes }, *newest);
         *newest = block;
@@ -185,6 +188,26 @@ mod tests {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
         assert!(arena.allocated_bytes() >= ranges.iter().map(|r| r.1).sum());
+    }
+
+    #[test]
+    fn requests_too_large_for_the_first_block_soon_share_one() {
+        let arena = Arena::new();
+        let request = FIRST_BLOCK_BYTES / 4 + ALIGN;
+        let blocks = |arena: &Arena| {
+            let mut count = 0;
+            let mut block = *arena.newest.lock();
+            // SAFETY: blocks live as long as the arena.
+            while let Some(one) = unsafe { block.as_ref() } {
+                (count, block) = (count + 1, one.older);
+            }
+            count
+        };
+        for _ in 0..64 {
+            arena.allocate(request);
+        }
+        assert!(blocks(&arena) < 16, "{} blocks for 64 requests", blocks(&arena));
+        assert!(arena.allocated_bytes() < 64 * request * 4, "{} bytes", arena.allocated_bytes());
     }
 
     #[test]

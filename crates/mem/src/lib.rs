@@ -23,7 +23,7 @@ pub mod ring;
 pub mod skiplist;
 mod sync;
 
-pub use arena::stock::{stock_blocks, wants_blocks};
+pub use arena::stock::{stock_blocks, trim_stock, wants_blocks};
 pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
 pub use ring::PublishRing;

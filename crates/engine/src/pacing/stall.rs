@@ -172,6 +172,11 @@ impl StallController {
         }
     }
 
+    /// Bytes of the budget of memtables that nobody has; without a budget there is no end to them.
+    pub(crate) fn spare_memory_bytes(&self) -> usize {
+        self.write_buffers.spare_bytes().unwrap_or(usize::MAX)
+    }
+
     /// Says how a column family is. `speed_up` is whether its compaction needs help already, `l0_compacts` whether files of L0 are being compacted.
     pub(crate) fn set(
         &self,

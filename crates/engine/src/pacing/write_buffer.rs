@@ -2,6 +2,8 @@
 //!
 //! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be flushed now, and whether writers should wait.
 //!
+//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the memtables leave of the budget.
+//!
 //! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
 //! Ordering: counters only; they steer, nothing is published with them.
 
@@ -54,6 +56,23 @@ impl WriteBufferManager {
     /// Bytes of the memtables that take writes.
     pub fn active_bytes(&self) -> usize {
         self.0.active.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the budget that no memtable has; `None` without a budget.
+    pub(crate) fn spare_bytes(&self) -> Option<usize> {
+        match self.limit_bytes() {
+            0 => None,
+            limit => Some(limit.saturating_sub(self.used_bytes())),
+        }
+    }
+
+    /// Keeps the memory that waits for the next memtables within what memtables leave of the budget.
+    ///
+    /// Why it is not counted as used: it would be there to stay, and hold writers up for ever. Why each budget bounds it as if it were its own: it is the process's.
+    fn bound_stock(&self) {
+        if let Some(spare_bytes) = self.spare_bytes() {
+            karst_mem::trim_stock(spare_bytes);
+        }
     }
 
     /// Whether a memtable should be sealed and flushed.
@@ -111,6 +130,7 @@ impl Charge {
         if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
             self.budget.0.active.fetch_add(to - charged, Ordering::Relaxed);
+            self.budget.bound_stock();
         }
     }
 
@@ -128,6 +148,8 @@ impl Drop for Charge {
         self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes - sealed, Ordering::Relaxed);
         self.budget.0.shrunk.notify(usize::MAX);
+        // Why here too: the memory of the memtable that goes has just become stock.
+        self.budget.bound_stock();
     }
 }
 
@@ -155,6 +177,20 @@ mod tests {
         drop((a, b));
         assert_eq!((budget.used_bytes(), budget.active_bytes()), (0, 0));
         assert!(!budget.should_flush() && !budget.should_stall());
+    }
+
+    #[test]
+    fn what_memtables_leave_of_the_budget_is_told() {
+        let none = WriteBufferManager::new(0, false);
+        assert_eq!(none.spare_bytes(), None);
+        let budget = WriteBufferManager::new(1024 * KIB, false);
+        let charge = budget.charge();
+        charge.follow(1000 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(24 * KIB));
+        charge.follow(1100 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(0));
+        drop(charge);
+        assert_eq!(budget.spare_bytes(), Some(1024 * KIB));
     }
 
     #[test]

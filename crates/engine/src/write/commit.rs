@@ -19,7 +19,7 @@ use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
-use karst_io::block_on;
+use karst_io::{Moments, block_on};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -108,15 +108,24 @@ impl<'a, H: Host> Commit<'a, H> {
 
     /// To the end, on this thread.
     pub(super) fn run(mut self) -> Result<()> {
-        let mut round = 0;
+        let mut moments = Moments::default();
         loop {
             if let Some(outcome) = self.advance(None) {
                 return outcome;
             }
-            if matches!(self.stage, Stage::Waiting(_)) || !self.pipeline.env.pass_moment(round) {
+            if !self.pass(&mut moments) {
                 return block_on(&self.pipeline.env, &mut self);
             }
-            round += 1;
+        }
+    }
+
+    /// Passes a moment of waiting. `false` if it is better to sleep.
+    fn pass(&self, moments: &mut Moments) -> bool {
+        let Pipeline { ring, persist, standstill, .. } = &**self.pipeline;
+        match self.stage {
+            Stage::Waiting(_) => false,
+            Stage::Applied { .. } => moments.pass(ring.published(), standstill),
+            _ => moments.pass(persist.written(), persist.standstill()),
         }
     }
 
@@ -444,7 +453,8 @@ impl<H: Host> Pipeline<H> {
         }
         if karst_mem::wants_blocks() {
             // Why detached: nobody waits for it; memtables that need memory sooner get it themselves.
-            drop(self.env.run_blocking(|_| karst_mem::stock_blocks()));
+            let spare_bytes = self.stalls.spare_memory_bytes();
+            drop(self.env.run_blocking(move |_| karst_mem::stock_blocks(spare_bytes)));
         }
     }
 

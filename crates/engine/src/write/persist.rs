@@ -18,6 +18,7 @@ use crate::stats::{HistogramKind, Ticker};
 use crate::wal::writer::LogFile;
 use event_listener::Event;
 use karst_format::ids::FileNumber;
+use karst_io::Standstill;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,6 +51,8 @@ pub(super) struct Persist {
     released: AtomicU64,
     /// Lock: the leader's, for as long as it leads; `resume` takes it when there is none.
     files: Mutex<Files>,
+    /// Where `written` stood when somebody had waited in vain.
+    standstill: Standstill,
     /// Rung after every round, for those who wait without a ticket.
     progress: Event,
 }
@@ -114,6 +117,7 @@ impl Persist {
             syncs: AtomicU64::new(0),
             released: AtomicU64::new(0),
             files: Mutex::new(Files { older: Vec::new(), current: log, spare: Vec::new() }),
+            standstill: Standstill::default(),
             progress: Event::new(),
         }
     }
@@ -179,6 +183,16 @@ impl Persist {
             false if failed => Fate::Failed,
             false => Fate::Open,
         }
+    }
+
+    /// Every logged ticket below this has left the process.
+    #[inline]
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(super) fn standstill(&self) -> &Standstill {
+        &self.standstill
     }
 
     /// Waits until all tickets below `end` are written, or synced.

@@ -46,7 +46,7 @@ use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
-use karst_io::Env;
+use karst_io::{Env, Standstill};
 use karst_mem::PublishRing;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,6 +102,8 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) rules: Rules,
     /// Tickets, and `visible_seq` as their value.
     pub(super) ring: PublishRing,
+    /// Where publishing stood when somebody had waited in vain.
+    pub(super) standstill: Standstill,
     pub(super) order: Mutex<Order>,
     pub(super) persist: Persist,
     pub(super) orphans: Orphans<H>,
@@ -174,6 +176,7 @@ impl<H: Host> Pipeline<H> {
             statistics,
             rules,
             ring: PublishRing::new(IN_FLIGHT, last_seq.0),
+            standstill: Standstill::default(),
             order: Mutex::new(Order {
                 next_ticket: 0,
                 next_seq: SeqNo(last_seq.0 + 1),

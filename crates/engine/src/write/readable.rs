@@ -14,7 +14,7 @@ use super::host::Host;
 use super::pipeline::Pipeline;
 use crate::read::Gate;
 use karst_format::key::SeqNo;
-use karst_io::block_on;
+use karst_io::{Moments, block_on};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,12 +38,11 @@ impl<H: Host> Pipeline<H> {
     /// Waits on the calling thread until `seq`, which [`read_seq`](Self::read_seq) gave, is readable: it spins before it sleeps.
     #[cold]
     pub(crate) fn wait_until_readable(self: &Arc<Self>, seq: SeqNo) {
-        let mut round = 0;
+        let mut moments = Moments::default();
         while !self.is_readable(seq) {
-            if !self.env.pass_moment(round) {
+            if !moments.pass(self.ring.published(), &self.standstill) {
                 return block_on(&self.env, self.readable(seq));
             }
-            round += 1;
         }
     }
 

@@ -2,14 +2,14 @@
 
 use super::task::TaskKey;
 use super::{Message, Shared};
-use crate::sync::{Condvar, Mutex};
+use crate::outcome::Outcome;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// Why a task has no result.
 pub enum JoinError {
@@ -48,8 +48,7 @@ pub struct JoinHandle<T> {
 
 /// Where a task's end is told, and waited for.
 pub(crate) struct Join<T> {
-    state: Mutex<State<T>>,
-    finished: Condvar,
+    outcome: Outcome<Result<T, JoinError>>,
     pub(super) control: Arc<Control>,
 }
 
@@ -60,49 +59,21 @@ pub(super) struct Control {
     pub(super) aborted: AtomicBool,
 }
 
-enum State<T> {
-    Running(Option<Waker>),
-    Finished(Result<T, JoinError>),
-    Taken,
-}
-
 impl<T> Join<T> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State::Running(None)),
-            finished: Condvar::new(),
-            control: Arc::default(),
-        })
+        Arc::new(Self { outcome: Outcome::new(), control: Arc::default() })
     }
 
     pub(crate) fn finish(&self, result: Result<T, JoinError>) {
-        let mut state = self.state.lock();
-        let State::Running(waker) = &mut *state else { return };
-        let waker = waker.take();
-        *state = State::Finished(result);
-        self.finished.notify_all();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.outcome.end(result);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        !matches!(*self.state.lock(), State::Running(_))
+        self.outcome.is_ended()
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        let mut state = self.state.lock();
-        if let State::Running(waker) = &mut *state {
-            let old = waker.replace(cx.waker().clone());
-            drop(state);
-            drop(old);
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Finished(result) => Poll::Ready(result),
-            _ => panic!("a future was polled after it had completed"),
-        }
+        self.outcome.poll(cx)
     }
 }
 
@@ -113,14 +84,7 @@ impl<T> JoinHandle<T> {
     /// It was cancelled or panicked.
     pub fn join(self) -> Result<T, JoinError> {
         assert!(!self.shared.is_this_thread(), "a reactor's task blocked on a task of the same reactor");
-        let mut state = self.join.state.lock();
-        while matches!(*state, State::Running(_)) {
-            state = self.join.finished.wait(state);
-        }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Finished(result) => result,
-            _ => unreachable!("the result is taken by value"),
-        }
+        self.join.outcome.wait()
     }
 
     /// Drop the task at its next await, unless it has ended.

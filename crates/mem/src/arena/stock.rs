@@ -5,7 +5,7 @@
 //! Why: the first touch of a new huge page is the kernel's hour: it clears 2 MiB, and when memory is in pieces it moves pages about until it has found so much in one. Measured: half a
 //! millisecond where memory is plenty, two on average and seven at worst where the page cache has filled it; all of it in the middle of some writer's insert.
 //!
-//! Invariants: at most [`KEPT`] blocks are kept. Whoever takes one of the last ones says that more are wanted; this crate has no threads, so its user asks
+//! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the last ones says that more are wanted; this crate has no threads, so its user asks
 //! ([`wants_blocks`]) and sees to it.
 
 use super::{Block, HUGE_PAGE_BYTES};
@@ -28,7 +28,9 @@ struct Piece(NonNull<u8>);
 // SAFETY: memory that nobody uses may be used by any thread.
 unsafe impl Send for Piece {}
 
-static STOCK: Mutex<Vec<Piece>> = Mutex::new(Vec::new());
+struct Stock(Mutex<Vec<Piece>>);
+
+static STOCK: Stock = Stock(Mutex::new(Vec::new()));
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 fn layout() -> Layout {
@@ -38,7 +40,7 @@ fn layout() -> Layout {
 /// A block from the stock. It has the layout of a block of this size, and holds whatever its last user left.
 pub(super) fn take() -> Option<NonNull<u8>> {
     let (taken, left) = {
-        let mut stock = STOCK.lock();
+        let mut stock = STOCK.0.lock();
         (stock.pop(), stock.len())
     };
     if left < LOW {
@@ -53,7 +55,7 @@ pub(super) fn take() -> Option<NonNull<u8>> {
 /// Nobody uses it any more.
 pub(super) unsafe fn give(data: NonNull<u8>) {
     {
-        let mut stock = STOCK.lock();
+        let mut stock = STOCK.0.lock();
         if stock.len() < KEPT {
             stock.push(Piece(data));
             return;
@@ -70,18 +72,42 @@ pub fn wants_blocks() -> bool {
     WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed)
 }
 
-/// Makes blocks until a few are ready. Takes a millisecond or so for each: to be called where nobody waits.
-pub fn stock_blocks() {
-    while STOCK.lock().len() < STOCKED {
-        // SAFETY: the layout is not empty.
-        let Some(data) = NonNull::new(unsafe { alloc(layout()) }) else { return };
-        Block::advise(data, HUGE_PAGE_BYTES);
-        for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
-            // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads it.
-            unsafe { data.as_ptr().add(at).write_volatile(0) };
+/// Makes blocks until a few are ready, of at most `bytes` together. Takes a millisecond or so for each: to be called where nobody waits.
+pub fn stock_blocks(bytes: usize) {
+    STOCK.fill(STOCKED.min(bytes / HUGE_PAGE_BYTES));
+}
+
+/// Gives back blocks until those that are left have at most `bytes`.
+pub fn trim_stock(bytes: usize) {
+    STOCK.trim(bytes / HUGE_PAGE_BYTES);
+}
+
+impl Stock {
+    fn fill(&self, blocks: usize) {
+        while self.0.lock().len() < blocks {
+            // SAFETY: the layout is not empty.
+            let Some(data) = NonNull::new(unsafe { alloc(layout()) }) else { return };
+            Block::advise(data, HUGE_PAGE_BYTES);
+            for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
+                // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads it.
+                unsafe { data.as_ptr().add(at).write_volatile(0) };
+            }
+            self.0.lock().push(Piece(data));
         }
-        // SAFETY: just allocated with this layout, and handed to nobody.
-        unsafe { give(data) };
+    }
+
+    fn trim(&self, blocks: usize) {
+        let gone = {
+            let mut pieces = self.0.lock();
+            if pieces.len() <= blocks {
+                return;
+            }
+            pieces.split_off(blocks)
+        };
+        for piece in gone {
+            // SAFETY: allocated with this layout, and nobody uses what is in the stock.
+            unsafe { dealloc(piece.0.as_ptr(), layout()) };
+        }
     }
 }
 
@@ -92,8 +118,8 @@ mod tests {
 
     #[test]
     fn blocks_go_from_arena_to_arena_and_are_wanted_before_they_are_used_up() {
-        stock_blocks();
-        assert!(STOCK.lock().len() >= STOCKED.min(LOW));
+        stock_blocks(usize::MAX);
+        assert!(STOCK.0.lock().len() >= STOCKED.min(LOW));
         let arena = Arena::new();
         // Why so small: a request of more than a quarter of the first block would get a block of its own.
         const REQUEST: usize = 1024;
@@ -107,7 +133,20 @@ mod tests {
         allocate((KEPT + STOCKED + 8) * HUGE_PAGE_BYTES);
         assert!(wants_blocks());
         drop(arena);
-        let kept = STOCK.lock().len();
+        let kept = STOCK.0.lock().len();
         assert!((1..=KEPT).contains(&kept), "{kept} blocks");
+    }
+
+    #[test]
+    fn a_stock_is_no_larger_than_it_may_be() {
+        let stock = Stock(Mutex::new(Vec::new()));
+        stock.fill(3);
+        assert_eq!(stock.0.lock().len(), 3);
+        stock.trim(4);
+        assert_eq!(stock.0.lock().len(), 3);
+        stock.trim(1);
+        assert_eq!(stock.0.lock().len(), 1);
+        stock.trim(0);
+        assert!(stock.0.lock().is_empty());
     }
 }

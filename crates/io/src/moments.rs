@@ -1,0 +1,89 @@
+//! Short waits: how a thread passes the moments until another thread has finished what it waits for.
+//!
+//! In: how far the work has come that is waited for, as a number. Out: whether to look again, or to sleep. A wait spins at first, then gives the processor away, and is told to sleep after that.
+//!
+//! Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a sleeper comes back late. Why give the processor away: where threads outnumber processors, the
+//! one that is waited for may need just that.
+//!
+//! Why a [`Standstill`]: with 32 threads on two processors, the one that everybody waits for loses its processor hundreds of times a second, and each of the others would spin in vain
+//! before it made way. So the first who has spun in vain says so, and who finds the work where it was then makes way at once.
+//!
+//! Who calls: whoever waits for other threads and not for the device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a wait looks before it gives the processor away.
+const SPINS: u32 = 24;
+/// How often it gives the processor away before it is told to sleep.
+const YIELDS: u32 = 4;
+
+/// Where some work stood when somebody had waited for it in vain. Kept beside what is waited for.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Standstill(AtomicU64);
+
+impl Default for Standstill {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+/// One wait. See the module's head.
+#[derive(Debug, Default)]
+pub struct Moments {
+    /// Where the work stood at first.
+    begin: Option<u64>,
+    spins: u32,
+    yields: u32,
+}
+
+impl Moments {
+    /// Passes one moment in which work that stands at `progress` may go on. `false` when so many have passed that it is time to sleep.
+    pub fn pass(&mut self, progress: u64, standstill: &Standstill) -> bool {
+        let begin = *self.begin.get_or_insert(progress);
+        // Ordering: only steers.
+        if self.spins < SPINS && standstill.0.load(Ordering::Relaxed) != progress {
+            (0..8).for_each(|_| std::hint::spin_loop());
+            self.spins += 1;
+            if self.spins == SPINS && begin == progress {
+                standstill.0.store(progress, Ordering::Relaxed);
+            }
+        } else if self.yields < YIELDS {
+            self.yields += 1;
+            std::thread::yield_now();
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments(standstill: &Standstill, mut progress: impl FnMut() -> u64) -> u32 {
+        let mut wait = Moments::default();
+        (0..).take_while(|_| wait.pass(progress(), standstill)).count() as u32
+    }
+
+    #[test]
+    fn who_comes_after_a_wait_in_vain_makes_way_at_once() {
+        let standstill = Standstill::default();
+        assert_eq!(moments(&standstill, || 7), SPINS + YIELDS);
+        assert_eq!(moments(&standstill, || 7), YIELDS, "it still stands where somebody has waited in vain");
+        assert_eq!(moments(&standstill, || 8), SPINS + YIELDS, "it has gone on");
+    }
+
+    #[test]
+    fn work_that_goes_on_is_not_said_to_stand() {
+        let standstill = Standstill::default();
+        let mut at = 0;
+        let going = || {
+            at += 1;
+            at
+        };
+        assert_eq!(moments(&standstill, going), SPINS + YIELDS);
+        assert_eq!(moments(&standstill, || 0), SPINS + YIELDS);
+    }
+}
