@@ -123,6 +123,7 @@ fn jobs_are_counted_by_level_and_by_priority() {
         db.property("rocksdb.cf-write-stall-stats").unwrap().trim_end()
     );
     assert_eq!(statistics.ticker(Ticker::CompactionKeyDropNewerEntry), 880);
+    assert!(statistics.ticker(Ticker::CompactionCpuTotalTime) > 0);
     assert_eq!(statistics.ticker(Ticker::BlobDbGcNumKeysRelocated), 700);
     assert_eq!(statistics.ticker(Ticker::BlobDbGcBytesRelocated), 70_000);
     assert!(statistics.ticker(Ticker::FlushWriteBytes) >= before);

@@ -254,3 +254,41 @@ fn logs_are_written_as_the_options_say() {
     let error = Db::open(PATH, &options().set("wal_compression", "kLZ4Compression").unwrap()).unwrap_err();
     assert!(error.to_string().contains("wal_compression"), "{error}");
 }
+
+#[test]
+fn a_new_iterator_streams_everything_and_one_that_has_ended_nothing() {
+    use karst_engine::Direction;
+    let db = Db::open(PATH, &options()).unwrap();
+    for key in ["a", "b", "c"] {
+        db.put(key, "").unwrap();
+    }
+    let streamed = |iter: DbIterator, direction| {
+        let mut stream = std::pin::pin!(iter.into_stream(direction));
+        let mut keys = String::new();
+        while let Some(entry) = block_on(
+            db.env(),
+            std::future::poll_fn(|cx| futures_core::Stream::poll_next(stream.as_mut(), cx)),
+        ) {
+            keys.push_str(std::str::from_utf8(&entry.unwrap().0).unwrap());
+        }
+        keys
+    };
+    let iterate = |mut iter: DbIterator, direction| -> String {
+        let entries =
+            iter.entries(direction).map(|entry| String::from_utf8(entry.unwrap().0.to_vec()).unwrap());
+        entries.collect()
+    };
+    let new = || db.iter(&ReadOptions::new()).unwrap();
+    let sent = |key: &str| {
+        let mut iter = new();
+        iter.seek(key).unwrap();
+        iter
+    };
+    for (direction, all, from_b) in [(Direction::Forward, "abc", "bc"), (Direction::Backward, "cba", "ba")] {
+        assert_eq!((streamed(new(), direction), iterate(new(), direction)), (all.to_owned(), all.to_owned()));
+        let from = (streamed(sent("b"), direction), iterate(sent("b"), direction));
+        assert_eq!(from, (from_b.to_owned(), from_b.to_owned()));
+        let behind = (streamed(sent("d"), direction), iterate(sent("d"), direction));
+        assert_eq!(behind, (String::new(), String::new()), "it was sent where nothing is");
+    }
+}

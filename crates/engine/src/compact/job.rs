@@ -80,6 +80,8 @@ pub(crate) struct CompactionSummary {
     pub(crate) raw_bytes: u64,
     /// How long it took, in microseconds.
     pub(crate) micros: u64,
+    /// Time on processors, in microseconds.
+    pub(crate) cpu_micros: u64,
     /// How many parts ran.
     pub(crate) parts: usize,
 }
@@ -110,6 +112,7 @@ impl CompactionJob {
         };
         self.surroundings.versions.install(change).await?;
         summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+        summary.cpu_micros = self.progress.cpu_nanos.load(Ordering::Relaxed) / 1000;
         record(stats, &self.compaction, &summary);
         let level = self.compaction.output_level.index();
         self.family.jobs.add(level, self.priority, &sums(&self.compaction, &summary));
@@ -280,9 +283,10 @@ async fn run_parts(
     let mut tasks = Vec::with_capacity(others.len());
     for range in others {
         let work = work.clone();
-        tasks.push(env.spawn(priority, async move { part::run(&work, &range).await }));
+        let of_task = env.clone();
+        tasks.push(env.spawn(priority, async move { run_part(&of_task, &work, &range).await }));
     }
-    let mut results = vec![part::run(work, &ranges[0]).await];
+    let mut results = vec![run_part(env, work, &ranges[0]).await];
     if results[0].is_err() {
         work.progress.cancel();
     }
@@ -304,6 +308,10 @@ async fn run_parts(
     results.into_iter().collect()
 }
 
+async fn run_part(env: &Env, work: &Work, range: &KeyRange) -> Result<PartResult> {
+    env.cpu_timed(part::run(work, range), &work.progress.cpu_nanos).await
+}
+
 /// What the job adds to its level's sums.
 fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
     if compaction.work != CompactionWork::Merge {
@@ -316,6 +324,7 @@ fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
     JobSums {
         count: 1,
         micros: summary.micros,
+        cpu_micros: summary.cpu_micros,
         read_above_bytes: summary.read_bytes.0,
         read_level_bytes: summary.read_bytes.1,
         read_blob_bytes: summary.counts.blob_bytes_read,
@@ -359,6 +368,10 @@ fn record(stats: &Statistics, compaction: &Compaction, summary: &CompactionSumma
     recorder.record(Ticker::BlobDbGcBytesRelocated, counts.blob_bytes_relocated);
     if stats.timers_enabled() {
         stats.measure(HistogramKind::CompactionTime, summary.micros);
+        stats.measure(HistogramKind::CompactionCpuTime, summary.cpu_micros);
+    }
+    if summary.cpu_micros > 0 {
+        stats.record(Ticker::CompactionCpuTotalTime, summary.cpu_micros);
     }
     let files: usize = compaction.inputs.iter().map(|input| input.files.len()).sum();
     stats.measure(HistogramKind::NumFilesInSingleCompaction, files as u64);

@@ -19,6 +19,8 @@ pub(crate) struct Progress {
     pub(crate) records_written: AtomicU64,
     /// Bytes of tables and blob files that have been written.
     pub(crate) bytes_written: AtomicU64,
+    /// Time on processors, in nanoseconds.
+    pub(crate) cpu_nanos: AtomicU64,
     cancelled: AtomicBool,
 }
 

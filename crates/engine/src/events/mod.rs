@@ -2,7 +2,7 @@
 //!
 //! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can read as before, and a call of every listener.
 //!
-//! Invariant: nothing here fails a job. A LOG that cannot be written is said once through `tracing`, and then done without.
+//! Invariant: nothing here fails a job, a listener that panics included. A LOG that cannot be written is said once through `tracing`, and then done without.
 
 mod date;
 mod info_log;
@@ -12,6 +12,7 @@ pub(crate) use info_log::InfoLog;
 use crate::health::BackgroundError;
 use karst_format::options::{DbOptions, OptionSet};
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -114,7 +115,7 @@ pub struct CompactionInfo {
     pub output_entries: u64,
 }
 
-/// Is told what happens in the background. Called on background threads, one after the other; a call that blocks holds its job up.
+/// Is told what happens in the background. Called on background threads, one after the other; a call that blocks holds its job up, and one that panics is reported and counts as made.
 pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A flush begins.
     fn flush_begun(&self, flush: &FlushInfo) {
@@ -165,6 +166,18 @@ impl Events {
         self.jobs.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Calls every listener.
+    ///
+    /// Why a panic ends here: it is the listener's, and would take with it a job, or the writer that found the log failed, for whom others wait.
+    fn tell(&self, call: impl Fn(&dyn EventListener)) {
+        for listener in &self.listeners {
+            if catch_unwind(AssertUnwindSafe(|| call(&**listener))).is_err() {
+                tracing::error!(?listener, "an event listener panicked");
+                self.log(LogLevel::Error, format_args!("An event listener panicked"));
+            }
+        }
+    }
+
     /// Writes a line.
     pub(crate) fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
         if let Some(log) = &self.log {
@@ -203,7 +216,7 @@ impl Events {
                 flush.reason.name()
             ),
         );
-        self.listeners.iter().for_each(|l| l.flush_begun(flush));
+        self.tell(|listener| listener.flush_begun(flush));
     }
 
     pub(crate) fn flush_completed(&self, flush: &FlushInfo, took: Duration, files_by_level: &[usize]) {
@@ -221,7 +234,7 @@ impl Events {
                 levels(files_by_level)
             ),
         );
-        self.listeners.iter().for_each(|l| l.flush_completed(flush));
+        self.tell(|listener| listener.flush_completed(flush));
     }
 
     pub(crate) fn compaction_begun(&self, compaction: &CompactionInfo) {
@@ -233,7 +246,7 @@ impl Events {
                 c.column_family, c.job, c.input_files, c.input_bytes, c.base_level, c.output_level, c.reason
             ),
         );
-        self.listeners.iter().for_each(|l| l.compaction_begun(compaction));
+        self.tell(|listener| listener.compaction_begun(compaction));
     }
 
     pub(crate) fn compaction_completed(&self, compaction: &CompactionInfo, took: Duration, files: &[usize]) {
@@ -256,7 +269,7 @@ impl Events {
                 levels(files)
             ),
         );
-        self.listeners.iter().for_each(|l| l.compaction_completed(compaction));
+        self.tell(|listener| listener.compaction_completed(compaction));
     }
 
     pub(crate) fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &crate::error::Error) {
@@ -267,17 +280,17 @@ impl Events {
         let text =
             format_args!("Background error, {:?}, {:?}: {}", error.severity, error.reason, error.error);
         self.log(LogLevel::Error, text);
-        self.listeners.iter().for_each(|l| l.background_error(error));
+        self.tell(|listener| listener.background_error(error));
     }
 
     pub(crate) fn recovered(&self, error: &BackgroundError) {
         self.log(LogLevel::Warn, format_args!("Recovered from the background error {}", error.error));
-        self.listeners.iter().for_each(|l| l.recovered(error));
+        self.tell(|listener| listener.recovered(error));
     }
 
     pub(crate) fn stall_changed(&self, column_family: &str, state: &str) {
         self.log(LogLevel::Warn, format_args!("[{column_family}] Stall state: {state}"));
-        self.listeners.iter().for_each(|l| l.stall_changed(column_family, state));
+        self.tell(|listener| listener.stall_changed(column_family, state));
     }
 }
 
@@ -287,4 +300,36 @@ fn levels(files: &[usize]) -> String {
         let _ = write!(text, "{}{count}", if level == 0 { "" } else { ", " });
     }
     text + "]"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl EventListener for Panics {
+        fn stall_changed(&self, _: &str, _: &str) {
+            panic!("a listener's panic");
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Counts(AtomicU64);
+
+    impl EventListener for Counts {
+        fn stall_changed(&self, _: &str, _: &str) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_listener_that_panics_harms_nobody() {
+        let counts = Arc::new(Counts::default());
+        let events = Events::new(None, vec![Arc::new(Panics), counts.clone()]);
+        events.stall_changed("default", "stopped");
+        events.stall_changed("default", "normal");
+        assert_eq!(counts.0.load(Ordering::Relaxed), 2);
+    }
 }

@@ -34,7 +34,7 @@ use karst_io::Env;
 use karst_lsm::FileCounts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What all flushes of a database share.
 #[derive(Debug)]
@@ -165,8 +165,12 @@ impl FlushContext {
     ) -> Result<Flushed, (Phase, Error)> {
         let mut change = Change::default();
         let mut flushed = Flushed::default();
+        let mut cpu_micros = Vec::with_capacity(jobs.len());
         for (flush, info) in jobs.iter_mut() {
-            let written = self.write(flush, info).await.map_err(|e| (Phase::Write, e))?;
+            let nanos = AtomicU64::new(0);
+            let written = self.env.cpu_timed(self.write(flush, info), &nanos).await;
+            let written = written.map_err(|e| (Phase::Write, e))?;
+            cpu_micros.push(nanos.into_inner() / 1000);
             info.table = written.table.map(|number| number.0);
             (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
             flushed.tables += usize::from(written.table.is_some());
@@ -201,12 +205,12 @@ impl FlushContext {
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             self.stats.measure(HistogramKind::FlushTime, micros);
         }
-        for (flush, info) in jobs {
+        for ((flush, info), cpu_micros) in jobs.iter().zip(cpu_micros) {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
             self.stats.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            flush.family.jobs.flush(micros, info.table_bytes, info.blob_bytes);
+            flush.family.jobs.flush((micros, cpu_micros), info.table_bytes, info.blob_bytes);
             self.events.flush_completed(info, took, &files);
         }
         Ok(flushed)

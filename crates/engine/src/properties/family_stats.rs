@@ -1,6 +1,6 @@
 //! `rocksdb.cfstats`: RocksDB's table of levels with what flushes and compactions have done.
 //!
-//! Compat: the interval is the time since the database was opened, since nothing dumps statistics on its own. The time on the CPU is not measured, and shown as 0.
+//! Compat: the interval is the time since the database was opened, since nothing dumps statistics on its own.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn write_row(text: &mut String, row: &Row<'_>, sums: &JobSums) {
         read as f64 / MIB / seconds,
         written as f64 / MIB / seconds,
         sums.micros as f64 / 1e6,
-        0.0,
+        sums.cpu_micros as f64 / 1e6,
         sums.count,
         average,
         human_count(sums.input_records),
@@ -236,6 +236,7 @@ mod tests {
         let sums = JobSums {
             count: 2,
             micros: 999_999,
+            cpu_micros: 250_000,
             read_above_bytes: 1 << 30,
             written_bytes: 2 << 30,
             input_records: 12_345,
@@ -244,7 +245,7 @@ mod tests {
         write_row(&mut text, &row, &sums);
         assert_eq!(
             text,
-            "  L1      3/1      3.00 MB   0.5      1.0     1.0      0.0       2.0       0.0      2.0       0.0   2.0   1024.0   2048.0      1.00              0.00         2    0.500     12K      0       0.0       0.0\n"
+            "  L1      3/1      3.00 MB   0.5      1.0     1.0      0.0       2.0       0.0      2.0       0.0   2.0   1024.0   2048.0      1.00              0.25         2    0.500     12K      0       0.0       0.0\n"
         );
     }
 }

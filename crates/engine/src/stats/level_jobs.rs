@@ -11,6 +11,8 @@ pub(crate) struct JobSums {
     /// How many jobs, and how long they took together, in microseconds.
     pub(crate) count: u64,
     pub(crate) micros: u64,
+    /// The part of it on processors, in microseconds; that of threads which compress or write for a job is not in it.
+    pub(crate) cpu_micros: u64,
     /// Bytes of input tables above the level, of the level itself, and of values in blob files.
     pub(crate) read_above_bytes: u64,
     pub(crate) read_level_bytes: u64,
@@ -31,6 +33,7 @@ impl JobSums {
     pub(crate) fn add(&mut self, other: &JobSums) {
         self.count += other.count;
         self.micros += other.micros;
+        self.cpu_micros += other.cpu_micros;
         self.read_above_bytes += other.read_above_bytes;
         self.read_level_bytes += other.read_level_bytes;
         self.read_blob_bytes += other.read_blob_bytes;
@@ -75,10 +78,11 @@ impl LevelJobs {
     }
 
     /// Adds a flush of `written` bytes of tables and `blobs` bytes of blob files.
-    pub(crate) fn flush(&self, micros: u64, written: u64, blobs: u64) {
+    pub(crate) fn flush(&self, (micros, cpu_micros): (u64, u64), written: u64, blobs: u64) {
         let job = JobSums {
             count: 1,
             micros,
+            cpu_micros,
             written_bytes: written,
             written_blob_bytes: blobs,
             ..JobSums::default()

@@ -86,13 +86,8 @@ impl Karst {
     /// Every entry of a column family through the stream of an iterator.
     #[allow(dead_code, reason = "each program that includes this file uses what it needs")]
     pub(crate) fn stream(&self, family: &str, direction: Direction) -> Result<Vec<Entry>, String> {
-        let mut iter = self.db.iter_cf(&total_order(), &self.family(family)?).map_err(|e| e.to_string())?;
+        let iter = self.db.iter_cf(&total_order(), &self.family(family)?).map_err(|e| e.to_string())?;
         self.run(async move {
-            match direction {
-                Direction::Forward => iter.seek_to_first_async().await,
-                Direction::Backward => iter.seek_to_last_async().await,
-            }
-            .map_err(|e| e.to_string())?;
             let mut stream = pin!(iter.into_stream(direction));
             let mut entries = Vec::new();
             while let Some(entry) =

@@ -37,7 +37,7 @@ enum Onward {
     Stay,
     /// To the next level; files of the deepest stay.
     Next,
-    /// To the next level; files of the deepest are left alone.
+    /// To the next level; files of the deepest are left alone, unless that is L0.
     NextOrNot,
 }
 
@@ -264,11 +264,12 @@ fn for_its_own_sake(
     let deepest = tree.deepest?;
     for &(level, index) in places {
         let blocked = level == 0 && tree.context.running.holds_l0();
-        if blocked || (onward == Onward::NextOrNot && level == deepest) {
+        // Why L0 counts: it has levels below it, also while they are empty.
+        let moves_on = level < deepest || (onward == Onward::NextOrNot && level == 0);
+        if blocked || (onward == Onward::NextOrNot && !moves_on) {
             continue;
         }
-        let output_level =
-            if onward == Onward::Stay || level >= deepest { level } else { next_level(tree, level) };
+        let output_level = if onward == Onward::Stay || !moves_on { level } else { next_level(tree, level) };
         if let Some(files) = tree.free_clean_cut(&Selection::of(level, [index])) {
             return Some(Start { files, output_level, reason, score: 0.0, moves_from_l0: false });
         }

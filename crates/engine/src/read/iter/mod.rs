@@ -121,6 +121,8 @@ pub struct DbIterator {
     gate: Option<Box<dyn Gate>>,
     /// When the seek in progress began, if times are collected.
     seek_began: Option<Duration>,
+    /// Whether it was ever sent anywhere.
+    was_sent: bool,
 }
 
 /// What the steps of an iterator work on.
@@ -181,6 +183,7 @@ impl DbIterator {
             status: Ok(()),
             gate,
             seek_began: None,
+            was_sent: false,
         })
     }
 
@@ -244,6 +247,11 @@ impl DbIterator {
     pub fn pinned_value(&self) -> Value {
         assert!(self.valid(), "pinned_value() of an iterator that is not valid");
         self.scan.visible.pin_value()
+    }
+
+    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.was_sent
     }
 
     /// The error that ended the last move, if one did.
@@ -460,6 +468,7 @@ impl DbIterator {
 
     /// Counts a seek that begins.
     fn count_seek(&mut self) {
+        self.was_sent = true;
         perf_context::count(PerfMetric::IterSeekCount, 1);
         let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
         ctx.stats().tick(Ticker::NumberDbSeek);

@@ -39,20 +39,31 @@ enum State {
 }
 
 impl DbIterator {
-    /// The entries from the current one on. An iterator that is not valid makes an empty stream: seek first.
+    /// The entries from the current one on: of an iterator that was never sent anywhere all entries, from the first one (backward: from the last). One that has run off its end, or found nothing
+    /// where it was sent, makes an empty stream.
     ///
     /// Moves inside a block are plain code; only those that have to read make the stream pend.
     pub fn into_stream(self, direction: Direction) -> EntryStream {
         EntryStream { direction, state: State::At(Box::new(self)) }
     }
 
-    /// The entries from the current one on as a Rust iterator, which blocks the calling thread where it has to read.
+    /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks the calling thread where it has to read.
     pub fn entries(&mut self, direction: Direction) -> Entries<'_> {
         Entries { iter: self, direction, fresh: true }
     }
 }
 
 impl EntryStream {
+    fn begin(mut iter: Box<DbIterator>, direction: Direction) -> Moved {
+        Box::pin(async move {
+            let moved = match direction {
+                Direction::Forward => iter.seek_to_first_async().await,
+                Direction::Backward => iter.seek_to_last_async().await,
+            };
+            (*iter, moved)
+        })
+    }
+
     fn go_on(mut iter: Box<DbIterator>, direction: Direction) -> Moved {
         Box::pin(async move {
             let moved = match direction {
@@ -71,6 +82,9 @@ impl Stream for EntryStream {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::Ended => return Poll::Ready(None),
+                State::At(iter) if !iter.was_sent() => {
+                    self.state = State::Moving(EntryStream::begin(iter, self.direction));
+                }
                 State::At(iter) if !iter.valid() => {
                     // An iterator that failed before it was made a stream tells so.
                     return Poll::Ready(iter.status().err().map(Err));
@@ -111,14 +125,16 @@ impl Iterator for Entries<'_> {
     type Item = Result<(Box<[u8]>, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if !std::mem::take(&mut self.fresh) && self.iter.valid() {
-            let moved = match self.direction {
-                Direction::Forward => self.iter.next(),
-                Direction::Backward => self.iter.prev(),
-            };
-            if let Err(error) = moved {
-                return Some(Err(error));
-            }
+        let fresh = std::mem::take(&mut self.fresh);
+        let moved = match self.direction {
+            Direction::Forward if !self.iter.was_sent() => self.iter.seek_to_first(),
+            Direction::Backward if !self.iter.was_sent() => self.iter.seek_to_last(),
+            _ if fresh || !self.iter.valid() => Ok(()),
+            Direction::Forward => self.iter.next(),
+            Direction::Backward => self.iter.prev(),
+        };
+        if let Err(error) = moved {
+            return Some(Err(error));
         }
         self.iter.valid().then(|| Ok((self.iter.key().into(), self.iter.pinned_value())))
     }

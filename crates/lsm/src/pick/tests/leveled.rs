@@ -347,6 +347,19 @@ fn old_files_go_down() {
 }
 
 #[test]
+fn a_file_that_is_alone_in_l0_goes_down_when_it_is_old() {
+    for options in [SMALL, DYNAMIC] {
+        let mut tree = TestTree::new(&format!("{options};ttl=1000"));
+        tree.file(0, "a", "c", MIB).oldest_ancestor_time_s = NOW_S - 1000;
+        assert_eq!(tree.picked(), "nothing", "just within its time");
+        tree.now_s += 1;
+        let compaction = tree.pick().unwrap();
+        assert_eq!(compaction.reason, CompactionReason::Ttl);
+        assert!(compaction.output_level.index() > 0, "{}", shown(&compaction));
+    }
+}
+
+#[test]
 fn files_that_were_not_rewritten_for_long_are() {
     let mut tree = TestTree::new(&format!("{SMALL};periodic_compaction_seconds=1000"));
     tree.file(1, "a", "c", MIB).creation_time_s = NOW_S - 10;
