@@ -18,13 +18,25 @@ const HELP: &str = "karst-judge bench
   --data DIR      where its databases are kept and, the first time, made: 20 GB
                   (default $KARST_BENCH_DATA, else /var/tmp/karst)
   --slowfs BIN    the slowfs program, for the rows on slow storage (default $KARST_SLOWFS)
-  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree, write; parts of the last are
+  --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree, write, unordered, transactions, contention; parts of write are
                   write-fill, write-sync, write-flush, write-compaction, write-overwrite, write-reads
   --seconds N     of each run (default 5)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --make-data     make the databases and stop";
 
-const ROWS: [&str; 8] = ["point", "metadata", "multiget", "cold", "cached", "scan", "tree", "write"];
+const ROWS: [&str; 11] = [
+    "point",
+    "metadata",
+    "multiget",
+    "cold",
+    "cached",
+    "scan",
+    "tree",
+    "write",
+    "unordered",
+    "transactions",
+    "contention",
+];
 
 /// What the command line asked for.
 struct Settings {

@@ -25,16 +25,20 @@ pub(crate) fn options(text: &str) -> Result<Options, String> {
             &mut error,
         );
     }
+    said(error).map(|()| parsed).map_err(|message| format!("options {text}: {message}"))
+}
+
+/// What a call of the C API said in its error argument.
+pub(crate) fn said(error: *mut libc::c_char) -> Result<(), String> {
     if error.is_null() {
-        return Ok(parsed);
+        return Ok(());
     }
-    // SAFETY: not null, so a terminated string that is ours to free.
-    let message = unsafe {
+    // SAFETY: not null, so a terminated string that RocksDB allocated and that is ours to free.
+    Err(unsafe {
         let message = CStr::from_ptr(error).to_string_lossy().into_owned();
         ffi::rocksdb_free(error.cast());
         message
-    };
-    Err(format!("options {text}: {message}"))
+    })
 }
 
 /// A database opened read-only.

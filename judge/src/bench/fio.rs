@@ -62,6 +62,7 @@ impl Job<'_> {
                 seconds,
                 user_us: user,
                 system_us: system,
+                switches: 0.0,
                 reads: Some(total),
                 bytes: Some(bytes),
                 batch_ms: None,

@@ -10,6 +10,8 @@ pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) user_us: f64,
     pub(super) system_us: f64,
+    /// How often a thread gave up its processor, to wait for something.
+    pub(super) switches: f64,
     /// Reads from files, if this run can tell.
     pub(super) reads: Option<f64>,
     /// Bytes that storage delivered, if this run can tell.
@@ -32,6 +34,7 @@ impl Figures {
 pub(super) struct Meter {
     start: Instant,
     usage: (f64, f64),
+    switches: f64,
     syscalls: f64,
     storage_bytes: f64,
 }
@@ -39,7 +42,7 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn start() -> Self {
         let (syscalls, storage_bytes) = process_io();
-        Meter { usage: cpu(), syscalls, storage_bytes, start: Instant::now() }
+        Meter { usage: cpu(), switches: switches(), syscalls, storage_bytes, start: Instant::now() }
     }
 
     /// For work that a child process does: [`Meter::stop_children`] ends it.
@@ -65,6 +68,7 @@ impl Meter {
             seconds,
             user_us: user - self.usage.0,
             system_us: system - self.usage.1,
+            switches: switches() - self.switches,
             reads: Some(syscalls - self.syscalls),
             bytes: Some(storage_bytes - self.storage_bytes),
             batch_ms: None,
@@ -77,13 +81,22 @@ fn cpu() -> (f64, f64) {
     cpu_of(libc::RUSAGE_SELF)
 }
 
-fn cpu_of(who: libc::c_int) -> (f64, f64) {
+/// Voluntary context switches of this process so far.
+fn switches() -> f64 {
+    usage_of(libc::RUSAGE_SELF).ru_nvcsw as f64
+}
+
+fn usage_of(who: libc::c_int) -> libc::rusage {
     // SAFETY: an all-zero rusage is valid, and the call writes within it.
-    let usage = unsafe {
+    unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(who, &mut usage);
         usage
-    };
+    }
+}
+
+fn cpu_of(who: libc::c_int) -> (f64, f64) {
+    let usage = usage_of(who);
     let us = |t: libc::timeval| t.tv_sec as f64 * 1e6 + t.tv_usec as f64;
     (us(usage.ru_utime), us(usage.ru_stime))
 }

@@ -24,7 +24,9 @@ pub(super) fn run(settings: &Settings) -> Result<(), String> {
             "cached" => cached(settings)?,
             "tree" => published(settings)?,
             "write" => write::PARTS.iter().try_for_each(|part| write::run(settings, part))?,
-            part if write::PARTS.contains(&part) => write::run(settings, part)?,
+            part if write::PARTS.contains(&part) || write::CONTESTS.contains(&part) => {
+                write::run(settings, part)?;
+            }
             _ => scan(settings)?,
         }
     }

@@ -1,12 +1,42 @@
-//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of threads.
+//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of threads, on whatever takes batches.
 
 use super::latency::Latencies;
-use super::store::{Durability, Store};
+use super::store::Durability;
 use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) const KEY_BYTES: usize = 16;
+
+/// What a load is put on.
+pub(super) trait Target: Sync {
+    type Writer<'a>: BatchWriter
+    where
+        Self: 'a;
+
+    /// What one worker writes with.
+    fn writer(&self, worker: usize, durability: Durability) -> Self::Writer<'_>;
+}
+
+/// Makes batches and writes them.
+pub(super) trait BatchWriter {
+    /// Add to the batch.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String>;
+    /// Write the batch and empty it.
+    fn commit(&mut self) -> Result<(), String>;
+}
+
+/// Each has its share of the workers.
+impl<T: Target> Target for Vec<T> {
+    type Writer<'a>
+        = T::Writer<'a>
+    where
+        T: 'a;
+
+    fn writer(&self, worker: usize, durability: Durability) -> T::Writer<'_> {
+        self[worker % self.len()].writer(worker, durability)
+    }
+}
 
 /// Where keys come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +74,21 @@ pub(super) struct Outcome {
     pub(super) keys: u64,
     pub(super) seconds: f64,
     pub(super) latencies: Latencies,
+    /// Share of the workers' time in which they neither ran nor waited for a processor.
+    pub(super) blocked: f64,
+}
+
+/// What one worker did.
+struct Worked {
+    latencies: Latencies,
+    blocked_ns: f64,
+    wall_ns: f64,
+}
+
+/// Nanoseconds that this thread has run, or waited for a processor.
+pub(super) fn runnable_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
 }
 
 /// db_bench's key: eight bytes big-endian, then zeros.
@@ -67,19 +112,19 @@ pub(super) fn pool() -> Vec<u8> {
 
 impl Load {
     /// Carry it out.
-    pub(super) fn run(&self, store: &Store) -> Result<Outcome, String> {
-        self.run_until(store, &AtomicBool::new(false))
+    pub(super) fn run<T: Target>(&self, target: &T) -> Result<Outcome, String> {
+        self.run_until(target, &AtomicBool::new(false))
     }
 
     /// The same; it ends also when `stop` is set.
-    pub(super) fn run_until(&self, store: &Store, stop: &AtomicBool) -> Result<Outcome, String> {
+    pub(super) fn run_until<T: Target>(&self, target: &T, stop: &AtomicBool) -> Result<Outcome, String> {
         let (pool, total) = (pool(), AtomicU64::new(0));
         let start = Instant::now();
-        let results: Vec<Result<Latencies, String>> = std::thread::scope(|scope| {
+        let results: Vec<Result<Worked, String>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.writers)
                 .map(|worker| {
                     let (pool, total) = (&pool, &total);
-                    scope.spawn(move || self.write(store, worker, pool, start, stop, total))
+                    scope.spawn(move || self.write(target, worker, pool, start, stop, total))
                 })
                 .collect();
             workers
@@ -89,23 +134,28 @@ impl Load {
         });
         let seconds = start.elapsed().as_secs_f64();
         let mut latencies = Latencies::new();
+        let (mut blocked, mut wall) = (0.0, 0.0);
         for result in results {
-            latencies.merge(&result?);
+            let worked = result?;
+            latencies.merge(&worked.latencies);
+            blocked += worked.blocked_ns;
+            wall += worked.wall_ns;
         }
-        Ok(Outcome { keys: total.into_inner(), seconds, latencies })
+        Ok(Outcome { keys: total.into_inner(), seconds, latencies, blocked: blocked / wall })
     }
 
-    fn write(
+    fn write<T: Target>(
         &self,
-        store: &Store,
+        target: &T,
         worker: usize,
         pool: &[u8],
         start: Instant,
         stop: &AtomicBool,
         total: &AtomicU64,
-    ) -> Result<Latencies, String> {
+    ) -> Result<Worked, String> {
+        let (began, runnable) = (Instant::now(), runnable_ns());
         let mut random = Random::new(worker as u64 * 7919 + 17);
-        let mut writer = store.writer(self.durability);
+        let mut writer = target.writer(worker, self.durability);
         let mut latencies = Latencies::new();
         let (mut at, mut done) = (worker * 4096 % pool.len(), 0_u64);
         let first = (worker as u64) << 40;
@@ -152,6 +202,8 @@ impl Load {
             latencies.add(from.elapsed().as_nanos() as u64);
         }
         total.fetch_add(done, Ordering::Relaxed);
-        Ok(latencies)
+        let wall_ns = began.elapsed().as_nanos() as f64;
+        let blocked_ns = (wall_ns - (runnable_ns() - runnable)).max(0.0);
+        Ok(Worked { latencies, blocked_ns, wall_ns })
     }
 }

@@ -2,11 +2,15 @@
 //!
 //! Each run makes a database of its own and removes it. The figures of a row stand beside their ratios to RocksDB's.
 
+mod contest;
 mod latency;
 mod load;
 mod reads;
 mod store;
 mod table;
+mod transaction_store;
+mod transactions;
+mod unordered;
 
 use super::Settings;
 use super::fio;
@@ -21,6 +25,9 @@ use table::{Column, Row, Table};
 pub(super) const PARTS: [&str; 6] =
     ["write-fill", "write-sync", "write-flush", "write-compaction", "write-overwrite", "write-reads"];
 
+/// Rows of their own, of several contenders each.
+pub(super) const CONTESTS: [&str; 3] = ["unordered", "transactions", "contention"];
+
 const VALUE_BYTES: usize = 100;
 const ENTRY_BYTES: f64 = (load::KEY_BYTES + VALUE_BYTES) as f64;
 const WAL: Durability = Durability { wal: true, sync: false };
@@ -34,6 +41,9 @@ const OPTIONS: &str = "write_buffer_size=67108864;max_write_buffer_number=5;max_
 
 pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
     match part {
+        "unordered" => unordered::published(settings),
+        "contention" => unordered::contention(settings),
+        "transactions" => transactions::run(settings),
         "write-fill" => fill(settings),
         "write-sync" => sync(settings),
         "write-flush" => flush(settings),

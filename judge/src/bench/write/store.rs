@@ -1,5 +1,6 @@
 //! The two engines behind one face: opened with the same option string, written with the same batches.
 
+use super::load::{BatchWriter, Target};
 use crate::rocks;
 use karst_engine::{Db, WriteBatch, WriteOptions};
 use librocksdb_sys as ffi;
@@ -55,28 +56,6 @@ impl Store {
         }
     }
 
-    /// What one thread writes with.
-    pub(super) fn writer(&self, durability: Durability) -> Writer<'_> {
-        match self {
-            // SAFETY: both calls only allocate; the writer frees them.
-            Store::Rocks(db) => unsafe {
-                let options = ffi::rocksdb_writeoptions_create();
-                ffi::rocksdb_writeoptions_set_sync(options, u8::from(durability.sync));
-                ffi::rocksdb_writeoptions_disable_WAL(options, i32::from(!durability.wal));
-                Writer::Rocks { db, options, batch: ffi::rocksdb_writebatch_create() }
-            },
-            Store::Karst(db) => Writer::Karst {
-                db,
-                options: WriteOptions {
-                    sync: durability.sync,
-                    disable_wal: !durability.wal,
-                    ..WriteOptions::default()
-                },
-                batch: WriteBatch::new(),
-            },
-        }
-    }
-
     /// The length of a value; an error if the key is not there.
     pub(super) fn get(&self, key: &[u8]) -> Result<usize, String> {
         let missing = || "a key was not found".to_string();
@@ -125,8 +104,46 @@ impl Store {
     }
 }
 
+impl Target for Store {
+    type Writer<'a> = Writer<'a>;
+
+    fn writer(&self, _worker: usize, durability: Durability) -> Writer<'_> {
+        match self {
+            // SAFETY: the calls only allocate; the writer frees what they made.
+            Store::Rocks(db) => unsafe {
+                Writer::Rocks {
+                    db,
+                    options: rocks_write_options(durability),
+                    batch: ffi::rocksdb_writebatch_create(),
+                }
+            },
+            Store::Karst(db) => {
+                Writer::Karst { db, options: karst_write_options(durability), batch: WriteBatch::new() }
+            }
+        }
+    }
+}
+
+/// RocksDB's write options; the caller frees them.
+///
+/// # Safety
+/// They are destroyed once, with `rocksdb_writeoptions_destroy`.
+pub(super) unsafe fn rocks_write_options(durability: Durability) -> *mut ffi::rocksdb_writeoptions_t {
+    // SAFETY: the options were made here, and both calls set a field of them.
+    unsafe {
+        let options = ffi::rocksdb_writeoptions_create();
+        ffi::rocksdb_writeoptions_set_sync(options, u8::from(durability.sync));
+        ffi::rocksdb_writeoptions_disable_WAL(options, i32::from(!durability.wal));
+        options
+    }
+}
+
+pub(super) fn karst_write_options(durability: Durability) -> WriteOptions {
+    WriteOptions { sync: durability.sync, disable_wal: !durability.wal, ..WriteOptions::default() }
+}
+
 /// `a=b;block_based_table_factory={c=d;};` becomes `a=b;c=d;`.
-fn flatten(options: &str) -> String {
+pub(super) fn flatten(options: &str) -> String {
     let flat = options.replace("block_based_table_factory={", "").replace('}', "");
     flat.split(';').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(";")
 }
@@ -137,8 +154,8 @@ pub(super) enum Writer<'a> {
     Karst { db: &'a Db, options: WriteOptions, batch: WriteBatch },
 }
 
-impl Writer<'_> {
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+impl BatchWriter for Writer<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         match self {
             // SAFETY: the batch is ours; RocksDB copies both slices.
             Writer::Rocks { batch, .. } => unsafe {
@@ -155,8 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Write the batch and empty it.
-    pub(super) fn commit(&mut self) -> Result<(), String> {
+    fn commit(&mut self) -> Result<(), String> {
         match self {
             Writer::Rocks { db, options, batch } => {
                 let mut error: *mut libc::c_char = ptr::null_mut();
@@ -165,15 +181,7 @@ impl Writer<'_> {
                     ffi::rocksdb_write(db.as_raw_ptr(), *options, *batch, &mut error);
                     ffi::rocksdb_writebatch_clear(*batch);
                 }
-                if error.is_null() {
-                    return Ok(());
-                }
-                // SAFETY: not null, so a terminated string that is ours to free.
-                Err(unsafe {
-                    let message = std::ffi::CStr::from_ptr(error).to_string_lossy().into_owned();
-                    ffi::rocksdb_free(error.cast());
-                    message
-                })
+                rocks::said(error)
             }
             Writer::Karst { db, options, batch } => {
                 db.write(options, &*batch).map_err(|e| e.to_string())?;

@@ -90,7 +90,7 @@ impl Table {
 }
 
 /// The median of each column.
-fn median(runs: &[Row]) -> Row {
+pub(super) fn median(runs: &[Row]) -> Row {
     let columns = runs.first().map_or(0, Vec::len);
     let middle = |column: usize| {
         let mut figures: Vec<f64> = runs.iter().map(|run| run[column]).collect();
