@@ -76,6 +76,7 @@ fn long_tests() -> Result {
     let mut args = vec!["test", "-p", "karst-engine"];
     args.extend(tests.iter().flat_map(|test| ["--test", test]));
     step("cargo", &args, &env)?;
+    step("cargo", &["test", "-p", "karst-txn", "--test", "simulation"], &env)?;
     // Why not with the others: it prints how many operations were simulated. About four minutes on two cores.
     let simulation = ["test", "-p", "karst-engine", "--test", "simulation", "--", "--nocapture"];
     step("cargo", &simulation, &env)

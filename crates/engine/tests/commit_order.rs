@@ -232,8 +232,8 @@ fn reads_see_whole_batches_in_their_order_and_all_that_was_acknowledged() {
     let keys = keys_to_check() / 12;
     for durabilities in modes {
         // Writers that never pause leave readers little of two processors.
-        check(false, durabilities, Duration::ZERO, keys / 50);
-        check(true, durabilities, Duration::ZERO, keys / 50);
+        check(false, durabilities, Duration::ZERO, keys / 5);
+        check(true, durabilities, Duration::ZERO, keys / 5);
         check(false, durabilities, Duration::from_millis(3), keys);
         // Why more: here reads have to wait, and go wrong if they do not.
         check(true, durabilities, Duration::from_millis(3), 3 * keys);

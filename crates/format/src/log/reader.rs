@@ -79,6 +79,8 @@ pub struct LogReader<'a> {
     done: bool,
     log_number: u32,
     mode: RecoveryMode,
+    /// The log is a MANIFEST: its last record may lack sectors.
+    manifest: bool,
     /// A recyclable record was seen.
     recycled: bool,
     /// A whole record was returned.
@@ -115,6 +117,10 @@ enum Physical {
         offset: usize,
         dropped: usize,
     },
+    /// The last record, whose last sectors never reached the device.
+    Unfinished {
+        dropped: usize,
+    },
     /// Zeroed space.
     Unused,
     /// Not a record of this log.
@@ -144,6 +150,18 @@ enum Found {
     End,
 }
 
+/// What a device writes all of or nothing of.
+const SECTOR: usize = 512;
+
+/// Whether the record from `start` to `end` is the last one, and was cut by a power failure after the file had got its length: from a sector within it on the file has zeroes to its end.
+///
+/// Why no other bad checksum of the last record is excused: an edit that was synced may be damaged later, and to leave it out then would lose what the database had been told is there.
+fn lacks_its_last_sectors(data: &[u8], start: usize, end: usize) -> bool {
+    let written = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let missing = written.next_multiple_of(SECTOR);
+    start < missing && missing < end
+}
+
 impl<'a> LogReader<'a> {
     /// A reader of the log with number `log_number`, its whole file in `data`.
     #[must_use]
@@ -157,6 +175,7 @@ impl<'a> LogReader<'a> {
             // Why: the header holds the low half only; RocksDB accepts that too.
             log_number: log_number.0 as u32,
             mode,
+            manifest: false,
             recycled: false,
             record_seen: false,
             compression_seen: false,
@@ -172,7 +191,10 @@ impl<'a> LogReader<'a> {
     /// A reader of a manifest. A torn tail is left out silently, as the edit in it never took effect.
     #[must_use]
     pub fn manifest(data: &'a [u8]) -> LogReader<'a> {
-        LogReader::new(data, FileNumber(0), RecoveryMode::TolerateCorruptedTailRecords)
+        LogReader {
+            manifest: true,
+            ..LogReader::new(data, FileNumber(0), RecoveryMode::TolerateCorruptedTailRecords)
+        }
     }
 
     /// Refuses records that decompress to more than `bytes`; by default 4 GiB, beyond which there is no batch.
@@ -258,6 +280,9 @@ impl<'a> LogReader<'a> {
                 }
                 Physical::Old { offset } => self.old_record(offset),
                 Physical::TornHeader { dropped } => self.end_of_log("truncated header", dropped),
+                Physical::Unfinished { dropped } => {
+                    self.end_of_log("record without its last sectors", dropped)
+                }
                 Physical::End => self.end_of_log("", 0),
             };
             if let Some(found) = step {
@@ -472,6 +497,9 @@ impl<'a> LogReader<'a> {
             let computed = checksum::mask_crc(crc32c::crc32c(&self.data[offset + 6..end]));
             if stored != Some(computed) {
                 self.pos = self.block_end;
+                if self.manifest && lacks_its_last_sectors(self.data, offset, end) {
+                    return Physical::Unfinished { dropped: self.data.len() - offset };
+                }
                 return Physical::BadChecksum { offset, dropped: left };
             }
             self.pos = end;

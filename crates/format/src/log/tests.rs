@@ -355,6 +355,38 @@ fn appending_goes_on_where_the_file_ended() {
     assert!(reader.next_record().is_none());
 }
 
+/// A power failure may leave the length of a MANIFEST and not the last sectors of its last edit. That edit was never acknowledged; other damage is not excused.
+#[test]
+fn a_manifest_may_lack_the_last_sectors_of_its_last_record() {
+    let mut out = Vec::new();
+    let mut writer = LogWriter::new(FileNumber(0), false);
+    writer.append(&record(1, 300), &mut out).unwrap();
+    let first = out.len();
+    writer.append(&[7; 900], &mut out).unwrap();
+    let read = |bytes: &[u8]| {
+        let mut reader = LogReader::manifest(bytes);
+        assert_eq!(reader.next_record().unwrap().unwrap().bytes, record(1, 300));
+        reader.next_record().map(|record| record.is_ok())
+    };
+    assert_eq!(read(&out), Some(true));
+    // From 1,100 on less than a sector is missing, which no device does.
+    for (from, expected) in [(512, None), (1024, None), (1100, Some(false))] {
+        let mut torn = out.clone();
+        torn[from..].fill(0);
+        assert_eq!(read(&torn), expected, "zeroes from {from} on");
+        torn.push(1);
+        assert_eq!(read(&torn), Some(false), "something is behind it");
+    }
+    let mut damaged = out.clone();
+    damaged[first + 500] ^= 1;
+    assert_eq!(read(&damaged), Some(false));
+    let mut log = out.clone();
+    log[1024..].fill(0);
+    let mut reader = LogReader::new(&log, FileNumber(0), RecoveryMode::TolerateCorruptedTailRecords);
+    assert!(reader.next_record().unwrap().is_ok());
+    assert!(reader.next_record().unwrap().is_err(), "a log of writes is no manifest");
+}
+
 #[test]
 fn mode_names() {
     for (n, mode) in MODES.into_iter().enumerate() {

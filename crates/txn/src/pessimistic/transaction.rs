@@ -74,7 +74,8 @@ impl Parts {
         let holder = shared.new_holder(None);
         holder.set(TransactionState::Prepared);
         let waiting = Waiting { timeout: None, detect_depth: None, skip: false };
-        let (write_options, name) = (WriteOptions::new(), Some(name));
+        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is synced.
+        let (write_options, name) = (WriteOptions::synced(), Some(name));
         Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name })
     }
 }

@@ -1,0 +1,144 @@
+//! The process is killed or the power fails at any change of the disk: within prepare, commit and rollback, flushes behind them, and the opening that follows. What was acknowledged is there,
+//! what was under way is there whole or not at all, prepared transactions have their locks and nothing else is locked, and each can be decided.
+
+use crate::ledger::{Known, Step, User, check_lock_count, open, options};
+use crate::{each_seed, long};
+use karst_engine::FlushOptions;
+use karst_engine::io::{Crash, Priority, Simulation};
+use karst_testkit::random::Random;
+use karst_txn::TransactionDb;
+use std::sync::{Arc, Mutex};
+
+type Shared = Arc<Mutex<Known>>;
+
+fn shared(users: usize) -> Vec<Shared> {
+    (0..users).map(|_| Shared::default()).collect()
+}
+
+/// One life: open, work with so many users at the same time, close. Ends early, anywhere, if the power fails.
+async fn live(simulation: &Simulation, known: &[Shared], steps: u64, sync: bool, seed: u64) {
+    let fs = simulation.fs().clone();
+    let mut random = Random::new(seed);
+    let options = options(simulation.env());
+    let Ok(db) = open(&options) else {
+        assert!(fs.is_off(), "opening failed");
+        return std::future::pending().await;
+    };
+    let users = known.len();
+    let mut tasks = Vec::new();
+    for (number, known) in known.iter().enumerate() {
+        let mut user = User::new(number, &db, sync, random.fork());
+        user.blocking = users == 1;
+        let (known, fs, db) = (known.clone(), fs.clone(), db.clone());
+        let mut flushes = random.fork();
+        tasks.push(simulation.env().spawn(Priority::Low, async move {
+            for _ in 0..steps {
+                let step = user.draw(&known.lock().unwrap().clone());
+                let outcome = user.step(step, &known).await;
+                if outcome.is_err() && fs.is_off() {
+                    return std::future::pending().await;
+                }
+                outcome.unwrap_or_else(|e| panic!("{step:?}: {e}"));
+                if flushes.one_in(8) {
+                    let asked = db.db().flush_async(&FlushOptions::default()).await;
+                    assert!(asked.is_ok() || fs.is_off(), "flush: {asked:?}");
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap_or_else(|e| panic!("{e}"));
+    }
+    let closed = db.db().close();
+    assert!(closed.is_ok() || fs.is_off(), "close: {closed:?}");
+}
+
+/// Look at what is there, decide what is prepared if asked, and close. `None` if the power failed meanwhile.
+fn look(simulation: &Simulation, known: &[Shared], decide: bool, seed: u64, when: &str) -> Option<()> {
+    let opening = options(simulation.env());
+    simulation.run(async {
+        let db = match open(&opening) {
+            Ok(db) => db,
+            Err(_) if simulation.fs().is_off() => return std::future::pending().await,
+            Err(e) => panic!("{when}: {e}"),
+        };
+        let mut random = Random::new(seed);
+        let mut users: Vec<User> =
+            (0..known.len()).map(|number| User::new(number, &db, true, random.fork())).collect();
+        settle(&db, &mut users, known, when).await;
+        if decide {
+            for (user, known) in users.iter_mut().zip(known) {
+                while !known.lock().unwrap().certain.prepared.is_empty() {
+                    let step = if random.one_in(2) { Step::Commit } else { Step::Rollback };
+                    user.step(step, known).await.unwrap_or_else(|e| panic!("{when}: {step:?}: {e}"));
+                }
+            }
+            settle(&db, &mut users, known, when).await;
+            assert!(db.lock_status().is_empty(), "{when}: {:?}", db.lock_status());
+        }
+        drop(users);
+        db.db().close().unwrap_or_else(|e| panic!("{when}: {e}"));
+    })
+}
+
+async fn settle(db: &TransactionDb, users: &mut [User], known: &[Shared], when: &str) {
+    let mut states = Vec::new();
+    for (user, known) in users.iter_mut().zip(known) {
+        let before = known.lock().unwrap().clone();
+        let found = user.find(&before).await.unwrap_or_else(|e| panic!("{when}: {e}"));
+        known.lock().unwrap().settle(&found, when);
+        states.push(found);
+    }
+    check_lock_count(db, &states.iter().collect::<Vec<_>>());
+    for (user, state) in users.iter().zip(&states) {
+        user.check_locks(state).await;
+    }
+}
+
+/// A life, the crash at change number `at` of it, and all that has to hold afterwards. Returns how many changes the life made.
+fn crash_at(seed: u64, users: usize, at: u64, crash: Crash) -> u64 {
+    let known = shared(users);
+    let simulation = Simulation::new(seed);
+    let sync = crash == Crash::Power;
+    // A life that ends well, so that there are tables, logs and prepared transactions of before.
+    simulation.run(live(&simulation, &known, 6, sync, seed)).expect("the power is on");
+    let simulation = simulation.restart(Crash::Process, seed + 1);
+    let before = simulation.fs().changes();
+    simulation.fs().lose_power_after(at);
+    let done = simulation.run(live(&simulation, &known, 8, sync, seed + 2));
+    let changes = simulation.fs().changes() - before;
+    assert_eq!(done.is_none(), changes > at || simulation.fs().is_off(), "at {at} of {changes}");
+    let when = &format!("seed {seed}, {users} users, {crash:?} at {at}");
+    let mut simulation = simulation.restart(crash, seed + 3);
+    // The opening after it crashes, too, and the one after that; what they find must not have changed.
+    let mut random = Random::new(seed * 1000 + at);
+    for again in 0..2 {
+        simulation.fs().lose_power_after(random.below(40));
+        let _ = look(&simulation, &known, false, seed, when);
+        simulation = simulation.restart(crash, seed + 4 + again);
+    }
+    look(&simulation, &known, true, seed + at, when).expect("the power is on");
+    let simulation = simulation.restart(Crash::Power, seed + 9);
+    look(&simulation, &known, true, seed, &format!("{when}, after all was decided"))
+        .expect("the power is on");
+    changes
+}
+
+#[test]
+fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
+    let mut tried = 0;
+    let step = if long() { 1 } else { 8 };
+    each_seed("a_crash_at_every_change_of_the_disk_leaves_transactions_whole", 3, 6, |seed| {
+        for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
+            let changes = crash_at(seed, users, u64::MAX / 2, crash);
+            assert!(changes > 20, "{changes} changes only");
+            // Why not from 0 in the short form: each seed begins elsewhere, so that all are tried by some.
+            for at in (seed * 3 % step..changes).step_by(step as usize) {
+                crash_at(seed, users, at, crash);
+                tried += 1;
+            }
+        }
+    });
+    println!("{tried} crashes");
+    assert!(tried > 60 || crate::number("KARST_SEED").is_some(), "{tried} crashes only");
+}

@@ -1,0 +1,343 @@
+//! Who uses a transaction database, and what has to be found there afterwards.
+//!
+//! A [`User`] has keys of its own and works with transactions in all ways: writes, prepares, commits and rolls back, now or after the next opening, drops handles and takes them up again. It knows
+//! what was acknowledged, and what is under way. What is found after a crash is either the one or the other: nothing lost, nothing half-applied.
+
+use karst_engine::io::Env;
+use karst_engine::{ColumnFamily, ErrorKind, Options, ReadOptions, Result, WriteOptions};
+use karst_testkit::random::Random;
+use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
+use std::collections::BTreeMap;
+
+pub(crate) const PATH: &str = "/db";
+pub(crate) const FAMILIES: [&str; 2] = ["default", "second"];
+/// Keys of one user in each column family.
+const KEYS: usize = 6;
+
+/// A key: number of the column family, and its bytes.
+pub(crate) type Key = (usize, String);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Put(String),
+    Delete,
+    /// Appends: twice is seen.
+    Merge(String),
+}
+
+/// What a user's part of the database holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) data: BTreeMap<Key, String>,
+    /// By name.
+    pub(crate) prepared: BTreeMap<String, Vec<(Key, Change)>>,
+}
+
+impl State {
+    fn apply(&mut self, changes: &[(Key, Change)]) {
+        for (key, change) in changes {
+            match change {
+                Change::Put(value) => drop(self.data.insert(key.clone(), value.clone())),
+                Change::Delete => drop(self.data.remove(key)),
+                Change::Merge(operand) => {
+                    let value = self.data.entry(key.clone()).or_default();
+                    if !value.is_empty() {
+                        value.push(',');
+                    }
+                    value.push_str(operand);
+                }
+            }
+        }
+    }
+
+    fn locked(&self) -> Vec<&Key> {
+        self.prepared.values().flatten().map(|(key, _)| key).collect()
+    }
+}
+
+/// What was acknowledged, and what may have happened besides.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) certain: State,
+    pub(crate) under_way: Option<State>,
+}
+
+impl Known {
+    fn begin(&mut self, change: impl FnOnce(&mut State)) {
+        let mut after = self.certain.clone();
+        change(&mut after);
+        self.under_way = Some(after);
+    }
+
+    fn done(&mut self) {
+        self.certain = self.under_way.take().expect("something was begun");
+    }
+
+    /// It did not happen, as it turned out.
+    pub(crate) fn refused(&mut self) {
+        self.under_way = None;
+    }
+
+    /// What was found is taken for certain, if it may be.
+    pub(crate) fn settle(&mut self, found: &State, when: &str) {
+        let under_way = self.under_way.take();
+        assert!(
+            *found == self.certain || Some(found) == under_way.as_ref(),
+            "{when}: found {found:#?}\nbut acknowledged is {:#?}\nand under way {under_way:#?}",
+            self.certain
+        );
+        self.certain = found.clone();
+    }
+}
+
+pub(crate) fn options(env: &Env) -> Options {
+    let text = "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;ttl=0;periodic_compaction_seconds=0;\
+        write_buffer_size=20000;max_manifest_file_size=2000;merge_operator={id=StringAppendOperator;delimiter=,;}";
+    Options::new().set_all(text).unwrap().env(env.clone())
+}
+
+pub(crate) fn open(options: &Options) -> Result<TransactionDb> {
+    let transactions = TransactionDbOptions {
+        transaction_lock_timeout: 0,
+        default_lock_timeout: 0,
+        ..TransactionDbOptions::default()
+    };
+    TransactionDb::open_cf(PATH, options, &transactions, &FAMILIES)
+}
+
+/// One of those who use the database.
+pub(crate) struct User {
+    number: usize,
+    db: TransactionDb,
+    families: Vec<ColumnFamily>,
+    random: Random,
+    /// Writes are synced; otherwise they survive the process only.
+    sync: bool,
+    /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that blocks their thread would wait in vain.
+    pub(crate) blocking: bool,
+    next_name: u64,
+    /// Handles of prepared transactions that are kept.
+    handles: BTreeMap<String, Transaction>,
+}
+
+/// What a step is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Write,
+    Transaction,
+    Prepare,
+    Commit,
+    Rollback,
+}
+
+impl User {
+    pub(crate) fn new(number: usize, db: &TransactionDb, sync: bool, random: Random) -> User {
+        let families = FAMILIES.map(|name| db.db().column_family(name).expect("it is open")).to_vec();
+        let life = random.clone().next_u64() % 1_000_000;
+        User {
+            number,
+            db: db.clone(),
+            families,
+            random,
+            sync,
+            blocking: true,
+            next_name: life,
+            handles: BTreeMap::new(),
+        }
+    }
+
+    fn options(&self) -> WriteOptions {
+        if self.sync { WriteOptions::synced() } else { WriteOptions::new() }
+    }
+
+    /// A step that can be made now.
+    pub(crate) fn draw(&mut self, known: &Known) -> Step {
+        let prepared = known.certain.prepared.len();
+        match self.random.below(8) {
+            0 => Step::Write,
+            1 | 2 => Step::Transaction,
+            3 | 4 if prepared > 0 => Step::Commit,
+            5 if prepared > 0 => Step::Rollback,
+            _ if prepared < 3 => Step::Prepare,
+            _ => Step::Commit,
+        }
+    }
+
+    /// Some changes of keys that no prepared transaction has locked. There are always some.
+    fn changes(&mut self, state: &State) -> Vec<(Key, Change)> {
+        let locked = state.locked();
+        let mut free: Vec<Key> = (0..KEYS)
+            .flat_map(|key| (0..FAMILIES.len()).map(move |family| (family, key)))
+            .map(|(family, key)| (family, format!("u{}k{key}", self.number)))
+            .filter(|key| !locked.contains(&key))
+            .collect();
+        let mut changes = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            if free.is_empty() {
+                break;
+            }
+            let key = free.swap_remove(self.random.index(free.len()));
+            let text = format!("{}{}", self.random.below(1000), "x".repeat(self.random.index(400)));
+            let change = match self.random.below(4) {
+                0 => Change::Merge(text),
+                1 if state.data.contains_key(&key) => Change::Delete,
+                _ => Change::Put(text),
+            };
+            changes.push((key, change));
+        }
+        changes
+    }
+
+    /// One step, after which what is known is right, whether it went well or not; an error that it met.
+    pub(crate) async fn step(&mut self, step: Step, known: &std::sync::Mutex<Known>) -> Result<()> {
+        let state = known.lock().unwrap().certain.clone();
+        let name = |random: &mut Random| {
+            state.prepared.keys().nth(random.index(state.prepared.len())).expect("one is prepared").clone()
+        };
+        match step {
+            Step::Write => {
+                let changes = self.changes(&state);
+                known.lock().unwrap().begin(|state| state.apply(&changes));
+                let mut batch = karst_engine::WriteBatch::new();
+                for ((family, key), change) in &changes {
+                    let family = &self.families[*family];
+                    match change {
+                        Change::Put(value) => batch.put_cf(family, key, value)?,
+                        Change::Delete => batch.delete_cf(family, key)?,
+                        Change::Merge(operand) => batch.merge_cf(family, key, operand)?,
+                    }
+                }
+                self.db.write_async(&self.options(), batch).await?;
+            }
+            Step::Transaction => {
+                let changes = self.changes(&state);
+                let mut transaction = self.begin(&changes)?;
+                known.lock().unwrap().begin(|state| state.apply(&changes));
+                transaction.commit_async().await?;
+            }
+            Step::Prepare => {
+                let changes = self.changes(&state);
+                let mut transaction = self.begin(&changes)?;
+                let name = format!("user {} {}", self.number, self.next_name);
+                self.next_name += 1;
+                transaction.set_name(&name)?;
+                known.lock().unwrap().begin(|state| drop(state.prepared.insert(name.clone(), changes)));
+                let prepared = match self.random.one_in(2) || !self.blocking {
+                    true => transaction.prepare_async().await,
+                    false => transaction.prepare(),
+                };
+                if let Err(error) = prepared {
+                    assert_eq!(transaction.state(), Some(TransactionState::Started), "{error}");
+                    return Err(error);
+                }
+                if self.random.one_in(2) {
+                    self.handles.insert(name, transaction);
+                }
+            }
+            Step::Commit | Step::Rollback => {
+                let name = name(&mut self.random);
+                let mut transaction = match self.handles.remove(&name) {
+                    Some(transaction) => transaction,
+                    None => self.db.get_transaction_by_name(&name)?,
+                };
+                known.lock().unwrap().begin(|state| {
+                    let changes = state.prepared.remove(&name).expect("it is prepared");
+                    if step == Step::Commit {
+                        state.apply(&changes);
+                    }
+                });
+                let outcome = match (step, self.random.one_in(2) || !self.blocking) {
+                    (Step::Commit, true) => transaction.commit_async().await,
+                    (Step::Commit, false) => transaction.commit(),
+                    (_, true) => transaction.rollback_async().await,
+                    (_, false) => transaction.rollback(),
+                };
+                if let Err(error) = outcome {
+                    assert_eq!(transaction.state(), Some(TransactionState::Prepared), "{error}");
+                    return Err(error);
+                }
+            }
+        }
+        known.lock().unwrap().done();
+        Ok(())
+    }
+
+    /// A transaction with these changes.
+    fn begin(&self, changes: &[(Key, Change)]) -> Result<Transaction> {
+        let mut transaction = self.db.begin(&self.options(), &TransactionOptions::default());
+        for ((family, key), change) in changes {
+            let family = &self.families[*family];
+            match change {
+                Change::Put(value) => transaction.put_cf(family, key, value)?,
+                Change::Delete => transaction.delete_cf(family, key)?,
+                Change::Merge(operand) => transaction.merge_cf(family, key, operand)?,
+            }
+        }
+        Ok(transaction)
+    }
+
+    /// Drops all handles.
+    pub(crate) fn let_go(&mut self) {
+        self.handles.clear();
+    }
+
+    /// What the database holds of this user: its keys, as readers see them, and its prepared transactions, with what they would write and the locks that they hold.
+    pub(crate) async fn find(&mut self, known: &Known) -> Result<State> {
+        self.let_go();
+        let mut found = State::default();
+        let read = ReadOptions::new();
+        for (family, handle) in self.families.iter().enumerate() {
+            for key in 0..KEYS {
+                let key = format!("u{}k{key}", self.number);
+                if let Some(value) = self.db.db().get_cf_async(&read, handle, key.as_bytes()).await? {
+                    found.data.insert((family, key), String::from_utf8(value.to_vec()).unwrap());
+                }
+            }
+        }
+        let own = format!("user {} ", self.number);
+        for name in self.db.get_all_prepared_transactions() {
+            let name = String::from_utf8(name).unwrap();
+            if !name.starts_with(&own) {
+                continue;
+            }
+            // Its changes are those that were to be prepared, if it shows what they lead to.
+            let under_way = known.under_way.as_ref().and_then(|state| state.prepared.get(&name));
+            let changes = known.certain.prepared.get(&name).or(under_way);
+            let changes =
+                changes.unwrap_or_else(|| panic!("{name} is not one that may be prepared: {known:#?}"));
+            let transaction = self.db.get_transaction_by_name(&name)?;
+            let mut after = found.clone();
+            after.apply(changes);
+            for ((family, key), _) in changes {
+                let seen = transaction.get_cf_async(&read, &self.families[*family], key.as_bytes()).await?;
+                let seen = seen.map(|value| String::from_utf8(value.to_vec()).unwrap());
+                assert_eq!(seen.as_ref(), after.data.get(&(*family, key.clone())), "{name} writes {key}");
+            }
+            found.prepared.insert(name, changes.clone());
+        }
+        Ok(found)
+    }
+
+    /// Every key of a prepared transaction is locked, and no other one.
+    pub(crate) async fn check_locks(&self, state: &State) {
+        let locked = state.locked();
+        for (family, handle) in self.families.iter().enumerate() {
+            for key in 0..KEYS {
+                let key = (family, format!("u{}k{key}", self.number));
+                let mut probe = self.db.begin(&WriteOptions::new(), &TransactionOptions::default());
+                let got = probe
+                    .get_for_update_cf_async(&ReadOptions::new(), handle, key.1.as_bytes(), true, true)
+                    .await;
+                let refused = got.err().map(|error| error.kind());
+                let expected = locked.contains(&&key).then_some(ErrorKind::TimedOut);
+                assert_eq!(refused, expected, "{key:?}, prepared are {:?}", state.prepared);
+            }
+        }
+    }
+}
+
+/// All locks are those of prepared transactions.
+pub(crate) fn check_lock_count(db: &TransactionDb, states: &[&State]) {
+    let expected: usize = states.iter().map(|state| state.locked().len()).sum();
+    assert_eq!(db.lock_status().len(), expected, "{:?}", db.lock_status());
+}

@@ -1,0 +1,141 @@
+//! The log cannot be written or synced while transactions are prepared, committed and rolled back: the call fails and leaves the transaction where it was, with its locks; nobody sees any of it; and what is found after
+//! the next opening is what was acknowledged, or that and what the failed call was to do.
+
+use crate::each_seed;
+use crate::ledger::{Known, Step, User, check_lock_count, open, options};
+use karst_engine::io::{Crash, Simulation, Trouble};
+use karst_engine::{ErrorKind, ReadOptions, Severity};
+use karst_testkit::random::Random;
+use karst_txn::TransactionDb;
+use std::sync::Mutex;
+
+async fn found(user: &mut User, known: &Mutex<Known>) -> crate::ledger::State {
+    let before = known.lock().unwrap().clone();
+    user.find(&before).await.unwrap()
+}
+
+/// Without a log that takes it, `step` fails and changes nothing that can be seen.
+async fn fail(simulation: &Simulation, user: &mut User, known: &Mutex<Known>, step: Step, trouble: Trouble) {
+    simulation.fs().set_trouble(trouble);
+    let error = user.step(step, known).await.expect_err("the log fails");
+    assert_eq!(error.kind(), ErrorKind::Io, "{step:?}: {error}");
+    simulation.fs().set_trouble(Trouble::default());
+    let state = found(user, known).await;
+    assert_eq!(state, known.lock().unwrap().certain, "{step:?} failed, and shows");
+}
+
+/// One life. Returns whether the database resumed, and the last sequence number that was acknowledged.
+async fn live(simulation: &Simulation, known: &Mutex<Known>, seed: u64, least: u64) -> (bool, u64) {
+    let mut random = Random::new(seed);
+    let db = open(&options(simulation.env())).unwrap();
+    assert!(db.db().latest_sequence_number() >= least, "sequence numbers went back over an opening");
+    let mut user = User::new(0, &db, true, random.fork());
+    let state = found(&mut user, known).await;
+    known.lock().unwrap().settle(&state, &format!("seed {seed}"));
+    check_lock_count(&db, &[&state]);
+    for _ in 0..3 + random.below(6) {
+        let step = user.draw(&known.lock().unwrap().clone());
+        user.step(step, known).await.unwrap();
+    }
+    // In half of the lives nothing is prepared when the log fails.
+    let none = random.one_in(2);
+    while none && !known.lock().unwrap().certain.prepared.is_empty() {
+        let step = if random.one_in(2) { Step::Commit } else { Step::Rollback };
+        user.step(step, known).await.unwrap();
+    }
+    user.let_go();
+    let prepared = !known.lock().unwrap().certain.prepared.is_empty();
+    let last = db.db().latest_sequence_number();
+    let steps: &[Step] = match prepared {
+        true => &[Step::Write, Step::Transaction, Step::Prepare, Step::Commit, Step::Rollback],
+        false => &[Step::Write, Step::Transaction, Step::Prepare],
+    };
+    let step = steps[random.index(steps.len())];
+    let trouble = match random.one_in(2) {
+        true => Trouble { write_error: 1.0, ..Trouble::default() },
+        false => Trouble { sync_error: 1.0, ..Trouble::default() },
+    };
+    let snapshot = db.db().snapshot();
+    let before = known.lock().unwrap().certain.clone();
+    fail(simulation, &mut user, known, step, trouble).await;
+    assert!(db.db().latest_sequence_number() >= last, "sequence numbers went back when the log failed");
+    check_lock_count(&db, &[&known.lock().unwrap().certain]);
+    let certain = known.lock().unwrap().certain.clone();
+    user.check_locks(&certain).await;
+
+    // Whether it resumes is decided by what is prepared, and by what was being prepared.
+    let resumed = db.db().resume_async().await.is_ok();
+    if prepared {
+        assert!(!resumed, "it resumed with transactions prepared, and its log in doubt");
+        let severity = db.db().background_error().map(|error| error.severity);
+        assert!(severity >= Some(Severity::Fatal), "{severity:?}");
+    }
+    let more = db.db().latest_sequence_number();
+    assert!(more >= last, "sequence numbers went back when the database resumed");
+    if resumed {
+        goes_on(&db, &mut user, known, &snapshot, &before, more).await;
+    } else {
+        let refused = db.put_async(b"nobody's", b"1").await;
+        assert!(refused.is_err(), "it takes writes after a failed log");
+    }
+    drop(snapshot);
+    // Why not the latest: numbers of failed writes, which nothing on the disk has, may be given out again by the next life.
+    let last = if resumed { db.db().latest_sequence_number() } else { last };
+    user.let_go();
+    // Some lives end with a crash.
+    if random.one_in(2) {
+        let _ = db.db().close();
+    }
+    (resumed, last)
+}
+
+/// The database has resumed: what failed did not happen and will not, new writes are newer than everything, and old snapshots show what they showed.
+async fn goes_on(
+    db: &TransactionDb,
+    user: &mut User,
+    known: &Mutex<Known>,
+    snapshot: &karst_engine::Snapshot,
+    before: &crate::ledger::State,
+    mut last: u64,
+) {
+    known.lock().unwrap().refused();
+    for _ in 0..6 {
+        let step = user.draw(&known.lock().unwrap().clone());
+        user.step(step, known).await.unwrap_or_else(|e| panic!("{step:?} after the log was replaced: {e}"));
+        let now = db.db().latest_sequence_number();
+        // A prepare and a rollback take no number.
+        assert!(now > last || matches!(step, Step::Prepare | Step::Rollback), "{step:?} took no number");
+        last = now;
+    }
+    let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::new() };
+    for ((family, key), value) in &before.data {
+        let family = db.db().column_family(crate::ledger::FAMILIES[*family]).unwrap();
+        let seen = db.db().get_cf_async(&options, &family, key.as_bytes()).await.unwrap();
+        assert_eq!(seen.as_deref(), Some(value.as_bytes()), "an old snapshot shows what was written later");
+    }
+}
+
+#[test]
+fn a_log_that_fails_leaves_transactions_as_they_were() {
+    let (mut resumed, mut opened_anew) = (0, 0);
+    each_seed("a_log_that_fails_leaves_transactions_as_they_were", 20, 400, |seed| {
+        let mut simulation = Simulation::new(seed);
+        let (known, mut last) = (Mutex::new(Known::default()), 0);
+        for life in 0..5 {
+            let lived = simulation.run(live(&simulation, &known, seed * 100 + life, last));
+            let (has_resumed, largest) = lived.expect("the power is on");
+            last = largest;
+            if has_resumed {
+                resumed += 1
+            } else {
+                opened_anew += 1
+            }
+            // Synced is what was acknowledged, so it survives the power, too.
+            let crash = if (seed + life).is_multiple_of(2) { Crash::Power } else { Crash::Process };
+            simulation = simulation.restart(crash, seed * 100 + life + 50);
+        }
+    });
+    println!("the database resumed {resumed} times and had to be opened anew {opened_anew} times");
+    let one = crate::number("KARST_SEED").is_some();
+    assert!(one || (resumed > 10 && opened_anew > 10), "{resumed} and {opened_anew}");
+}

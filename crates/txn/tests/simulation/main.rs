@@ -1,0 +1,33 @@
+//! Transactions on a simulated machine: one thread, virtual time, a disk whose power fails or whose log cannot be written, everything by a seed (`karst_io::Simulation`).
+//!
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_LONG_TESTS=1` the long form.
+
+mod crashes;
+mod ledger;
+mod log_failures;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn long() -> bool {
+    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+/// Run `test` with each seed. If one fails, say how to run it again.
+fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
+    let seeds = match number("KARST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!(
+                "\nseed {seed} fails; to replay it:\n  KARST_SEED={seed} cargo test -p karst-txn --test simulation {name}\n"
+            );
+            resume_unwind(panic);
+        }
+    }
+}
