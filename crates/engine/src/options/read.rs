@@ -4,6 +4,7 @@
 //! read path does not honour is not here.
 
 use crate::snapshot::Snapshot;
+use std::time::Duration;
 
 /// Where a read may look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,13 @@ pub struct ReadOptions {
     /// In a `multi_get` with `async_io`, look into all levels at once: fewest round trips, at the price of reads in levels
     /// below the one that has the key. With false, go level by level. Default true.
     pub optimize_multiget_for_io: bool,
+    /// When the read gives up waiting for storage, and fails with `TimedOut`: a time of the environment's clock, such as `db.env().now() + Duration::from_millis(5)`. What is in memory is
+    /// found however late it is; of a `multi_get`, the keys that are answered by then are; an iterator has to be sent somewhere anew. Default: never.
+    ///
+    /// Compat: RocksDB's is in microseconds since the epoch, and is looked at between reads. Here a read that is late does not hold up the caller; it is abandoned.
+    pub deadline: Option<Duration>,
+    /// How long the read waits for storage without anything coming, before it fails with `TimedOut`. Default: for ever.
+    pub io_timeout: Option<Duration>,
     /// In a `multi_get`, the size in bytes of returned values after which the remaining keys fail with `LimitReached`; at least
     /// one key is read. Default: no limit.
     pub value_size_soft_limit: u64,
@@ -71,6 +79,8 @@ impl Default for ReadOptions {
             ignore_range_deletions: false,
             async_io: true,
             optimize_multiget_for_io: true,
+            deadline: None,
+            io_timeout: None,
             value_size_soft_limit: u64::MAX,
             readahead_size: 0,
             max_skippable_internal_keys: 0,

@@ -10,7 +10,6 @@
 //! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every hit. Reads are
 //! sorted by file and offset where it matters, when they are issued.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +24,9 @@ use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
 use crate::table::cache::TableCache;
-use crate::table::drive::Attempt;
+use crate::table::drive::{self, Attempt};
 use crate::table::fetch::Fetches;
-use crate::table::pending::Pending;
-use crate::table::pending::Stop;
+use crate::table::pending::{Pending, Stop};
 
 /// The results of a batch, in the order of its keys.
 pub(crate) type Results = Vec<Result<Option<Value>>>;
@@ -172,16 +170,19 @@ impl Batch {
         while unfinished > 0 {
             fetches.launch(&ctx);
             let waiting = &mut self.waiting;
-            poll_fn(|cx| {
-                fetches.poll(cx, &ctx, &mut |number, key, result| {
-                    let waiting = &mut waiting[number as usize];
-                    if !waiting.done {
-                        waiting.lookup.pending.supply(key, result);
-                        waiting.ready = true;
-                    }
-                })
-            })
-            .await;
+            let arrived = drive::arrival(&ctx, &mut fetches, |number, key, result| {
+                let waiting = &mut waiting[number as usize];
+                if !waiting.done {
+                    waiting.lookup.pending.supply(key, result);
+                    waiting.ready = true;
+                }
+            });
+            if let Err(late) = arrived.await {
+                for waiting in self.waiting.iter().filter(|waiting| !waiting.done) {
+                    self.results[waiting.index] = Err(late.clone());
+                }
+                break;
+            }
             for number in 0..self.waiting.len() {
                 let waiting = &mut self.waiting[number];
                 if !std::mem::take(&mut waiting.ready) {

@@ -48,6 +48,16 @@ impl<'a> ReadCtx<'a> {
         self.stats().timers_enabled().then(|| self.tables.shared.env.now())
     }
 
+    /// How long the read may wait now, if not for ever.
+    #[inline]
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        let left = |deadline: Duration| deadline.saturating_sub(self.tables.shared.env.now());
+        match (self.options.deadline.map(left), self.options.io_timeout) {
+            (None, span) | (span, None) => span,
+            (Some(left), Some(span)) => Some(left.min(span)),
+        }
+    }
+
     /// The whole microseconds since `began`.
     pub(crate) fn micros_since(&self, began: Duration) -> u64 {
         self.tables.shared.env.now().saturating_sub(began).as_micros() as u64

@@ -10,11 +10,11 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::stats::HistogramKind;
 use crate::table::context::ReadCtx;
-use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
+use crate::table::fetch::{Fetches, Waiter};
+use crate::table::pending::{Held, NeedKey, Pending, Stop};
 
 /// A read as plain, repeatable code: called again from the start of its current phase after every fetch.
 pub(crate) trait Step {
@@ -32,7 +32,7 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
     loop {
         fetches.collect(step.pending());
         fetches.launch(&ctx);
-        poll_fn(|cx| fetches.poll(cx, &ctx, &mut |_, key, result| step.pending().supply(key, result))).await;
+        arrival(&ctx, fetches, |_, key, result| step.pending().supply(key, result)).await?;
         match step.step(&ctx) {
             Ok(out) => {
                 // Reads ahead recorded by the last step start now and are picked up by the next call.
@@ -45,6 +45,34 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
             Err(Stop::Need) => {}
         }
     }
+}
+
+/// Waits until something has been delivered, for as long as the read may wait.
+///
+/// # Errors
+/// `TimedOut`. What is in flight stays in `fetches`.
+pub(crate) async fn arrival(
+    ctx: &ReadCtx<'_>,
+    fetches: &mut Fetches,
+    mut deliver: impl FnMut(Waiter, NeedKey, Result<Held>),
+) -> Result<()> {
+    let mut alarm = ctx.longest_wait().map(|span| karst_io::sleep(&ctx.tables.shared.env, span));
+    poll_fn(|cx| match fetches.poll(cx, ctx, &mut deliver) {
+        Poll::Ready(()) => Poll::Ready(Ok(())),
+        Poll::Pending => match &mut alarm {
+            Some(alarm) => Pin::new(alarm).poll(cx).map(|()| Err(late())),
+            None => Poll::Pending,
+        },
+    })
+    .await
+}
+
+#[cold]
+fn late() -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        "storage has not answered by the read's deadline, or within its io_timeout",
+    )
 }
 
 /// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own ring.

@@ -33,7 +33,7 @@ use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
 use karst_format::slice_transform::PrefixExtractor;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{ReadOptions, ReadTier};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::{Gate, View};
@@ -168,7 +168,7 @@ impl DbIterator {
         gate: Option<Box<dyn Gate>>,
     ) -> Result<Self> {
         if options.read_tier == ReadTier::Memtable {
-            return Err(crate::error::Error::not_supported("an iterator with read_tier Memtable".to_owned()));
+            return Err(Error::not_supported("an iterator with read_tier Memtable".to_owned()));
         }
         let bounds =
             Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
@@ -446,8 +446,7 @@ impl DbIterator {
     #[inline]
     fn finish(&mut self, result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
-            self.scan.visible.fail();
-            self.status = Err(error.clone());
+            self.give_up(error);
         } else if self.status.is_err() {
             self.status = Ok(());
         }
@@ -455,6 +454,15 @@ impl DbIterator {
             self.count_move();
         }
         result
+    }
+
+    /// Stands nowhere, and lets go of what is in flight: nobody comes for it, and reads that joined it would be as late.
+    #[cold]
+    fn give_up(&mut self, error: &Error) {
+        self.scan.visible.fail();
+        self.pending = Pending::new();
+        self.fetches = Fetches::new(&self.scan.options, HistogramKind::FileReadDbIteratorMicros);
+        self.status = Err(error.clone());
     }
 
     fn count_move(&mut self) {
