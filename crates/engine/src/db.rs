@@ -11,6 +11,7 @@ mod set_options;
 mod two_phase;
 mod validation;
 mod wal_files;
+mod wal_updates;
 mod write;
 
 use crate::column_family::{ColumnFamily, Family};
@@ -38,6 +39,7 @@ pub use crate::properties::LiveFile;
 pub use two_phase::PreparedTransaction;
 pub use validation::Unchanged;
 pub use wal_files::WalFile;
+pub use wal_updates::{WalUpdate, WalUpdates};
 
 /// An open database.
 ///

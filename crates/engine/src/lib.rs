@@ -35,7 +35,7 @@ pub use background::{FlushOptions, WaitForCompactOptions};
 pub use caller::Caller;
 pub use column_family::ColumnFamily;
 pub use compaction_filter::{CompactionFilter, CompactionFilterFactory};
-pub use db::{Db, LiveFile, PreparedTransaction, Unchanged, WalFile};
+pub use db::{Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
 pub use error::{Error, ErrorKind, Result};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};

@@ -1,7 +1,7 @@
 //! Logs that are kept in `archive` after nobody needs them: what is in them, how long they stay, and that they disturb nobody.
 
 use karst_engine::io::Env;
-use karst_engine::{Db, FlushOptions, Options};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WalUpdates, WriteBatch, WriteOptions};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan, run};
 use std::path::Path;
 
@@ -80,4 +80,101 @@ fn archived_logs_go_when_there_are_too_many_bytes() {
     assert!(bytes > 300_000, "{bytes}");
     let db = Db::open(path, &options).unwrap();
     assert!((0..6).all(|life| db.get(format!("{life}-039")).unwrap().is_some()));
+}
+
+/// Sequence numbers and counts of what there is now.
+fn now(updates: &mut WalUpdates) -> Vec<(u64, u32)> {
+    updates.map(|update| update.unwrap()).map(|update| (update.sequence, update.batch.count())).collect()
+}
+
+fn batch(keys: &[&str]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    keys.iter().for_each(|key| batch.put(key, "").unwrap());
+    batch
+}
+
+#[test]
+fn updates_are_found_in_archived_and_live_logs_and_as_they_come() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(directory.path(), &options("WAL_ttl_seconds=100000")).unwrap();
+    assert_eq!(db.get_updates_since(1).unwrap_err().kind(), ErrorKind::NotFound);
+    let flush = || db.flush(&FlushOptions::default()).unwrap();
+    db.put("a", "").unwrap();
+    db.write(&WriteOptions::new(), &batch(&["b", "c", "d"])).unwrap();
+    flush();
+    db.put("e", "").unwrap();
+    assert_eq!(now(&mut db.get_updates_since(0).unwrap()), [(1, 1), (2, 3), (5, 1)]);
+    assert_eq!(now(&mut db.get_updates_since(3).unwrap()), [(2, 3), (5, 1)], "the batch that has it");
+    let mut updates = db.get_updates_since(5).unwrap();
+    assert_eq!(now(&mut updates), [(5, 1)]);
+    assert_eq!(now(&mut updates), []);
+    db.put("f", "").unwrap();
+    assert_eq!(now(&mut updates), [(6, 1)], "in the log that it has read already");
+    db.put("g", "").unwrap();
+    flush();
+    db.put("h", "").unwrap();
+    flush();
+    assert_eq!(now(&mut updates), [(7, 1), (8, 1)], "over a switch");
+    // What was not logged is missed, once, and told.
+    db.put_opt(&WriteOptions { disable_wal: true, ..WriteOptions::new() }, "lost", "").unwrap();
+    assert_eq!(now(&mut updates), [], "what comes behind it may still be on its way");
+    db.put("i", "").unwrap();
+    let gap = updates.next().unwrap().unwrap_err();
+    assert!(gap.kind() == ErrorKind::NotFound && gap.to_string().contains("9 to 9"), "{gap}");
+    assert_eq!(now(&mut updates), [(10, 1)]);
+    let batch = db.get_updates_since(2).unwrap().next().unwrap().unwrap().batch;
+    let copy = tempfile::tempdir().unwrap();
+    let replica = Db::open(copy.path(), &options("")).unwrap();
+    replica.write(&WriteOptions::new(), &batch).unwrap();
+    assert!(replica.get("d").unwrap().is_some() && replica.get("a").unwrap().is_none());
+}
+
+#[test]
+fn updates_begin_with_what_the_logs_still_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(directory.path(), &options("")).unwrap();
+    fill(&db, 0..3);
+    db.put("z", "").unwrap();
+    let first = db.get_updates_since(1).unwrap().next().unwrap().unwrap();
+    assert!(first.sequence > 1 && first.sequence <= 61, "{first:?}");
+    drop(db);
+    let db = Db::open(directory.path(), &options("allow_2pc=true")).unwrap();
+    assert_eq!(db.get_updates_since(1).unwrap_err().kind(), ErrorKind::NotSupported);
+}
+
+#[test]
+fn a_follower_of_many_writers_misses_nothing() {
+    let (directory, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db = Db::open(directory.path(), &options("WAL_ttl_seconds=100000")).unwrap();
+    let replica = Db::open(copy.path(), &options("")).unwrap();
+    const WRITERS: u32 = 3;
+    const EACH: u32 = 400;
+    db.put("first", "").unwrap();
+    std::thread::scope(|threads| {
+        for writer in 0..WRITERS {
+            let db = &db;
+            threads.spawn(move || {
+                for n in 0..EACH {
+                    db.put(format!("{n}"), format!("{writer}")).unwrap();
+                    if n % 100 == writer {
+                        db.flush(&FlushOptions::default()).unwrap();
+                    }
+                }
+            });
+        }
+        let mut updates = db.get_updates_since(1).unwrap();
+        let mut next = 1;
+        while next <= u64::from(WRITERS * EACH) + 1 {
+            for update in &mut updates {
+                let update = update.unwrap();
+                assert_eq!(update.sequence, next);
+                replica.write(&WriteOptions::new(), &update.batch).unwrap();
+                next += u64::from(update.batch.count());
+            }
+        }
+    });
+    for n in 0..EACH {
+        let key = n.to_string();
+        assert_eq!(db.get(&key).unwrap().as_deref(), replica.get(&key).unwrap().as_deref());
+    }
 }

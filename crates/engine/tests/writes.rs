@@ -292,3 +292,35 @@ fn a_new_iterator_streams_everything_and_one_that_has_ended_nothing() {
         assert_eq!(behind, (String::new(), String::new()), "it was sent where nothing is");
     }
 }
+
+#[test]
+fn tables_are_read_back_if_they_shall_be() {
+    use karst_engine::io::{FaultFileSystem, FaultPlan, Faults};
+    for (paranoid, outcome) in [("true", Err(ErrorKind::Corruption)), ("false", Ok(()))] {
+        let memory = Arc::new(MemoryFileSystem::new());
+        let files = Arc::new(FaultFileSystem::new(memory, Faults::new(1, FaultPlan::default())));
+        let env = Env::builder().file_system(files.clone()).build();
+        let text = "enable_blob_files=true;min_blob_size=1000;compression=kSnappyCompression;disable_auto_compactions=true";
+        let options =
+            options().env(env).set_all(text).unwrap().set("paranoid_file_checks", paranoid).unwrap();
+        let db = Db::open(PATH, &options).unwrap();
+        let fill = || {
+            for n in 0..500u32 {
+                let bytes = if n % 10 == 0 { 2000 } else { 50 };
+                db.put(n.to_string(), vec![b'v'; bytes]).unwrap();
+            }
+            db.delete_range("2", "3").unwrap();
+        };
+        for _ in 0..2 {
+            fill();
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+        db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        assert!(get(&db, "10").is_some() && get(&db, "20").is_none());
+        // What is read is wrong from now on; only who reads finds out.
+        fill();
+        files.between().set_plan(FaultPlan { bit_flip: 1.0, ..FaultPlan::default() });
+        let flushed = db.flush(&FlushOptions::default());
+        assert_eq!(flushed.map_err(|error| error.kind()), outcome, "paranoid_file_checks={paranoid}");
+    }
+}

@@ -115,6 +115,12 @@ pub const fn context_modifier(base_context_checksum: u32, offset: u64) -> u32 {
     base_context_checksum ^ (offset as u32).wrapping_add((offset >> 32) as u32)
 }
 
+/// A hash of `bytes` that goes on from `seed`, for comparing sequences in memory. No file has it.
+#[must_use]
+pub fn running_hash(seed: u64, bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
+}
+
 /// Checks the five bytes behind a block and returns the compression type byte.
 ///
 /// `block_and_trailer` is the block as stored, then its trailer; `context` is [`context_modifier`] for the block's offset.

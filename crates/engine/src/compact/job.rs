@@ -27,6 +27,7 @@ use super::guarded_files::GuardedFiles;
 use super::inputs::{self, boundaries};
 use super::part::{self, KeyRange, PartResult, Work};
 use super::progress::Progress;
+use super::read_back;
 use super::stripes::Stripes;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
@@ -172,6 +173,7 @@ impl CompactionJob {
             summary.written_bytes.1 += written_bytes.1;
             garbage.add(&part_garbage);
             let RunFiles { tables, blob_files } = run;
+            read_back::check(&self.family.tables, compaction.output_level, &tables).await?;
             for table in tables {
                 summary.output_files.push((table.file.number, table.file.size_bytes));
                 summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;

@@ -10,6 +10,7 @@
 //! | `tombstones` | range tombstones while entries pass by, and what is left of them |
 //! | `blob_garbage` | which values in blob files nobody refers to any more |
 //! | `guarded_files` | numbers and guards of a job's new files; flush uses it too |
+//! | `read_back` | reads what was written once more, if it shall be; flush and recovery use it too |
 //! | `progress` | how far a job is, and whether it shall stop |
 
 mod blob_garbage;
@@ -19,6 +20,7 @@ mod inputs;
 pub(crate) mod job;
 mod part;
 pub(crate) mod progress;
+pub(crate) mod read_back;
 pub(crate) mod stripes;
 #[cfg(test)]
 mod tests;

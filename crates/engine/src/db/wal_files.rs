@@ -7,6 +7,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::log::{LogReader, RecoveryMode};
 use karst_format::write_batch::BatchReader;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A log with at least one record.
@@ -25,6 +26,36 @@ pub struct WalFile {
     pub start_sequence: u64,
 }
 
+/// Where the logs are.
+fn directory_of(db: &Db) -> PathBuf {
+    match db.options().wal_dir.as_str() {
+        "" => db.path().clone(),
+        elsewhere => PathBuf::from(elsewhere),
+    }
+}
+
+/// Numbers of the logs that are there, archived ones included, ascending.
+pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
+    // Why first: a log that is archived meanwhile is in one of the two.
+    let needed = db.0.opened.logs();
+    let mut logs: BTreeSet<_> = needed.into_iter().collect();
+    logs.extend(archived(db.env(), &directory_of(db))?);
+    Ok(logs)
+}
+
+/// The file of a log and its bytes, wherever it is; `None` if it is gone.
+pub(super) fn log_bytes(db: &Db, number: FileNumber) -> Result<Option<(PathBuf, Vec<u8>)>> {
+    let (directory, name) = (directory_of(db), FileName::Wal(number).to_string());
+    for path in [directory.join(&name), archive_of(&directory).join(&name)] {
+        match db.env().fs().read_file(&path) {
+            Ok(bytes) => return Ok(Some((path, bytes))),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(None)
+}
+
 impl Db {
     /// The logs that are there, the oldest first: archived ones (`WAL_ttl_seconds`, `WAL_size_limit_MB`) and those that hold what is not in tables. Those without a
     /// record are passed over. Blocks: it reads all of them.
@@ -32,10 +63,7 @@ impl Db {
     /// # Errors
     /// A directory cannot be listed or a log not be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
-        let directory = match self.options().wal_dir.as_str() {
-            "" => self.path().clone(),
-            elsewhere => PathBuf::from(elsewhere),
-        };
+        let directory = directory_of(self);
         // Why first: a log that is archived meanwhile is still looked for, and found in the archive.
         let needed = self.0.opened.logs();
         let mut files = Vec::new();

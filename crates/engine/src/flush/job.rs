@@ -10,6 +10,7 @@ use super::SealsMemtables;
 use crate::column_family::{Families, Family};
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
+use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
 use crate::compaction_filter::{FilterContext, TableCreationReason};
@@ -237,6 +238,7 @@ impl FlushContext {
         let files = GuardedFiles::new(self.versions.clone(), 0);
         let outputs = self.outputs(flush, files.clone())?;
         let (run, counts) = self.write_entries(flush, outputs).await?;
+        read_back::check(&flush.family.tables, Level(0), &run.tables).await?;
         let points = counts.input_records;
         let tombstones = flush.sum(|m| m.range_tombstone_count() as u64);
         if self.options.get().flush_verify_memtable_count && points + tombstones != entries {

@@ -16,6 +16,7 @@ use super::load::{Loaded, Logs, Wanted, load};
 use super::{Opened, check_options, column_families, create, identity, opened};
 use super::{directory::Directory, options::Options};
 use crate::column_family::Family;
+use crate::compact::read_back;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::options_text;
 use crate::memtable::{MemTable, Seal};
@@ -444,7 +445,9 @@ async fn write_level0(
         }
         at = mem.next(position);
     }
-    Ok(writer.finish().await?.0)
+    let files = writer.finish().await?.0;
+    read_back::check(&family.tables, Level(0), &files.tables).await?;
+    Ok(files)
 }
 
 /// What is about to be in force in place of what is.

@@ -58,7 +58,7 @@ option_table! {
         force_consistency_checks: bool = true, fixed, honoured, "Check the tree's invariants at every change";
         report_bg_io_stats: bool = false, mutable, kept, "Measure the I/O of flushes and compactions";
         optimize_filters_for_hits: bool = false, fixed, honoured, "No filters on the last level";
-        paranoid_file_checks: bool = false, mutable, kept, "Read each table back after it is written";
+        paranoid_file_checks: bool = false, mutable, honoured, "Read each table back after it is written";
         verify_output_flags: u32 = 0, mutable, kept, "How outputs of compactions are verified, as bits";
         max_sequential_skip_in_iterations: u64 = 8, mutable, kept, "Versions of a key that an iterator steps over before it seeks";
         memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";

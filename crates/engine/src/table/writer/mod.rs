@@ -25,7 +25,7 @@ mod table_options;
 mod tests;
 mod write_behind;
 
-pub(crate) use run::{CutPolicy, NeverCut, RunFiles, RunWriter, visit_references};
+pub(crate) use run::{CutPolicy, EntryHash, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
 pub(crate) use table_options::{TablePlace, table_options};
 
 use std::path::PathBuf;

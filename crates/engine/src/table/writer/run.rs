@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use karst_format::Corruption;
 use karst_format::blob::BlobIndex;
+use karst_format::checksum::running_hash;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
@@ -65,6 +66,22 @@ impl CutPolicy for NeverCut {
 pub(crate) struct WrittenTable {
     pub(crate) file: NewFile,
     pub(crate) properties: TableProperties,
+    /// What it was given, if it is to be read back.
+    pub(crate) entries: Option<EntryHash>,
+}
+
+/// A hash over entries in their order, range tombstones not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntryHash {
+    hash: u64,
+    pub(crate) entries: u64,
+}
+
+impl EntryHash {
+    pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) {
+        self.hash = running_hash(running_hash(self.hash, internal_key), value);
+        self.entries += 1;
+    }
 }
 
 /// What became of a run.
@@ -105,6 +122,8 @@ struct OpenTable {
     file: WriteBehind,
     builder: TableBuilder,
     deletions: Option<DeletionWatch>,
+    /// What it was given so far, if it is to be read back.
+    entries: Option<EntryHash>,
     created_s: u64,
     oldest_blob: Option<FileNumber>,
 }
@@ -116,6 +135,7 @@ struct EndedTable {
     table: FinishedTable,
     /// It asks for its compaction.
     marked: bool,
+    entries: Option<EntryHash>,
     created_s: u64,
     oldest_blob: Option<FileNumber>,
 }
@@ -186,6 +206,9 @@ impl<C: CutPolicy> RunWriter<C> {
     fn add_entry(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         let open = self.current.as_mut().expect("a table is open");
         open.builder.add(internal_key, value).map_err(build_error)?;
+        if let Some(entries) = &mut open.entries {
+            entries.add(internal_key, value);
+        }
         if let Some(deletions) = &mut open.deletions {
             let kind = ValueType::from_u8(internal_key[internal_key.len() - key::TRAILER_BYTES]);
             deletions.note(matches!(
@@ -312,9 +335,9 @@ impl<C: CutPolicy> RunWriter<C> {
         self.table_bytes += table.file_bytes;
         count_blocks(&self.outputs.stats, &table.compression);
         open.file.end();
-        let OpenTable { number, file, deletions, created_s, oldest_blob, .. } = open;
+        let OpenTable { number, file, deletions, entries, created_s, oldest_blob, .. } = open;
         let marked = deletions.is_some_and(|seen| seen.asks(table.properties.data_size));
-        self.ended.push(EndedTable { number, file, table, marked, created_s, oldest_blob });
+        self.ended.push(EndedTable { number, file, table, marked, entries, created_s, oldest_blob });
         self.lower = upper.map(<[u8]>::to_vec);
         Ok(())
     }
@@ -413,7 +436,8 @@ impl OpenTable {
             }),
         );
         let deletions = outputs.config.compact_on_deletion.map(|rule| rule.watch());
-        Ok(OpenTable { number, file, builder, deletions, created_s, oldest_blob: None })
+        let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);
+        Ok(OpenTable { number, file, builder, deletions, entries, created_s, oldest_blob: None })
     }
 
     fn size(&self) -> OpenOutput {
@@ -472,7 +496,7 @@ impl EndedTable {
             value: Box::new(checksum.to_be_bytes()),
             function: FILE_CHECKSUM_NAME.into(),
         });
-        Ok(Some(WrittenTable { file, properties: table.properties }))
+        Ok(Some(WrittenTable { file, properties: table.properties, entries: self.entries }))
     }
 }
 

@@ -1,0 +1,203 @@
+//! What was written since some sequence number, read from the logs: for those who follow a database.
+//!
+//! In: a sequence number; the logs, archived ones included. Out: batches in the order in which they were written, whole, as far as they are visible.
+//!
+//! | a reader finds | it gives |
+//! |---|---|
+//! | the next batch | the batch |
+//! | nothing visible behind what it gave | `None`; it may be asked again, and finds then what has come meanwhile |
+//! | numbers that no log has any more, or that were never logged | an error that names them, once; then it goes on behind them |
+//! | damage in a log that has ended | an error with file and offset, once; then it goes on with the next log |
+//!
+//! A log is read as a whole when the one before is done, or when more of it has become visible. Why not piece by piece: a log is about as large as a memtable, and compressed logs and recycled files can
+//! only be read from their beginning.
+//!
+//! Invariant: a log counts as done only once a younger one is seen to have a record: whoever writes ends a log before the next one gets its first byte. The older one is read again
+//! after that, so nothing that came late is missed.
+//!
+//! Compat: RocksDB's `GetUpdatesSince`. Its reader ends for good when a new log begins ("create a new iterator"), this one goes on; its first batch may likewise have a larger number than was asked for,
+//! if the logs do not reach back so far.
+
+use super::Db;
+use super::wal_files::{log_bytes, logs_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::write::WriteBatch;
+use karst_format::ids::FileNumber;
+use karst_format::log::{LogReader, RecoveryMode};
+use karst_format::write_batch::BatchReader;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+/// A batch as it was written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WalUpdate {
+    /// The sequence number of its first operation; the others have those that follow.
+    pub sequence: u64,
+    /// The operations.
+    pub batch: WriteBatch,
+}
+
+/// The batches since some sequence number; see [`Db::get_updates_since`]. Each step may read a log, and blocks while it does. `None` is not the end: ask again later.
+#[derive(Debug)]
+pub struct WalUpdates {
+    db: Db,
+    /// The first number that was not given yet.
+    next: u64,
+    /// Whether a batch was given, so that the next one has to begin where it ended.
+    begun: bool,
+    /// The log being read.
+    log: Option<FileNumber>,
+    /// Batches of that log that were not given yet: first and last number, and the record.
+    ready: VecDeque<(u64, u64, Vec<u8>)>,
+    /// Damage behind them, until it is told.
+    damage: Option<Error>,
+}
+
+/// What a log has for a reader.
+#[derive(Default)]
+struct Contents {
+    ready: VecDeque<(u64, u64, Vec<u8>)>,
+    damage: Option<Error>,
+}
+
+impl Db {
+    /// The batches that were written since `sequence`: the first is the one with this number, or the oldest behind it that the logs have. How far back they reach,
+    /// `WAL_ttl_seconds` and `WAL_size_limit_MB` say. With `manual_wal_flush`, what was not flushed to the log is not found yet. Batches without operations are passed over.
+    ///
+    /// # Errors
+    /// `NotFound`: nothing with this number was written yet. `NotSupported`: with `allow_2pc` records and sequence numbers do not go together. `Io`: a directory cannot be listed, or a log not be read.
+    pub fn get_updates_since(&self, sequence: u64) -> Result<WalUpdates> {
+        if self.options().allow_2pc {
+            return Err(Error::not_supported("get_updates_since with allow_2pc"));
+        }
+        let latest = self.latest_sequence_number();
+        if sequence > latest {
+            let text = format!("sequence number {sequence} was not written yet; the latest is {latest}");
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let (next, ready) = (sequence.max(1), VecDeque::new());
+        let mut updates = WalUpdates { db: self.clone(), next, begun: false, log: None, ready, damage: None };
+        updates.find_start()?;
+        Ok(updates)
+    }
+}
+
+impl WalUpdates {
+    /// Takes the youngest log that begins at or before what is wanted; the oldest if there is none.
+    fn find_start(&mut self) -> Result<()> {
+        for log in logs_of(&self.db)?.into_iter().rev() {
+            let Some(bytes) = log_bytes(&self.db, log)? else { continue };
+            let mut reader = LogReader::new(&bytes.1, log, RecoveryMode::PointInTimeRecovery);
+            let first = reader.next_record().and_then(std::result::Result::ok);
+            let Some(first) = first.and_then(|record| BatchReader::parse(record.bytes).ok()) else {
+                continue;
+            };
+            self.log = Some(log);
+            if first.seq().0 <= self.next {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is visible in `log` behind what was given.
+    fn contents(&self, log: FileNumber) -> Result<Contents> {
+        // Why before it is read: what is visible then is in the file, if it was logged and left the process.
+        let visible = self.db.latest_sequence_number();
+        let Some((path, bytes)) = log_bytes(&self.db, log)? else { return Ok(Contents::default()) };
+        let damaged = |path: &PathBuf, what: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::Corruption, format!("{}: {what}", path.display()))
+        };
+        let mut reader = LogReader::new(&bytes, log, RecoveryMode::PointInTimeRecovery);
+        let mut contents = Contents::default();
+        while let Some(record) = reader.next_record() {
+            let record = match record {
+                Ok(record) => record,
+                Err(damage) => {
+                    contents.damage = Some(damaged(&path, &damage.corruption));
+                    break;
+                }
+            };
+            let batch = match BatchReader::parse(record.bytes) {
+                Ok(batch) => batch,
+                Err(corruption) => {
+                    let what = format!("the record at offset {}: {corruption}", record.offset);
+                    contents.damage = Some(damaged(&path, &what));
+                    break;
+                }
+            };
+            let (first, count) = (batch.seq().0, u64::from(batch.count()));
+            let last = first + count.saturating_sub(1);
+            if count > 0 && last > visible {
+                break;
+            }
+            if count > 0 && last >= self.next {
+                contents.ready.push_back((first, last, record.bytes.to_vec()));
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Has batches ready, or damage to tell, if there are any.
+    fn load(&mut self) -> Result<()> {
+        let all = logs_of(&self.db)?;
+        let current = match self.log {
+            Some(log) => self.contents(log)?,
+            None => Contents::default(),
+        };
+        if !current.ready.is_empty() {
+            self.ready = current.ready;
+            return Ok(());
+        }
+        for younger in all.into_iter().filter(|log| self.log.is_none_or(|current| *log > current)) {
+            let found = self.contents(younger)?;
+            if found.ready.is_empty() {
+                continue;
+            }
+            // Why once more: only now is it certain that nothing is added to it.
+            let ended = match self.log {
+                Some(log) => self.contents(log)?,
+                None => Contents::default(),
+            };
+            if !ended.ready.is_empty() {
+                self.ready = ended.ready;
+                return Ok(());
+            }
+            self.damage = ended.damage;
+            (self.log, self.ready) = (Some(younger), found.ready);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<WalUpdate>> {
+        if self.ready.is_empty() {
+            if self.db.latest_sequence_number() < self.next {
+                return Ok(None);
+            }
+            self.load()?;
+        }
+        if let Some(damage) = self.damage.take() {
+            return Err(damage);
+        }
+        let Some(&(first, last, _)) = self.ready.front() else { return Ok(None) };
+        if self.begun && first > self.next {
+            let (from, to) = (self.next, first - 1);
+            self.next = first;
+            let text = format!("sequence numbers {from} to {to} are in no log, or in none any more");
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let (_, _, bytes) = self.ready.pop_front().expect("looked at above");
+        (self.begun, self.next) = (true, last + 1);
+        Ok(Some(WalUpdate { sequence: first, batch: WriteBatch::from_bytes(bytes)? }))
+    }
+}
+
+impl Iterator for WalUpdates {
+    type Item = Result<WalUpdate>;
+
+    fn next(&mut self) -> Option<Result<WalUpdate>> {
+        self.step().transpose()
+    }
+}
