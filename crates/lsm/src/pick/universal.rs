@@ -72,9 +72,8 @@ impl Universal<'_, '_> {
         if let Some(compaction) = self.periodic() {
             return Some(compaction);
         }
-        let trigger = self.tree.options().family.level0_file_num_compaction_trigger;
-        let enough = usize::try_from(trigger).is_ok_and(|trigger| self.runs.len() >= trigger);
-        if enough {
+        // Why only free runs count: while a large compaction runs, the few that come meanwhile would be merged two by two, and once more with its output.
+        if self.score >= 1.0 {
             let found = self
                 .for_size_amplification()
                 .or_else(|| {

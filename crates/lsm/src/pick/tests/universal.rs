@@ -180,3 +180,17 @@ fn marked_files_are_merged_with_what_is_older() {
     one.edit.new_files[1].1.marked_for_compaction = true;
     assert_eq!(one.picked(), "L0[2 1] -> L0");
 }
+
+/// What comes while a large compaction runs waits until there is enough of it: merged two by two it would be written once more than it has to be.
+#[test]
+fn runs_that_are_being_merged_do_not_make_new_ones_urgent() {
+    let mut tree = tree("level0_file_num_compaction_trigger=5", &[2, 2, 2, 2, 2], &[(4, 90)]);
+    let running = tree.pick().unwrap();
+    assert_eq!(shown(&running), "L0[6 5 4 3 2] -> L3");
+    tree.running.register(&running);
+    // The last level is free and counts too.
+    for expected in ["nothing", "nothing", "nothing", "L0[10 9 8 7] -> L0 by SizeRatio"] {
+        tree.file(0, "a", "z", 2 * MIB);
+        assert_eq!(picked(&tree), expected);
+    }
+}
