@@ -22,7 +22,7 @@ use crate::options::{DbOptions, ReadOptions};
 use crate::properties;
 use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
-use crate::snapshot::{Snapshot, Snapshots};
+use crate::snapshot::{ReadAt, Snapshot, Snapshots};
 use crate::stats::Statistics;
 use crate::table::Value;
 use crate::table::drive::{Attempt, Lazy};
@@ -96,7 +96,7 @@ impl Db {
                 format!("{}: the default column family is missing", opened.path.display()),
             )
         })?;
-        let snapshots = Arc::default();
+        let snapshots = Arc::new(Snapshots::new(opened.pending.clone()));
         let live = match &opened.writable {
             Some(writable) => {
                 Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
@@ -163,9 +163,9 @@ impl Db {
         let family = self.family(family)?;
         // Invariant: first the superversion, then the sequence number.
         let superversion = family.pin();
-        let seq = self.read_seq(options)?;
-        self.wait_until_readable(seq);
-        get::get(&family.tables, &superversion, options, seq, key.as_ref())
+        let at = self.read_at(options)?;
+        self.wait_until_readable(at.seq);
+        get::get(&family.tables, &superversion, options, &at, key.as_ref())
     }
 
     /// The asynchronous form of [`Db::get`].
@@ -198,9 +198,10 @@ impl Db {
                 Err(e) => return Attempt::Done(Err(e)),
             };
             let superversion = family.pin();
-            match self.read_seq(options) {
-                Ok(seq) => self
-                    .attempt_at(seq, move || get::attempt(&family.tables, &superversion, options, seq, key)),
+            match self.read_at(options) {
+                Ok(at) => self.attempt_at(at.seq, move || {
+                    get::attempt(&family.tables, &superversion, options, at, key)
+                }),
                 Err(e) => Attempt::Done(Err(e)),
             }
         })
@@ -219,9 +220,9 @@ impl Db {
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
         match self.batch_of_one(options, family) {
-            Ok((family, superversion, seq)) => {
-                self.wait_until_readable(seq);
-                multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, seq, keys)
+            Ok((family, superversion, at)) => {
+                self.wait_until_readable(at.seq);
+                multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, &at, keys)
             }
             Err(e) => failed(&e, keys.len()),
         }
@@ -239,8 +240,8 @@ impl Db {
     ) -> Vec<Result<Option<Value>>> {
         match self.batch(options, families, keys.len()) {
             Ok(batch) => {
-                self.wait_until_readable(batch.seq);
-                multi_get::multi_get(&batch.many(), options, batch.seq, keys)
+                self.wait_until_readable(batch.at.seq);
+                multi_get::multi_get(&batch.many(), options, &batch.at, keys)
             }
             Err(e) => failed(&e, keys.len()),
         }
@@ -262,8 +263,8 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.batch_of_one(options, family) {
-            Ok((family, superversion, seq)) => self.attempt_at(seq, move || {
-                multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, seq, keys)
+            Ok((family, superversion, at)) => self.attempt_at(at.seq, move || {
+                multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, at, keys)
             }),
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
@@ -280,8 +281,10 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.batch(options, families, keys.len()) {
-            Ok(batch) => self
-                .attempt_at(batch.seq, move || multi_get::attempt(&batch.many(), options, batch.seq, keys)),
+            Ok(Batch { sources, of_keys, at }) => self.attempt_at(at.seq, move || {
+                let many = multi_get::Many { sources: &sources, of_keys: &of_keys };
+                multi_get::attempt(&many, options, at, keys)
+            }),
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
     }
@@ -400,8 +403,9 @@ impl Db {
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         let family = self.family(family)?;
         let superversion = family.superversion();
-        let seq = self.read_seq(options)?;
-        DbIterator::new(family.tables.clone(), superversion, seq, options.clone(), self.gate(seq))
+        let at = self.read_at(options)?;
+        let gate = self.gate(at.seq);
+        DbIterator::new(family.tables.clone(), superversion, at, options.clone(), gate)
     }
 
     /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
@@ -445,11 +449,11 @@ impl Db {
         &self,
         options: &ReadOptions,
         family: &'a ColumnFamily,
-    ) -> Result<(&'a Arc<Family>, arc_swap::Guard<Arc<crate::superversion::SuperVersion>>, SeqNo)> {
+    ) -> Result<(&'a Arc<Family>, arc_swap::Guard<Arc<crate::superversion::SuperVersion>>, ReadAt)> {
         let family = self.family(family)?;
         let superversion = family.pin();
-        let seq = self.read_seq(options)?;
-        Ok((family, superversion, seq))
+        let at = self.read_at(options)?;
+        Ok((family, superversion, at))
     }
 
     /// Pins every column family of a batch, each once.
@@ -467,14 +471,14 @@ impl Db {
         }
         loop {
             let pinned: Vec<_> = distinct.iter().map(|f| f.superversion()).collect();
-            let seq = self.read_seq(options)?;
+            let at = self.read_at(options)?;
             // Invariant: no family switched in between, so all are seen as of the same moment.
             if distinct.iter().zip(&pinned).all(|(f, pinned)| f.pin().number == pinned.number) {
                 let sources = distinct.iter().zip(pinned);
                 let sources = sources
                     .map(|(f, superversion)| multi_get::Source { tables: f.tables.clone(), superversion })
                     .collect();
-                return Ok(Batch { sources, of_keys, seq });
+                return Ok(Batch { sources, of_keys, at });
             }
         }
     }
@@ -484,7 +488,7 @@ impl Db {
 struct Batch {
     sources: Vec<multi_get::Source>,
     of_keys: Vec<u32>,
-    seq: SeqNo,
+    at: ReadAt,
 }
 
 impl Batch {

@@ -96,6 +96,7 @@ impl Live {
             stalls: stalls.clone(),
             statistics: opened.statistics.clone(),
             rules,
+            pending: opened.pending.clone(),
             last_seq: opened.last_seq,
             log,
         });

@@ -2,53 +2,165 @@
 //!
 //! In: the sequence number that was visible when the snapshot was taken. Out: a handle to put into `ReadOptions`, and for jobs
 //! that drop old entries the list of numbers still read at.
+//!
+//! Where transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence number alone does not say what is visible: a read takes it together with the list of what
+//! was inserted and not decided then ([`ReadAt`]), and keeps both.
+//!
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 
 use karst_format::key::SeqNo;
 use karst_lsm::SnapshotList;
+use karst_mem::PendingRanges;
+use karst_mem::pending::{Pinned, Ranges};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where a read reads: everything up to a sequence number, but for what was inserted and not decided when it was taken.
+#[derive(Debug)]
+pub(crate) struct ReadAt {
+    pub(crate) seq: SeqNo,
+    pending: Option<Pinned<Ranges>>,
+}
+
+impl ReadAt {
+    /// Everything up to `seq`.
+    #[inline]
+    pub(crate) fn all_to(seq: SeqNo) -> Self {
+        Self { seq, pending: None }
+    }
+
+    /// What may not count, if there is anything.
+    #[inline]
+    pub(crate) fn pending(&self) -> Option<&Ranges> {
+        self.pending.as_ref().map(|pinned| &***pinned)
+    }
+
+    /// Whether an entry with this number is not seen.
+    #[inline]
+    pub(crate) fn hides(&self, seq: SeqNo) -> bool {
+        seq > self.seq || self.pending().is_some_and(|pending| pending.hides(seq.0, self.seq.0))
+    }
+
+    /// Everything at or below this number is seen.
+    pub(crate) fn all_seen_to(&self) -> SeqNo {
+        let first = self.pending().and_then(Ranges::first);
+        SeqNo(first.map_or(self.seq.0, |first| self.seq.0.min(first - 1)))
+    }
+
+    /// The same, to be kept for long.
+    pub(crate) fn kept(self) -> Self {
+        Self { pending: self.pending.map(|pinned| Pinned::from_inner(Pinned::into_inner(pinned))), ..self }
+    }
+}
+
+/// What jobs know of who reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readers {
+    /// Every sequence number read at.
+    pub(crate) snapshots: Vec<SeqNo>,
+    /// What was inserted by transactions that not every reader sees, or does not see from its own number on: first number, the one behind the last, and where it was decided (`None`: it is not
+    /// yet, as far as jobs are concerned). Ascending.
+    pub(crate) pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
+}
 
 /// The snapshots of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    held: Mutex<SnapshotList>,
+    held: Mutex<HeldList>,
+    /// What was inserted and is not decided, if this database has transactions that do so.
+    pending: Option<Arc<PendingRanges>>,
     /// Below it nobody reads any more, though somebody did; see [`Snapshots::released_below`].
     released_below: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+struct HeldList {
+    sequences: SnapshotList,
+    /// The lists that snapshots keep, by where they are in memory, with how many keep them.
+    pending: BTreeMap<usize, (Arc<Ranges>, usize)>,
+}
+
+fn place_of(list: &Arc<Ranges>) -> usize {
+    Arc::as_ptr(list).addr()
+}
+
 impl Snapshots {
-    /// Takes a snapshot at `visible()`, which is asked under the lock with which jobs copy the list.
+    /// No snapshots; `pending` is given where transactions insert when they are prepared.
+    pub(crate) fn new(pending: Option<Arc<PendingRanges>>) -> Self {
+        Self { pending, ..Self::default() }
+    }
+
+    /// Where a read that begins now reads; `newest` says the largest number that may be read at.
+    #[inline]
+    pub(crate) fn newest(&self, newest: impl Fn() -> SeqNo) -> ReadAt {
+        match &self.pending {
+            None => ReadAt::all_to(newest()),
+            Some(pending) => {
+                let (seq, pending) = pending.pin(|| newest().0);
+                ReadAt { seq: SeqNo(seq), pending }
+            }
+        }
+    }
+
+    /// Takes a snapshot of what `newest()` allows to be read, which is asked under the lock with which jobs copy the list.
     /// Why: a number taken before the lock could be dropped by a job that copies the list in between.
-    pub(crate) fn take(self: &Arc<Self>, visible: impl FnOnce() -> SeqNo, now_s: u64) -> Snapshot {
+    pub(crate) fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Snapshot {
         let mut held = self.held.lock();
-        let seq = visible();
-        held.acquire(seq, now_s);
-        Snapshot(Arc::new(Held { seq, list: self.clone() }))
+        let ReadAt { seq, pending } = self.newest(newest);
+        let pending = pending.map(Pinned::into_inner);
+        held.sequences.acquire(seq, now_s);
+        if let Some(list) = &pending {
+            held.pending.entry(place_of(list)).or_insert_with(|| (list.clone(), 0)).1 += 1;
+        }
+        Snapshot(Arc::new(Held { seq, pending, list: self.clone() }))
     }
 
     /// How many snapshots are held, and when the oldest was taken (Unix time in seconds).
     pub(crate) fn count_and_oldest_s(&self) -> (usize, Option<u64>) {
-        let held = self.held.lock();
+        let held = &self.held.lock().sequences;
         (held.len(), held.oldest_time_s())
     }
 
-    /// Every sequence number read at, ascending. For jobs, which copy it once everything that they read is visible.
-    pub(crate) fn sequences(&self) -> Vec<SeqNo> {
-        self.held.lock().sequences().collect()
+    /// Who reads at what. For jobs, which ask once everything that they read is visible.
+    ///
+    /// Why what is pending now counts as undecided, decided or not: it leaves that list only once everybody who comes sees it, and a job must not go by less. Why under the lock: a snapshot that is
+    /// taken later keeps nothing, of what the job reads, that is not in the list now.
+    pub(crate) fn readers(&self) -> Readers {
+        let held = self.held.lock();
+        let snapshots = held.sequences.sequences().collect();
+        let Some(pending) = &self.pending else { return Readers { snapshots, pending: Vec::new() } };
+        let now = pending.now();
+        let kept: Vec<Arc<Ranges>> = held.pending.values().map(|(list, _)| list.clone()).collect();
+        drop(held);
+        let mut all = BTreeMap::new();
+        for range in kept.iter().flat_map(|list| list.iter()) {
+            all.insert(SeqNo(range.first()), (SeqNo(range.end()), range.decided_at().map(SeqNo)));
+        }
+        for range in now.iter() {
+            all.insert(SeqNo(range.first()), (SeqNo(range.end()), None));
+        }
+        let pending = all.into_iter().map(|(first, (end, decided))| (first, end, decided)).collect();
+        Readers { snapshots, pending }
     }
 
     /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep
     /// entries for it in vain.
     pub(crate) fn released_below(&self) -> SeqNo {
         // Ordering: advice for pickers only.
-        SeqNo(self.released_below.load(Ordering::Relaxed))
+        let released = self.released_below.load(Ordering::Relaxed);
+        let Some(pending) = self.pending.as_ref().filter(|_| released > 0) else { return SeqNo(released) };
+        // Why not above what is pending: its entries are kept with their numbers, and a file that has them would be looked at again and again.
+        let now = pending.now();
+        let held = self.held.lock();
+        let lists = held.pending.values().map(|(list, _)| list).chain([&now]);
+        SeqNo(lists.filter_map(|list| list.first()).fold(released, u64::min))
     }
 
     /// The smallest sequence number read at.
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
-        self.held.lock().oldest()
+        self.held.lock().sequences.oldest()
     }
 }
 
@@ -59,14 +171,23 @@ pub struct Snapshot(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     seq: SeqNo,
+    pending: Option<Arc<Ranges>>,
     list: Arc<Snapshots>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut held = self.list.held.lock();
-        held.release(self.seq);
-        let below = held.oldest().unwrap_or(self.seq);
+        held.sequences.release(self.seq);
+        if let Some(place) = self.pending.as_ref().map(place_of) {
+            let (_, keepers) =
+                held.pending.get_mut(&place).expect("a list is there while a snapshot keeps it");
+            *keepers -= 1;
+            if *keepers == 0 {
+                held.pending.remove(&place);
+            }
+        }
+        let below = held.sequences.oldest().unwrap_or(self.seq);
         self.list.released_below.fetch_max(below.0, Ordering::Relaxed);
     }
 }
@@ -77,10 +198,10 @@ impl Snapshot {
         self.0.seq.0
     }
 
-    /// The same, typed.
+    /// Where it reads.
     #[inline]
-    pub(crate) fn seq(&self) -> SeqNo {
-        self.0.seq
+    pub(crate) fn read_at(&self) -> ReadAt {
+        ReadAt { seq: self.0.seq, pending: self.0.pending.clone().map(Pinned::from_inner) }
     }
 
     /// Whether it was taken from the database that has this list.
@@ -109,5 +230,26 @@ mod tests {
         assert_eq!(list.released_below(), SeqNo(9));
         drop(c);
         assert_eq!(list.oldest(), None);
+    }
+    #[test]
+    fn what_is_pending_is_kept_by_those_who_do_not_see_it_and_jobs_know_it() {
+        let pending = Arc::new(PendingRanges::new());
+        let list = Arc::new(Snapshots::new(Some(pending.clone())));
+        let before = list.take(|| SeqNo(7), 0);
+        let range = pending.add(8, 2, 7);
+        let during = list.take(|| SeqNo(9), 0);
+        assert_eq!((during.read_at().all_seen_to(), before.read_at().all_seen_to()), (SeqNo(7), SeqNo(7)));
+        assert!(during.read_at().hides(SeqNo(9)) && !during.read_at().hides(SeqNo(7)));
+        assert_eq!(list.readers().pending, [(SeqNo(8), SeqNo(10), None)]);
+        range.decide(10);
+        assert_eq!(list.readers().pending, [(SeqNo(8), SeqNo(10), None)]);
+        pending.remove_decided(10);
+        assert!(!list.newest(|| SeqNo(10)).hides(SeqNo(9)));
+        assert!(during.read_at().hides(SeqNo(9)), "a snapshot changed");
+        assert_eq!(list.readers().pending, [(SeqNo(8), SeqNo(10), Some(SeqNo(10)))]);
+        drop(before);
+        assert_eq!(list.released_below(), SeqNo(8));
+        drop(during);
+        assert_eq!((list.readers().pending, list.released_below()), (Vec::new(), SeqNo(9)));
     }
 }

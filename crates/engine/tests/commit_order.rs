@@ -6,6 +6,7 @@
 //!
 //! That the checker finds what it looks for is tested in `engine/src/write/tests/broken.rs`.
 
+use karst_engine::caller::{Caller, finish};
 use karst_engine::{
     ColumnFamily, Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
@@ -15,6 +16,7 @@ use karst_testkit::commit_order::{
     CommitOrder, Durability, FAMILIES, GROUPS, KEYS, Key, Part, Store, Value, key,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Which calls are used.
@@ -31,6 +33,27 @@ struct Calls {
     db: Db,
     families: Vec<ColumnFamily>,
     form: Form,
+    /// Batches are prepared and committed, some rolled back and written anew: numbers for their names.
+    prepares: Option<Arc<AtomicU64>>,
+}
+
+impl Calls {
+    /// Prepares and commits a batch; false if it was rolled back.
+    async fn in_two_phases(&self, number: u64, options: &WriteOptions, batch: &WriteBatch) -> bool {
+        let (db, name, commits) = (&self.db, number.to_le_bytes(), !number.is_multiple_of(8));
+        let work = |by| async move {
+            db.prepare(by, options, &name, batch.clone()).await.unwrap();
+            match commits {
+                true => db.commit_prepared(by, options, &name).await.unwrap(),
+                false => db.rollback_prepared(by, options, &name).await.unwrap(),
+            }
+        };
+        match self.form {
+            Form::Blocking => finish(work(Caller::Thread)),
+            Form::Async | Form::Reactor => work(Caller::Task).await,
+        }
+        commits
+    }
 }
 
 fn value_of(bytes: &[u8]) -> Value {
@@ -62,6 +85,15 @@ impl Store for Calls {
             Durability::Logged => WriteOptions::new(),
             Durability::Synced => WriteOptions::synced(),
         };
+        // Why not with a range: what is prepared has none.
+        if let Some(numbers) = &self.prepares
+            && !batch.iter().any(|part| matches!(part, Part::Clear { .. }))
+        {
+            let number = numbers.fetch_add(1, Ordering::Relaxed);
+            if !number.is_multiple_of(5) && self.in_two_phases(number, &options, &writes).await {
+                return;
+            }
+        }
         match self.form {
             Form::Blocking => self.db.write(&options, &writes).unwrap(),
             Form::Async | Form::Reactor => self.db.write_async(&options, &writes).await.unwrap(),
@@ -145,14 +177,27 @@ fn keys_to_check() -> u64 {
     asked.unwrap_or(if long() { 100_000_000 } else { 1_500_000 })
 }
 
-fn open(path: &std::path::Path, unordered: bool) -> Calls {
+/// How the database is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mode {
+    unordered_write: bool,
+    write_prepared: bool,
+    two_write_queues: bool,
+}
+
+fn open(path: &std::path::Path, mode: Mode) -> Calls {
     let options = Options::new()
         .env(Env::posix())
         .db(|db| {
             db.create_if_missing = true;
             db.create_missing_column_families = true;
         })
-        .db(move |db| db.unordered_write = unordered)
+        .db(move |db| {
+            db.unordered_write = mode.unordered_write;
+            db.two_write_queues = mode.two_write_queues;
+            db.allow_2pc = mode.write_prepared;
+        })
+        .write_prepared(mode.write_prepared)
         .column_families(|cf| {
             cf.write_buffer_size = 1 << 20;
             cf.max_write_buffer_number = 6;
@@ -160,13 +205,14 @@ fn open(path: &std::path::Path, unordered: bool) -> Calls {
     let db = Db::open_cf(path, &options, &["default", "other"]).unwrap();
     let families = vec![db.default_column_family().clone(), db.column_family("other").unwrap()];
     assert_eq!(families.len(), FAMILIES);
-    Calls { db, families, form: Form::Blocking }
+    let prepares = mode.write_prepared.then(Arc::default);
+    Calls { db, families, form: Form::Blocking, prepares }
 }
 
 /// Writers and readers in every form until so many keys are checked.
-fn check(unordered: bool, durabilities: &[Durability], pause: Duration, keys: u64) {
+fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64) {
     let directory = tempfile::tempdir().unwrap();
-    let calls = open(directory.path(), unordered);
+    let calls = open(directory.path(), mode);
     let order = Arc::new(CommitOrder::new(durabilities, pause));
     let in_form = |form| Calls { form, ..calls.clone() };
     block_on(calls.db.env(), order.prepare(&calls));
@@ -208,7 +254,7 @@ fn check(unordered: bool, durabilities: &[Durability], pause: Duration, keys: u6
     let (violations, told) = order.violations();
     let (checked, seconds) = (order.checked(), start.elapsed().as_secs_f64());
     println!(
-        "unordered_write={unordered} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes asked for, {violations} violations",
+        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes asked for, {violations} violations",
         checked as f64 / seconds / 1e6,
         order.batches(),
     );
@@ -217,7 +263,7 @@ fn check(unordered: bool, durabilities: &[Durability], pause: Duration, keys: u6
     calls.db.close().unwrap();
     drop(calls);
     if !durabilities.contains(&Durability::Unlogged) {
-        let calls = open(directory.path(), unordered);
+        let calls = open(directory.path(), mode);
         let entries = block_on(calls.db.env(), calls.scan(None, 1, &key(0, 0), GROUPS * KEYS + 1, false));
         assert_eq!(entries.len(), GROUPS * KEYS);
         block_on(calls.db.env(), order.check_all(&calls));
@@ -232,10 +278,28 @@ fn reads_see_whole_batches_in_their_order_and_all_that_was_acknowledged() {
     let keys = keys_to_check() / 12;
     for durabilities in modes {
         // Writers that never pause leave readers little of two processors.
-        check(false, durabilities, Duration::ZERO, keys / 5);
-        check(true, durabilities, Duration::ZERO, keys / 5);
-        check(false, durabilities, Duration::from_millis(3), keys);
+        let (ordered, unordered) = (Mode::default(), Mode { unordered_write: true, ..Mode::default() });
+        check(ordered, durabilities, Duration::ZERO, keys / 5);
+        check(unordered, durabilities, Duration::ZERO, keys / 5);
+        check(ordered, durabilities, Duration::from_millis(3), keys);
         // Why more: here reads have to wait, and go wrong if they do not.
-        check(true, durabilities, Duration::from_millis(3), 3 * keys);
+        check(unordered, durabilities, Duration::from_millis(3), 3 * keys);
+    }
+}
+
+#[test]
+fn transactions_that_are_inserted_before_they_are_decided_are_seen_when_they_are() {
+    use Durability::{Logged, Unlogged};
+    let keys = keys_to_check() / 12;
+    let modes: [(bool, bool, &[Durability]); 4] = [
+        (false, false, &[Logged]),
+        (false, true, &[Logged]),
+        (true, true, &[Logged]),
+        (true, true, &[Unlogged, Logged]),
+    ];
+    for (unordered_write, two_write_queues, durabilities) in modes {
+        let mode = Mode { unordered_write, two_write_queues, write_prepared: true };
+        check(mode, durabilities, Duration::ZERO, keys / 50);
+        check(mode, durabilities, Duration::from_millis(3), keys);
     }
 }

@@ -1,5 +1,5 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, and a ring that publishes in order what is finished in any.
+//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in order what is finished in any, and a list of what is there and does not count yet.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
 //! randomness, no threads of its own.
@@ -19,6 +19,7 @@
 mod arena;
 pub mod bloom;
 pub mod cache;
+pub mod pending;
 pub mod ring;
 pub mod skiplist;
 mod sync;
@@ -26,5 +27,6 @@ mod sync;
 pub use arena::stock::{stock_blocks, trim_stock, wants_blocks};
 pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
+pub use pending::PendingRanges;
 pub use ring::PublishRing;
 pub use skiplist::{KeyOrder, Position, SkipList, Unlinked};

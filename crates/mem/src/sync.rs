@@ -65,3 +65,48 @@ impl<T> Cell<T> {
         write(self.0.get())
     }
 }
+
+/// A place for a value that is exchanged as a whole, and read without a lock.
+#[cfg(not(loom))]
+pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+/// A value that was in a [`Swap`], kept in hand.
+#[cfg(not(loom))]
+pub type Pinned<T> = arc_swap::Guard<Arc<T>>;
+
+#[cfg(not(loom))]
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+    pub(crate) fn load(&self) -> Pinned<T> {
+        self.0.load()
+    }
+    pub(crate) fn load_full(&self) -> Arc<T> {
+        self.0.load_full()
+    }
+    pub(crate) fn store(&self, value: Arc<T>) {
+        self.0.store(value);
+    }
+}
+
+// Why a lock in the model: what is modelled is what is done with the value; arc-swap is taken at its word.
+#[cfg(loom)]
+pub(crate) struct Swap<T>(Mutex<Arc<T>>);
+#[cfg(loom)]
+pub type Pinned<T> = Arc<T>;
+
+#[cfg(loom)]
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(Mutex::new(value))
+    }
+    pub(crate) fn load(&self) -> Pinned<T> {
+        self.0.lock().clone()
+    }
+    pub(crate) fn load_full(&self) -> Arc<T> {
+        self.load()
+    }
+    pub(crate) fn store(&self, value: Arc<T>) {
+        *self.0.lock() = value;
+    }
+}

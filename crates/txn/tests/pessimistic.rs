@@ -283,7 +283,7 @@ fn a_write_policy_that_is_not_there_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::new().db(|db| db.create_if_missing = true);
     let prepared = TransactionDbOptions {
-        write_policy: karst_txn::WritePolicy::WritePrepared,
+        write_policy: karst_txn::WritePolicy::WriteUnprepared,
         ..TransactionDbOptions::default()
     };
     let refused = TransactionDb::open(directory.path(), &options, &prepared);

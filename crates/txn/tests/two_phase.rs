@@ -198,3 +198,36 @@ fn a_crash_leaves_each_phase_whole() {
     }
     assert_eq!(read(&open(&later), "m").as_deref(), Some("later"));
 }
+
+/// A commit's record does not say how many numbers it took, and the section that does may be gone: that is no hole in the history.
+#[test]
+fn a_commit_whose_section_is_gone_may_be_the_last_in_its_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options().db(|db| db.create_missing_column_families = true);
+    let open = || {
+        let transactions = TransactionDbOptions::default();
+        TransactionDb::open_cf(directory.path(), &options, &transactions, &["default", "other"]).unwrap()
+    };
+    let db = open();
+    let other = db.db().column_family("other").unwrap();
+    let mut one = named(&db, "one");
+    one.put("a", "1").unwrap();
+    one.put("b", "1").unwrap();
+    one.prepare().unwrap();
+    db.put_cf(&WriteOptions::new(), &other, "x", "1").unwrap();
+    let families = [db.db().default_column_family(), &other];
+    db.db().flush_cfs(&FlushOptions::default(), &families).unwrap();
+    db.put_cf(&WriteOptions::new(), &other, "y", "1").unwrap();
+    one.commit().unwrap();
+    db.db().flush(&FlushOptions::default()).unwrap();
+    db.put_cf(&WriteOptions::new(), &other, "z", "1").unwrap();
+    drop((one, db, other));
+    let db = open();
+    assert_eq!(db.db().log_damage(), None);
+    let other = db.db().column_family("other").unwrap();
+    for key in ["x", "y", "z"] {
+        let found = db.db().get_cf(&ReadOptions::new(), &other, key).unwrap();
+        assert_eq!(found.as_deref(), Some(&b"1"[..]), "{key}");
+    }
+    assert_eq!(read(&db, "b").as_deref(), Some("1"));
+}

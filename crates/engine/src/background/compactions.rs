@@ -225,7 +225,7 @@ impl Background {
             family: family.clone(),
             compaction: compaction.clone(),
             // Invariant: copied after the inputs were picked, so everything in them is visible, and a snapshot taken later needs nothing that the job drops.
-            snapshots: self.parts.flush.snapshots.sequences(),
+            readers: self.parts.flush.snapshots.readers(),
             progress: reserved.progress.clone(),
             priority: reserved.priority(),
         };

@@ -14,6 +14,7 @@
 //! | merge operands of one stripe, nothing known below | one operand where the operator can, else themselves |
 //! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
 //! | what every reader sees, at the bottom | the same with sequence number 0 |
+//! | what a transaction inserted that is not decided | the same |
 //! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
 //!
 //! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all entries, sees the same in the output as in the input, together with what lies
@@ -143,7 +144,6 @@ pub(crate) struct EntryFilter<'a> {
     comparator: Comparator,
     config: Arc<FamilyConfig>,
     stripes: Stripes,
-    earliest: SeqNo,
     tombstones: Option<PassedTombstones>,
     bottommost: bool,
     may_hold: Option<MayHold<'a>>,
@@ -158,6 +158,8 @@ pub(crate) struct EntryFilter<'a> {
     has_emitted: bool,
     /// The last entry emitted for the user key has sequence number 0, so every reader sees it.
     zeroed: bool,
+    /// Every reader sees an entry of the user key that hides all older ones, undecided ones too.
+    ended: bool,
     /// The user's filter has not been asked about the user key.
     unseen: bool,
     filtering: Filtering,
@@ -180,7 +182,6 @@ impl<'a> EntryFilter<'a> {
         EntryFilter {
             filtering: Filtering::new(options.user, options.stripes.latest()),
             unseen: false,
-            earliest: options.stripes.earliest(),
             tombstones: tombstones.map(|fragments| PassedTombstones::new(comparator.clone(), fragments)),
             comparator,
             config: options.config,
@@ -195,6 +196,7 @@ impl<'a> EntryFilter<'a> {
             last: None,
             has_emitted: false,
             zeroed: false,
+            ended: false,
             annihilated: false,
             held: Held::Nothing,
             operands: Operands::default(),
@@ -242,7 +244,8 @@ impl<'a> EntryFilter<'a> {
         } else if self.skips(user_key) {
             return Ok(Pushed::Done);
         }
-        if std::mem::take(&mut self.unseen) {
+        if self.unseen && !self.stripes.is_undecided(seq) {
+            self.unseen = false;
             return self.take_filtered(seq, kind, value, sink);
         }
         self.take(seq, kind, value, sink)
@@ -307,6 +310,7 @@ impl<'a> EntryFilter<'a> {
         self.last = None;
         self.has_emitted = false;
         self.zeroed = false;
+        self.ended = false;
         self.annihilated = false;
         self.unseen = self.filtering.user.is_some();
     }
@@ -336,7 +340,12 @@ impl<'a> EntryFilter<'a> {
                 return Ok(Pushed::Done);
             }
             self.annihilated = false;
+        } else if self.ended || self.zeroed {
+            // Everybody sees the entry above. Either this was decided before that was written, and jobs do not go by it yet, or nobody will see it, whatever is decided.
+            self.counts.dropped_hidden += 1;
+            return Ok(Pushed::Done);
         }
+        self.ended = self.stripes.have_pending() && kind != ValueType::Merge && self.stripes.seen_by_all(seq);
         match kind {
             ValueType::Deletion => self.take_deletion(seq, stripe, sink)?,
             ValueType::Merge => self.begin_operands(seq, stripe, value)?,
@@ -363,7 +372,7 @@ impl<'a> EntryFilter<'a> {
 
     /// Whether nothing older than the job's entries holds the current key, and every reader sees `seq`.
     fn is_last_word(&mut self, seq: SeqNo) -> bool {
-        if seq > self.earliest {
+        if !self.stripes.seen_by_all(seq) {
             return false;
         }
         let Some(may_hold) = &mut self.may_hold else { return false };
@@ -372,6 +381,7 @@ impl<'a> EntryFilter<'a> {
 
     fn take_deletion(&mut self, seq: SeqNo, stripe: Stripe, sink: &mut impl EntrySink) -> Result<()> {
         if self.is_last_word(seq) {
+            self.ended = true;
             self.counts.dropped_obsolete += 1;
             self.counts.dropped_optimized += u64::from(!self.bottommost);
             return Ok(());
@@ -440,7 +450,7 @@ impl<'a> EntryFilter<'a> {
     /// Emits an entry of the current user key.
     #[inline]
     fn emit(&mut self, seq: SeqNo, kind: ValueType, value: &[u8], sink: &mut impl EntrySink) -> Result<()> {
-        let zeroes = self.bottommost && seq <= self.earliest && kind != ValueType::Merge;
+        let zeroes = self.bottommost && kind != ValueType::Merge && self.stripes.seen_by_all(seq);
         debug_assert!(!zeroes || !matches!(kind, ValueType::Deletion | ValueType::SingleDeletion));
         let seq = if zeroes { SeqNo::ZERO } else { seq };
         self.zeroed |= zeroes;
@@ -545,7 +555,7 @@ impl<'a> EntryFilter<'a> {
                     }
                 }
             }
-            _ if self.has_emitted || seq <= self.write_conflict_snapshot || seq <= self.earliest => {
+            _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
                 self.counts.dropped_obsolete += 1;
                 self.annihilated = true;

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use karst_format::ids::FileNumber;
-use karst_format::key::SeqNo;
 use karst_format::version_edit::{NewFile, VersionEdit};
 use karst_io::{Env, Priority};
 use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
@@ -33,6 +32,7 @@ use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
+use crate::snapshot::Readers;
 use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::file_counts;
@@ -60,8 +60,8 @@ pub(crate) struct CompactionJob {
     pub(crate) surroundings: Arc<JobSurroundings>,
     pub(crate) family: Arc<Family>,
     pub(crate) compaction: Arc<Compaction>,
-    /// The snapshots that existed when the job was made.
-    pub(crate) snapshots: Vec<SeqNo>,
+    /// Who read, and what was undecided, when the job was made.
+    pub(crate) readers: Readers,
     pub(crate) progress: Arc<Progress>,
     /// Whose threads run the parts.
     pub(crate) priority: Priority,
@@ -232,7 +232,7 @@ impl CompactionJob {
             family: self.family.clone(),
             compaction: compaction.clone(),
             facts: inputs::look_at(&self.family.tables, &compaction.inputs).await?,
-            stripes: Stripes::new(self.snapshots.iter().copied()),
+            stripes: Stripes::of_readers(&self.readers),
             outputs,
             progress: self.progress.clone(),
             readahead_bytes: options.compaction_readahead_size as u64,

@@ -5,10 +5,14 @@
 //!
 //! In: the snapshots' sequence numbers when the job began. Out: for an entry the stripe it is in, named by the snapshot that ends it.
 //! Invariant: a snapshot taken later reads above everything a job sees, so it needs no stripe of its own.
+//!
+//! What a transaction inserted when it was prepared is seen from the number on at which it was decided: it is in the stripe of that number. What is not decided has stripes of its own, one for each
+//! number, so it hides nothing, and what hides it is seen by every reader. docs/decisions/write-prepared.md has the argument.
 
+use crate::snapshot::Readers;
 use karst_format::key::SeqNo;
 
-/// The stripe of an entry.
+/// The stripe of an entry. That of something undecided is no other's: its `below` is above all sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripe {
     /// The oldest snapshot that sees the entry; `SeqNo::MAX` if only readers without a snapshot do.
@@ -18,9 +22,19 @@ pub(crate) struct Stripe {
 }
 
 /// The stripes that a list of snapshots makes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stripes {
     snapshots: Box<[SeqNo]>,
+    /// As in [`Readers`].
+    pending: Box<[(SeqNo, SeqNo, Option<SeqNo>)]>,
+    /// Below it nothing is pending.
+    pending_from: SeqNo,
+}
+
+impl Default for Stripes {
+    fn default() -> Self {
+        Stripes::new([])
+    }
 }
 
 impl Stripes {
@@ -29,12 +43,52 @@ impl Stripes {
         let mut snapshots: Vec<SeqNo> = snapshots.into_iter().collect();
         snapshots.sort_unstable();
         snapshots.dedup();
-        Stripes { snapshots: snapshots.into() }
+        Stripes { snapshots: snapshots.into(), pending: Box::default(), pending_from: SeqNo(u64::MAX) }
+    }
+
+    /// Those that these readers make.
+    pub(crate) fn of_readers(readers: &Readers) -> Stripes {
+        let pending_from = readers.pending.first().map_or(SeqNo(u64::MAX), |(first, ..)| *first);
+        let pending = readers.pending.clone().into();
+        Stripes { pending, pending_from, ..Stripes::new(readers.snapshots.iter().copied()) }
+    }
+
+    /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is not decided.
+    #[inline]
+    fn seen_from(&self, seq: SeqNo) -> Option<SeqNo> {
+        if seq < self.pending_from {
+            return Some(seq);
+        }
+        let behind = self.pending.partition_point(|(first, ..)| *first <= seq);
+        let (_, end, decided) = self.pending[behind - 1];
+        if seq < end { decided } else { Some(seq) }
+    }
+
+    /// Whether anything is pending.
+    #[inline]
+    pub(crate) fn have_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether nobody has decided about an entry with this sequence number.
+    #[inline]
+    pub(crate) fn is_undecided(&self, seq: SeqNo) -> bool {
+        self.seen_from(seq).is_none()
+    }
+
+    /// Whether every reader sees an entry with this sequence number, or a newer one of its key.
+    #[inline]
+    pub(crate) fn seen_by_all(&self, seq: SeqNo) -> bool {
+        self.seen_from(seq).is_some_and(|from| from <= self.earliest())
     }
 
     /// The stripe of an entry with this sequence number.
     #[inline]
     pub(crate) fn of(&self, seq: SeqNo) -> Stripe {
+        let Some(seq) = self.seen_from(seq) else {
+            // Why this top: what the oldest snapshot sees above it hides it from everybody, whatever is decided.
+            return Stripe { top: self.earliest(), below: SeqNo(u64::MAX - seq.0) };
+        };
         if self.snapshots.is_empty() {
             return Stripe { top: SeqNo::MAX, below: SeqNo::ZERO };
         }
@@ -76,5 +130,16 @@ mod tests {
             (none.of(SeqNo(7)).top, none.earliest(), none.latest()),
             (SeqNo::MAX, SeqNo::MAX, SeqNo(0))
         );
+    }
+    #[test]
+    fn what_was_decided_later_is_in_a_later_stripe_and_what_was_not_in_one_of_its_own() {
+        let pending = vec![(SeqNo(5), SeqNo(7), Some(SeqNo(15))), (SeqNo(12), SeqNo(13), None)];
+        let stripes = Stripes::of_readers(&Readers { snapshots: vec![SeqNo(10), SeqNo(20)], pending });
+        let of = |seq| stripes.of(SeqNo(seq));
+        assert_eq!((of(5), of(6), of(4), of(7)), (of(15), of(15), of(10), of(10)));
+        assert!((0..30).filter(|seq| *seq != 12).all(|seq| of(seq) != of(12)));
+        let seen = |seq| stripes.seen_by_all(SeqNo(seq));
+        assert_eq!([seen(4), seen(5), seen(8), seen(12)], [true, false, true, false]);
+        assert!(stripes.is_undecided(SeqNo(12)) && !stripes.is_undecided(SeqNo(5)));
     }
 }

@@ -5,6 +5,7 @@ use super::progress::Progress;
 use crate::column_family::{Families, Family};
 use crate::error::{ErrorKind, Result};
 use crate::ingest::BulkLoader;
+use crate::snapshot::Readers;
 use crate::table::writer::Identity;
 use crate::versions::{ManifestOptions, ObsoleteFiles, Start, Versions};
 use crate::{Db, Options};
@@ -162,7 +163,10 @@ impl Workshop {
             surroundings: self.surroundings.clone(),
             family: self.family.clone(),
             compaction: Arc::new(compaction),
-            snapshots: snapshots.iter().map(|s| SeqNo(*s)).collect(),
+            readers: Readers {
+                snapshots: snapshots.iter().map(|s| SeqNo(*s)).collect(),
+                pending: Vec::new(),
+            },
             progress,
             priority: Priority::Low,
         };

@@ -1,6 +1,6 @@
 //! Where a read reads: the sequence number that it takes when it begins, and what it has to wait for.
 //!
-//! In: read options. Out: a sequence number, and whether everything up to it is in the memtables yet. It always is unless the database has `unordered_write` set and a write
+//! In: read options. Out: a sequence number with what does not count up to it, and whether everything up to it is in the memtables yet. It always is unless the database has `unordered_write` set and a write
 //! is being inserted right now; then the blocking calls wait on the calling thread and the asynchronous ones as futures.
 //!
 //! Invariant: first the superversion is pinned, then the sequence number is taken, then waited for, and the pinned superversion is read at that number. Why not pinned anew after the
@@ -10,6 +10,7 @@ use super::Db;
 use crate::error::{Error, Result};
 use crate::options::ReadOptions;
 use crate::read::Gate;
+use crate::snapshot::ReadAt;
 use crate::table::drive::Attempt;
 use karst_format::key::SeqNo;
 
@@ -23,12 +24,12 @@ impl Db {
         }
     }
 
-    /// The sequence number to read at. Called after the superversion was pinned; wait for it before reading.
+    /// Where to read. Called after the superversion was pinned; wait for its sequence number before reading.
     #[inline]
-    pub(super) fn read_seq(&self, options: &ReadOptions) -> Result<SeqNo> {
+    pub(super) fn read_at(&self, options: &ReadOptions) -> Result<ReadAt> {
         match &options.snapshot {
-            None => Ok(self.newest_seq()),
-            Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.seq()),
+            None => Ok(self.0.snapshots.newest(|| self.newest_seq())),
+            Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.read_at()),
             Some(_) => Err(Error::invalid_argument("the snapshot is of another database")),
         }
     }

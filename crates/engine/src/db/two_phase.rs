@@ -2,6 +2,9 @@
 //!
 //! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is committed. Locks and snapshots are the business of whoever calls.
 //!
+//! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted when it is prepared, and nobody sees it; a commit says from where on everybody does, and a rollback writes what was
+//! there before. Without, it is inserted when it is committed. docs/decisions/write-prepared.md has the argument.
+//!
 //! Invariants:
 //! - Each phase is logged, whatever the write options say of the log; a commit that only the memtables knew of could come again.
 //! - A name is in the list from when its prepare is begun until it is decided, but for the time in which it is being decided; so two do not decide the same one.
@@ -10,9 +13,14 @@
 
 use super::Db;
 use crate::caller::Caller;
+use crate::column_family::ColumnFamily;
 use crate::error::{Error, ErrorKind, Result};
 use crate::live::Live;
+use crate::options::ReadOptions;
+use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
+use karst_format::write_batch::Op;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A transaction that is prepared and not decided.
@@ -40,7 +48,8 @@ impl Db {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }
         let (live, _) = self.batch_source(&batch)?;
-        let section = Arc::new(Section::new(name, batch, karst_format::ids::FileNumber(0)));
+        let numbers = self.0.opened.pending.is_some().then(|| self.numbers(&batch)).transpose()?;
+        let section = Arc::new(Section::new(name, batch, numbers));
         {
             let mut sections = self.0.sections.lock();
             if sections.contains_key(name) {
@@ -53,6 +62,7 @@ impl Db {
         if outcome.is_err() {
             self.0.sections.lock().remove(name);
             self.release(live, &section);
+            live.pipeline.withdraw(&section);
         }
         outcome
     }
@@ -80,12 +90,73 @@ impl Db {
             Error::new(ErrorKind::NotFound, format!("no transaction {name} is prepared"))
         };
         let section = self.0.sections.lock().remove(name).ok_or_else(missing)?;
-        let outcome = phase(live, by, options, &section, what).await;
+        let outcome = match what {
+            Phase::Rollback if section.is_inserted_early() => self.restore(live, by, options, &section).await,
+            _ => phase(live, by, options, &section, what).await,
+        };
         match outcome {
-            Ok(()) => self.release(live, &section),
+            Ok(()) => {
+                // Why its log stays if this fails: the decision may be lost, and what was inserted must not look like a plain write then.
+                if !section.waits_for_sync() || self.sync_logs(live, by).await {
+                    self.release(live, &section);
+                }
+                live.pipeline.forget_decided();
+            }
             Err(_) => drop(self.0.sections.lock().insert(name.to_vec(), section)),
         }
         outcome
+    }
+
+    async fn sync_logs(&self, live: &Live, by: Caller) -> bool {
+        by.wait(self.env(), live.pipeline.flush_wal(true)).await.is_ok()
+    }
+
+    /// How the operations of a batch are numbered that is inserted undecided.
+    fn numbers(&self, batch: &WriteBatch) -> Result<SubBatches> {
+        let families = self.0.opened.families.all();
+        if batch.iter().any(|op| matches!(op, Op::DeleteRange { .. })) {
+            let text = "delete_range in a transaction that is prepared under WritePrepared";
+            return Err(Error::not_supported(text));
+        }
+        let order = |family, a: &[u8], b: &[u8]| match families.iter().find(|open| open.id() == family) {
+            Some(family) => family.config.comparator.compare_user(a, b),
+            None => a.cmp(b),
+        };
+        Ok(SubBatches::of(batch.iter(), order))
+    }
+
+    /// Rolls back what was inserted: writes what was there before over it.
+    ///
+    /// Why what is read is what was there: nobody sees the section, and nobody else writes its keys while it is prepared.
+    async fn restore(
+        &self,
+        live: &Live,
+        by: Caller,
+        options: &WriteOptions,
+        section: &Arc<Section>,
+    ) -> Result<()> {
+        let mut before = WriteBatch::new();
+        let mut seen = HashSet::new();
+        let read = ReadOptions::default();
+        for op in section.batch.iter() {
+            let (Some(id), Some(key)) = (op.column_family(), op.key()) else { continue };
+            if !seen.insert((id, key)) {
+                continue;
+            }
+            // Why passed over: with the column family all that the section wrote there is gone.
+            let Some(family) = self.0.opened.families.get(id).map(ColumnFamily) else { continue };
+            let value = match by {
+                Caller::Thread => self.get_cf(&read, &family, key)?,
+                Caller::Task => self.get_cf_async(&read, &family, key).await?,
+            };
+            match value {
+                Some(value) => before.put_cf(&family, key, &value)?,
+                None => before.delete_cf(&family, key)?,
+            }
+        }
+        let options = WriteOptions { disable_wal: false, ignore_missing_column_families: true, ..*options };
+        let source = Source::Phase(PhaseWrite::restoring(section, before));
+        live.pipeline.write_by(by, &options, source, None).await
     }
 
     /// Lets go of the log of a section that is decided, or was not prepared.
@@ -113,7 +184,10 @@ async fn phase(
     section: &Arc<Section>,
     phase: Phase,
 ) -> Result<()> {
-    let options = WriteOptions { disable_wal: false, ..*options };
+    // Why passed over: what was inserted there has gone with the column family.
+    let ignore =
+        options.ignore_missing_column_families || (section.is_inserted_early() && phase != Phase::Prepare);
+    let options = WriteOptions { disable_wal: false, ignore_missing_column_families: ignore, ..*options };
     let source = Source::Phase(PhaseWrite::new(section, phase));
     live.pipeline.write_by(by, &options, source, None).await
 }

@@ -8,6 +8,7 @@ use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::newest;
+use crate::snapshot::{ReadAt, Snapshot};
 use crate::write::{Claim, WriteBatch, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
@@ -33,7 +34,7 @@ impl Db {
         Ok(())
     }
 
-    /// Whether `key`, or a range that it is in, was written with a larger sequence number than `since`. The caller holds a snapshot at or below `since`.
+    /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does not see, be it that it was inserted before and decided since. The caller holds the snapshot.
     ///
     /// # Errors
     /// The column family is of another database; what had to be read could not be.
@@ -42,11 +43,11 @@ impl Db {
         by: Caller,
         family: &ColumnFamily,
         key: &[u8],
-        since: u64,
+        snapshot: &Snapshot,
     ) -> Result<bool> {
         // Why: so that what is acknowledged has been inserted.
         self.readable(by, self.newest_seq()).await;
-        self.inserted_since(by, family, key, since).await
+        self.inserted_since(by, family, key, &snapshot.read_at()).await
     }
 
     /// The same of what has been inserted.
@@ -55,11 +56,11 @@ impl Db {
         by: Caller,
         family: &ColumnFamily,
         key: &[u8],
-        since: u64,
+        since: &ReadAt,
     ) -> Result<bool> {
         let family = self.family(family)?;
         let superversion = family.superversion();
-        let search = newest::written_since(&family.tables, &superversion, key, SeqNo(since));
+        let search = newest::written_since(&family.tables, &superversion, key, since);
         by.wait(self.env(), search).await
     }
 
@@ -82,7 +83,7 @@ impl Db {
             let seen = self.newest_seq();
             self.readable(by, seen).await;
             for Unchanged { family, key, since } in keys {
-                if self.inserted_since(by, family, key, *since).await? {
+                if self.inserted_since(by, family, key, &ReadAt::all_to(SeqNo(*since))).await? {
                     return Err(busy(family, key));
                 }
             }

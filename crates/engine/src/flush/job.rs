@@ -293,7 +293,7 @@ impl FlushContext {
     async fn write_entries(&self, flush: &FamilyFlush, outputs: Outputs) -> Result<(RunFiles, EntryCounts)> {
         let config = &flush.family.settings();
         // Invariant: copied after everything in the memtables became visible, so no snapshot that is taken later needs what the filter drops.
-        let stripes = Stripes::new(self.snapshots.sequences());
+        let stripes = Stripes::of_readers(&self.snapshots.readers());
         let all = tombstones_of(flush);
         let left =
             all.as_deref().map(|all| left_over(&config.comparator, all, &stripes, |_, _| true).fragments);

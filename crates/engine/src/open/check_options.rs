@@ -21,6 +21,9 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if options.unordered_write && options.enable_pipelined_write {
         return refused("unordered_write and enable_pipelined_write");
     }
+    if options.two_write_queues && options.enable_pipelined_write {
+        return refused("two_write_queues and enable_pipelined_write");
+    }
     if options.atomic_flush && options.enable_pipelined_write {
         return refused("atomic_flush and enable_pipelined_write");
     }

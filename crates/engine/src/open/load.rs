@@ -272,6 +272,8 @@ pub(super) struct Logs {
     /// Logs below this number need not be there.
     first_needed: FileNumber,
     mode: RecoveryMode,
+    /// The database is opened for writing with the policy WritePrepared.
+    pub(super) write_prepared: bool,
     /// The last sequence number that the MANIFEST knows.
     last_seq: SeqNo,
     /// Each family's log number, and whether it has tables.
@@ -298,6 +300,7 @@ impl Logs {
             numbers: wal_directory.logs().into_iter().filter(|number| *number >= needed).collect(),
             first_needed: needed,
             mode: RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default(),
+            write_prepared: false,
             last_seq: set.last_sequence,
             families: set.column_families.values().map(of_family).collect(),
         })
@@ -318,7 +321,8 @@ impl Logs {
             memtable: family.superversion().mem().clone(),
             memory_bytes: most_bytes(family),
         });
-        let mut recovery = Recovery::new(self.mode, targets.collect(), self.last_seq, self.first_needed);
+        let behind = (self.last_seq, self.first_needed);
+        let mut recovery = Recovery::new(self.mode, targets.collect(), behind, self.write_prepared);
         for (number, size_bytes) in sizes_now(env, &self.directory, &self.numbers)? {
             let path = self.directory.join(FileName::Wal(number).to_string());
             let mut bytes = read_file(env.fs().as_ref(), &path)?;

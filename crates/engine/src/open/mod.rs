@@ -40,12 +40,14 @@ use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
 use crate::wal::recovery::Recovered;
+use crate::wal::replay::Undecided;
 use crate::write::Section;
 use directory::Directory;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_io::Env;
+use karst_mem::PendingRanges;
 use load::{Loaded, Wanted, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +72,8 @@ pub(crate) struct Opened {
     pub(crate) log_damage: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
+    /// What was inserted and is not decided, if the database has any or may get any.
+    pub(crate) pending: Option<Arc<PendingRanges>>,
     /// Transactions that are prepared and not decided.
     pub(crate) prepared: Vec<Arc<Section>>,
     /// What a database open for writing has besides.
@@ -103,6 +107,13 @@ fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
     // Why without a limit: nothing may be written.
     let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, &mut |_| Ok(()))?;
     let mut opened = opened(loaded, path);
+    // Why: what they have inserted may be in tables, and has no effect.
+    let ranges: Vec<_> = recovered.undecided.iter().filter_map(Undecided::range).collect();
+    if !ranges.is_empty() {
+        let pending = PendingRanges::new();
+        ranges.iter().for_each(|(first, count)| drop(pending.add(first.0, u64::from(*count), 0)));
+        opened.pending = Some(Arc::new(pending));
+    }
     opened.replayed(recovered);
     Ok(opened)
 }
@@ -187,6 +198,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         manifest_bytes: loaded.manifest_bytes,
         logs: loaded.logs.numbers,
         db_id: loaded.db_id,
+        pending: None,
         prepared: Vec::new(),
         writable: None,
     }

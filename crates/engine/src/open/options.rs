@@ -47,6 +47,7 @@ pub struct Options {
     write_buffers: Option<WriteBufferManager>,
     listeners: Vec<Arc<dyn EventListener>>,
     paths: Vec<PathBuf>,
+    write_prepared: bool,
     db: Vec<Change<DbOptions>>,
     /// The column family's name; `None` for all of them.
     families: Vec<(Option<String>, Change<ColumnFamilyOptions>)>,
@@ -139,6 +140,14 @@ impl Options {
     #[must_use]
     pub fn db_paths(mut self, paths: Vec<PathBuf>) -> Self {
         self.paths = paths;
+        self
+    }
+
+    /// Transactions insert when they are prepared, RocksDB's policy WritePrepared: what `karst_txn::TransactionDb` sets for it. No file records it; logs with prepared transactions say under which
+    /// policy they were. Without effect on a database that is opened for reading. Default false.
+    #[must_use]
+    pub fn write_prepared(mut self, write_prepared: bool) -> Self {
+        self.write_prepared = write_prepared;
         self
     }
 
@@ -257,6 +266,10 @@ impl Options {
     pub(crate) fn named_families(&self) -> impl Iterator<Item = &str> {
         let changed = self.families.iter().filter_map(|(name, _)| name.as_deref());
         changed.chain(self.instances.keys().filter_map(|name| name.as_deref()))
+    }
+
+    pub(crate) fn is_write_prepared(&self) -> bool {
+        self.write_prepared
     }
 
     pub(crate) fn limiter(&self) -> Option<RateLimiter> {

@@ -26,6 +26,7 @@ use crate::versions::{
     Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
 };
 use crate::wal::recovery::Recovered;
+use crate::wal::replay::Policy;
 use crate::wal::retired::RetiredLogs;
 use crate::wal::writer::{LogOptions, NewLog};
 use crate::write::{PhaseWrite, Section, batch_of};
@@ -33,7 +34,6 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::options::{NamedColumnFamily, Object};
 use karst_format::version_edit::{Temperature, VersionEdit};
-use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, FileLock, block_on};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,20 +139,34 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
 }
 
 /// Refuses prepared transactions that this opening has no use for.
-fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool) -> Result<()> {
+fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prepared: bool) -> Result<()> {
+    let refused = |what: &str| Err(Error::not_supported(format!("{}: {what}", path.display())));
     let undecided = &recovered.undecided;
-    let count = undecided.len();
-    if count > 0 && !allow_2pc {
-        return Err(Error::not_supported(format!(
-            "{}: {count} transactions are prepared and neither committed nor rolled back; open the database as a TransactionDb to decide them",
-            path.display(),
-        )));
+    if !undecided.is_empty() && !allow_2pc {
+        let count = undecided.len();
+        return refused(&format!(
+            "{count} transactions are prepared and neither committed nor rolled back; open the database as a TransactionDb to decide them"
+        ));
     }
-    if undecided.iter().any(|undecided| !undecided.committed_policy) {
-        return Err(Error::not_supported(format!(
-            "{}: transactions were prepared under the write policy WritePrepared or WriteUnprepared; decide them with RocksDB's TransactionDB",
-            path.display(),
-        )));
+    for undecided in undecided {
+        match (&undecided.policy, write_prepared) {
+            (Policy::Committed, false) | (Policy::Prepared { .. }, true) => {}
+            (Policy::Committed, true) => {
+                return refused(
+                    "transactions were prepared under the write policy WriteCommitted; decide them under that first",
+                );
+            }
+            (Policy::Prepared { .. }, false) => {
+                return refused(
+                    "transactions were prepared under the write policy WritePrepared; decide them under that first",
+                );
+            }
+            (Policy::Unprepared, _) => {
+                return refused(
+                    "transactions were prepared under the write policy WriteUnprepared; decide them with RocksDB's TransactionDB",
+                );
+            }
+        }
     }
     Ok(())
 }
@@ -174,12 +188,16 @@ fn prepare_again(
     versions.add_log(number);
     let mut sections = Vec::new();
     for undecided in &recovered.undecided {
-        let section = Section::new(&undecided.name, batch_of(&undecided.ops), number);
-        let (count, body) = PhaseWrite::again(&section);
-        let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(&recovered.next_seq.0.to_le_bytes());
-        header[8..].copy_from_slice(&count.to_le_bytes());
-        framing.append(recovered.next_seq, 0, &header, &body, &mut bytes).map_err(|e| {
+        let (numbers, range) = match (&undecided.policy, &opened.pending) {
+            (Policy::Prepared { first, numbers }, Some(pending)) => {
+                let range = pending.add(first.0, u64::from(numbers.count()), 0);
+                (Some(numbers.clone()), Some(range))
+            }
+            _ => (None, None),
+        };
+        let section = Section::new(&undecided.name, batch_of(&undecided.ops), numbers).found(number, range);
+        let (record, seq, count) = PhaseWrite::again(&section, recovered.next_seq);
+        framing.append(seq, count, [&record, &[], &[]], &mut bytes).map_err(|e| {
             Error::with_source(ErrorKind::Io, format!("framing a record of log {number}: {e}"), e)
         })?;
         versions.prepared_logs().hold(number);
@@ -208,7 +226,8 @@ fn begin(
         env.fs().create_dir_durably(&wal_path)?;
     }
     let set = loaded.set.clone();
-    let logs = std::mem::take(&mut loaded.logs);
+    let mut logs = std::mem::take(&mut loaded.logs);
+    logs.write_prepared = options.is_write_prepared();
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
@@ -238,10 +257,11 @@ fn begin(
     });
     // Invariant: below the first log, as decisions that go there come later.
     let allow_2pc = opened.db_options.get().allow_2pc;
+    opened.pending = logs.write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let (recovered, tables) = replay(&opened, &versions, &logs)?;
-    check_decided(path, &recovered, allow_2pc)?;
+    check_decided(path, &recovered, allow_2pc, logs.write_prepared)?;
     if let Some(log) = log_of_prepared {
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }

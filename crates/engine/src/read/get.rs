@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use karst_format::key::SeqNo;
-
 use crate::error::Result;
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::lookup::Lookup;
+use crate::snapshot::ReadAt;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
@@ -41,18 +40,18 @@ impl Step for PointRead<'_> {
     }
 }
 
-/// The value of `key` as of `snapshot`. Waits on the calling thread if it has to.
+/// The value of `key` as of `at`. Waits on the calling thread if it has to.
 #[inline]
 pub(crate) fn get(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,
     options: &ReadOptions,
-    snapshot: SeqNo,
+    at: &ReadAt,
     key: &[u8],
 ) -> Result<Option<Value>> {
-    let view = View::new(tables, superversion, options);
+    let view = View::new(tables, superversion, options).at(at);
     let began = view.ctx.start_timer();
-    let mut lookup = Lookup::new(key, snapshot);
+    let mut lookup = Lookup::new(key, at.seq);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
@@ -74,17 +73,17 @@ pub(crate) fn attempt<'a>(
     tables: &Arc<TableCache>,
     superversion: &Arc<SuperVersion>,
     options: &'a ReadOptions,
-    snapshot: SeqNo,
+    at: ReadAt,
     key: &[u8],
 ) -> Attempt<'a, Result<Option<Value>>> {
-    let view = View::new(tables, superversion, options);
+    let view = View::new(tables, superversion, options).at(&at);
     let began = view.ctx.start_timer();
-    let mut lookup = Lookup::new(key, snapshot);
+    let mut lookup = Lookup::new(key, at.seq);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Need) => {
-            let waiting = finish(lookup, tables.clone(), superversion.clone(), options, began);
+            let waiting = finish(lookup, tables.clone(), superversion.clone(), options, (at.kept(), began));
             return Attempt::Waiting(Box::pin(waiting));
         }
     };
@@ -97,9 +96,9 @@ async fn finish(
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
     options: &ReadOptions,
-    began: Option<Duration>,
+    (at, began): (ReadAt, Option<Duration>),
 ) -> Result<Option<Value>> {
-    let view = View::new(&tables, &superversion, options);
+    let view = View::new(&tables, &superversion, options).at(&at);
     let mut read = PointRead { lookup, view };
     let mut fetches = Fetches::new(options, HistogramKind::FileReadGetMicros);
     let result = drive::drive(view.ctx, &mut read, &mut fetches).await;

@@ -171,7 +171,7 @@ impl Lookup {
             let key = self.key.clone();
             for entry in memtable.entries_of(&key) {
                 let value = || Value::in_memtable(memtable.clone(), entry.at);
-                let verdict = self.judge(entry.seq, entry.kind)?;
+                let verdict = self.judge(view, entry.seq, entry.kind)?;
                 match verdict {
                     Verdict::Skip => continue,
                     Verdict::Operand if !self.take_operand(view, entry.seq, value())? => continue,
@@ -269,9 +269,10 @@ impl Lookup {
                     table.count_true_positive(&view.ctx, level);
                 }
                 let (seq, kind) = (entry.seq, entry.kind);
-                let verdict = self.judge(seq, kind)?;
+                let verdict = self.judge(view, seq, kind)?;
                 match verdict {
-                    Verdict::Skip => {}
+                    // Why moved: should the block end here, the next one is looked for behind this entry.
+                    Verdict::Skip => self.move_behind(seq),
                     Verdict::Nothing => return Ok(Some(Base::Nothing)),
                     Verdict::Operand => {
                         let operand = Value::in_block(block.clone(), cursor.value_range());
@@ -301,8 +302,8 @@ impl Lookup {
 
     /// Decides what an entry of the key means, as RocksDB does.
     #[inline]
-    fn judge(&self, seq: SeqNo, kind: ValueType) -> Result<Verdict> {
-        if seq > self.snapshot {
+    fn judge(&self, view: &View<'_>, seq: SeqNo, kind: ValueType) -> Result<Verdict> {
+        if view.hides(seq, self.snapshot) {
             return Ok(Verdict::Skip);
         }
         if self.covered_below > seq {
@@ -330,10 +331,16 @@ impl Lookup {
         let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
         self.operands.push(value);
+        self.move_behind(seq);
+        Ok(merge::suffices(&**operator, &self.operands))
+    }
+
+    /// Looks for entries older than this one from now on.
+    #[cold]
+    fn move_behind(&mut self, seq: SeqNo) {
         let behind = SeqNo(seq.0.saturating_sub(1));
         let end = self.key.len() - TRAILER_BYTES;
         self.key[end..].copy_from_slice(&pack_trailer(behind, ValueType::FOR_SEEK).to_le_bytes());
-        Ok(merge::suffices(&**operator, &self.operands))
     }
 
     /// Turns what was found into the answer.

@@ -15,9 +15,12 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 
+use karst_format::key::SeqNo;
 use karst_lsm::Version;
+use karst_mem::pending::Ranges;
 
 use crate::options::ReadOptions;
+use crate::snapshot::ReadAt;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
@@ -33,6 +36,8 @@ pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {
 pub(crate) struct View<'a> {
     pub(crate) superversion: &'a SuperVersion,
     pub(crate) ctx: ReadCtx<'a>,
+    /// What was inserted and may not count for this read.
+    pending: Option<&'a Ranges>,
 }
 
 impl<'a> View<'a> {
@@ -42,7 +47,19 @@ impl<'a> View<'a> {
         superversion: &'a SuperVersion,
         options: &'a ReadOptions,
     ) -> Self {
-        View { superversion, ctx: ReadCtx::new(tables, options) }
+        View { superversion, ctx: ReadCtx::new(tables, options), pending: None }
+    }
+
+    /// The same for a read at `at`.
+    #[inline]
+    pub(crate) fn at(self, at: &'a ReadAt) -> Self {
+        View { pending: at.pending(), ..self }
+    }
+
+    /// Whether a read at `at` does not see an entry with the number `seq`.
+    #[inline]
+    pub(crate) fn hides(&self, seq: SeqNo, at: SeqNo) -> bool {
+        seq > at || self.pending.is_some_and(|pending| pending.hides(seq.0, at.0))
     }
 
     /// The same of a column family's tables and superversion in one.

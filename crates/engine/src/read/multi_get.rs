@@ -13,13 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use karst_format::key::SeqNo;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::lookup::Lookup;
+use crate::snapshot::ReadAt;
 use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
@@ -111,7 +110,7 @@ struct Batch {
 fn first_pass<K: AsRef<[u8]>>(
     sources: &impl Sources,
     options: &ReadOptions,
-    snapshot: SeqNo,
+    at: &ReadAt,
     keys: &[K],
 ) -> Batch {
     let began = match sources.len() {
@@ -123,8 +122,8 @@ fn first_pass<K: AsRef<[u8]>>(
     for (index, key) in keys.iter().enumerate() {
         let source = sources.of_key(index);
         let (tables, superversion) = sources.get(source);
-        let view = View::new(tables, superversion, options);
-        let mut lookup = Lookup::new(key.as_ref(), snapshot);
+        let view = View::new(tables, superversion, options).at(at);
+        let mut lookup = Lookup::new(key.as_ref(), at.seq);
         let result = match lookup.step(&view) {
             Ok(value) => batch.accept(options, Ok(value)),
             Err(Stop::Error(error)) => Err(error),
@@ -155,10 +154,10 @@ impl Batch {
     }
 
     /// Fetches what the waiting keys need and steps them until none is left.
-    async fn finish(&mut self, sources: &impl Sources, options: &ReadOptions) {
+    async fn finish(&mut self, sources: &impl Sources, options: &ReadOptions, at: &ReadAt) {
         let view_of = |source: usize| {
             let (tables, superversion) = sources.get(source);
-            View::new(tables, superversion, options)
+            View::new(tables, superversion, options).at(at)
         };
         let mut fetches = Fetches::new(options, HistogramKind::FileReadMultigetMicros);
         let mut unfinished = self.waiting.len();
@@ -236,17 +235,17 @@ impl Waiting {
     }
 }
 
-/// The values of `keys` as of `snapshot`, in their order. Waits on the calling thread if it has to.
+/// The values of `keys` as of `at`, in their order. Waits on the calling thread if it has to.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     sources: &impl Sources,
     options: &ReadOptions,
-    snapshot: SeqNo,
+    at: &ReadAt,
     keys: &[K],
 ) -> Results {
-    let mut batch = first_pass(sources, options, snapshot, keys);
+    let mut batch = first_pass(sources, options, at, keys);
     if !batch.waiting.is_empty() {
         let env = &sources.get(0).0.shared.env;
-        karst_io::block_on(env, batch.finish(sources, options));
+        karst_io::block_on(env, batch.finish(sources, options, at));
     }
     batch.count(sources, options);
     batch.results
@@ -256,10 +255,10 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
 pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
     sources: &impl Sources,
     options: &'a ReadOptions,
-    snapshot: SeqNo,
+    at: ReadAt,
     keys: &[K],
 ) -> Attempt<'a, Results> {
-    let mut batch = first_pass(sources, options, snapshot, keys);
+    let mut batch = first_pass(sources, options, &at, keys);
     if batch.waiting.is_empty() {
         batch.count(sources, options);
         return Attempt::Done(batch.results);
@@ -270,10 +269,11 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
             Source { tables: tables.clone(), superversion: superversion.clone() }
         })
         .collect();
+    let at = at.kept();
     Attempt::Waiting(Box::pin(async move {
         // Each waiting key knows its source by number; the others are done.
         let sources = Many { sources: &owned, of_keys: &[] };
-        batch.finish(&sources, options).await;
+        batch.finish(&sources, options, &at).await;
         batch.count(&sources, options);
         batch.results
     }))

@@ -1,14 +1,15 @@
 //! Whether a key was written after some moment, whatever was written: for transactions that depend on it.
 //!
-//! In: a key and a sequence number. Out: whether there is an entry of the key, or a range tombstone over it, with a larger one. The search is that of a lookup, but ends where nothing can be
+//! In: a key and where somebody reads. Out: whether there is an entry of the key, or a range tombstone over it, that is not seen there. The search is that of a lookup, but ends where nothing can be
 //! newer: tables whose largest sequence number is not above are not even opened, so it seldom reads anything.
 //!
-//! The caller holds a snapshot at or below the sequence number, so that compactions neither zero the numbers it looks for nor drop deletions that carry them. (A put and the single delete that
+//! The caller holds a snapshot at or below that place, so that compactions neither zero the numbers it looks for nor drop deletions that carry them. (A put and the single delete that
 //! ends it may vanish together; then the key is as it was.)
 
 use super::View;
 use crate::error::Result;
 use crate::options::ReadOptions;
+use crate::snapshot::ReadAt;
 use crate::stats::HistogramKind;
 use crate::superversion::SuperVersion;
 use crate::table::KeyHash;
@@ -28,7 +29,7 @@ struct Newest<'a> {
     view: View<'a>,
     /// The internal key that sorts before every entry of the user key.
     key: Vec<u8>,
-    since: SeqNo,
+    since: &'a ReadAt,
     position: SearchPosition,
     file: Option<(u8, u32)>,
     located: Option<BlockHandle>,
@@ -40,8 +41,8 @@ impl Newest<'_> {
     fn in_memtables(&self) -> bool {
         let key = user_key(&self.key);
         self.view.superversion.memtables().filter(|memtable| !memtable.is_empty()).any(|memtable| {
-            memtable.covering_tombstone(key, SeqNo::MAX) > self.since
-                || memtable.entries_of(&self.key).next().is_some_and(|entry| entry.seq > self.since)
+            memtable.covering_tombstone(key, SeqNo::MAX) > self.since.seq
+                || memtable.entries_of(&self.key).next().is_some_and(|entry| self.since.hides(entry.seq))
         })
     }
 
@@ -69,13 +70,13 @@ impl Newest<'_> {
     fn in_file(&mut self, level: u8, index: usize) -> Result<bool, Stop> {
         let view = self.view;
         let file = &view.version().levels()[usize::from(level)].files()[index];
-        if file.largest_seq <= self.since {
+        if file.largest_seq <= self.since.all_seen_to() {
             return Ok(false);
         }
         let table = self.pending.table(&view.ctx, file, u32::from(level))?;
         let tombstones = table.range_tombstones();
         let covered = |t: &Arc<crate::range_del::Fragments>| {
-            t.covering_seq(table.comparator(), user_key(&self.key), SeqNo::MAX) > self.since
+            t.covering_seq(table.comparator(), user_key(&self.key), SeqNo::MAX) > self.since.seq
         };
         if tombstones.is_some_and(covered) {
             return Ok(true);
@@ -99,7 +100,7 @@ impl Newest<'_> {
         }
         let entry = table.entry(&cursor, block.as_data(), handle)?;
         let same = table.comparator().equal_user(entry.user_key, user_key(&self.key));
-        Ok(same && entry.seq > self.since)
+        Ok(same && self.since.hides(entry.seq))
     }
 }
 
@@ -115,12 +116,12 @@ impl Step for Newest<'_> {
     }
 }
 
-/// Whether `key` was written behind `since`, as far as `superversion` tells. Waits as tasks do if it has to read.
+/// Whether `key` was written and is not seen at `since`, as far as `superversion` tells. Waits as tasks do if it has to read.
 pub(crate) async fn written_since(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,
     key: &[u8],
-    since: SeqNo,
+    since: &ReadAt,
 ) -> Result<bool> {
     let options = ReadOptions::new();
     let mut internal = key.to_vec();

@@ -9,6 +9,7 @@ pub(crate) mod prepared;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod retired;
+pub(crate) mod sub_batches;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writer;

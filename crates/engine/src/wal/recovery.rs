@@ -14,7 +14,7 @@
 
 use super::following::Follows;
 use super::replay::{Replay, Target, Undecided};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
@@ -30,6 +30,7 @@ pub(crate) type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
 pub(crate) struct Recovery {
     mode: RecoveryMode,
     replay: Replay,
+    write_prepared: bool,
     /// Logs below this number need not be there.
     first_needed: FileNumber,
     /// Behind the last batch that was replayed; `None` before the first.
@@ -86,15 +87,24 @@ enum Then {
 }
 
 impl Recovery {
-    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need not exist.
+    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need not exist. `write_prepared`: the database goes on as one of that policy.
     pub(crate) fn new(
         mode: RecoveryMode,
         targets: Vec<Target>,
-        last_seq: SeqNo,
-        first_needed: FileNumber,
+        (last_seq, first_needed): (SeqNo, FileNumber),
+        write_prepared: bool,
     ) -> Self {
-        let replay = Replay::new(targets, last_seq);
-        Self { mode, replay, first_needed, expected: None, stopped: None, previous: None, last_log: None }
+        let replay = Replay::new(targets, last_seq, write_prepared);
+        Self {
+            mode,
+            replay,
+            write_prepared,
+            first_needed,
+            expected: None,
+            stopped: None,
+            previous: None,
+            last_log: None,
+        }
     }
 
     /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each memtable that has become as large as it should, and puts an empty
@@ -195,7 +205,8 @@ impl Recovery {
             return Ok(None);
         }
         let read = self.last_log == Some(follows.log);
-        if read && self.expected == Some(follows.end) {
+        let open_ended = self.replay.is_open_ended() && self.expected <= Some(follows.end);
+        if read && (self.expected == Some(follows.end) || (open_ended && self.stopped.is_none())) {
             self.stopped = None;
             return Ok(None);
         }
@@ -250,7 +261,7 @@ impl Recovery {
     /// # Errors
     /// A family holds data newer than the place where recovery stopped.
     pub(crate) fn finish<'a>(
-        self,
+        mut self,
         families: impl IntoIterator<Item = (&'a str, FileNumber)>,
     ) -> Result<Recovered> {
         if let Some(stopped) = &self.stopped {
@@ -268,6 +279,11 @@ impl Recovery {
             } else {
                 tracing::warn!(%log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
             }
+        }
+        if self.write_prepared {
+            let in_memory =
+                |corruption: Corruption| Error::new(ErrorKind::Corruption, corruption.what.to_string());
+            self.replay.add_undecided().map_err(in_memory)?;
         }
         Ok(Recovered {
             next_seq: self.replay.next_seq(),

@@ -8,9 +8,13 @@
 //! - Entries of column families that do not exist (any more) or are not open are passed over, but take their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no effect. A commit whose prepared section was not
 //!   seen has no effect either: the section's log is gone because what it held is in tables.
+//! - What was prepared under WritePrepared has the numbers that it was prepared with, and is in tables if the log of its section is older than its column family's own. It is added to the memtables
+//!   when it is committed, or, for a database that goes on with it, when all was replayed: nobody else writes its keys meanwhile.
 //!
-//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction.
+//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction. A database of the policy WritePrepared has each batch's operations numbered
+//! alike in RocksDB's logs; in ours only prepared sections and rollbacks are, and other batches end in two marks ([`BATCH_END`]).
 
+use super::sub_batches::SubBatches;
 use crate::memtable::{DuplicateEntry, MemTable};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -18,6 +22,10 @@ use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// What a batch ends with in a database of the policy WritePrepared whose operations have a number each: two markers without meaning. The first tells RocksDB, which would number them alike, that the batch ends.
+/// RocksDB writes one.
+pub(crate) const BATCH_END: [u8; 2] = [ValueType::Noop as u8; 2];
 
 /// Where the entries of a column family go.
 #[derive(Clone, Debug)]
@@ -34,7 +42,9 @@ pub(crate) struct Target {
 #[derive(Debug)]
 struct Section {
     kind: PrepareKind,
-    /// The sequence number of the batch it was logged in.
+    /// The log that it is in.
+    log: FileNumber,
+    /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
     seq: SeqNo,
     ops: WriteBatch,
 }
@@ -44,18 +54,42 @@ struct Section {
 pub(crate) struct Undecided {
     pub(crate) name: Vec<u8>,
     pub(crate) ops: WriteBatch,
-    /// It was prepared under the policy WriteCommitted: nothing of it is anywhere but in the log.
-    pub(crate) committed_policy: bool,
+    pub(crate) policy: Policy,
+}
+
+impl Undecided {
+    /// Its first sequence number and how many there are, if its entries have any.
+    pub(crate) fn range(&self) -> Option<(SeqNo, u32)> {
+        match &self.policy {
+            Policy::Prepared { first, numbers } => Some((*first, numbers.count())),
+            Policy::Committed | Policy::Unprepared => None,
+        }
+    }
+}
+
+/// The policy under which a transaction was prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Nothing of it is anywhere but in the log.
+    Committed,
+    /// Its entries may be in tables, with the numbers from `first` on.
+    Prepared { first: SeqNo, numbers: SubBatches },
+    /// It was written in parts.
+    Unprepared,
 }
 
 /// Applies write batches to memtables.
 #[derive(Debug)]
 pub(crate) struct Replay {
     targets: Vec<Target>,
+    /// The database is one of the policy WritePrepared.
+    write_prepared: bool,
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
     applied: u64,
+    /// The last batch committed what was prepared in a log that is gone.
+    open_ended: bool,
     /// A memtable has outgrown its target.
     full: bool,
 }
@@ -64,14 +98,32 @@ pub(crate) struct Replay {
 #[derive(Clone, Copy)]
 struct Numbering {
     seq: SeqNo,
-    /// Each operation takes a number of its own; or all of a batch share one.
+    /// Each operation takes a number of its own; or all up to the batch's end share one.
     each: bool,
+}
+
+impl Numbering {
+    /// A batch ends here.
+    fn end_batch(&mut self) {
+        if !self.each {
+            self.seq = SeqNo(self.seq.0 + 1);
+        }
+    }
 }
 
 impl Replay {
     /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
-    pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo) -> Self {
-        Self { targets, prepared: HashMap::new(), next_seq: SeqNo(last_seq.0 + 1), applied: 0, full: false }
+    pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo, write_prepared: bool) -> Self {
+        let next_seq = SeqNo(last_seq.0 + 1);
+        Self {
+            targets,
+            write_prepared,
+            prepared: HashMap::new(),
+            next_seq,
+            applied: 0,
+            open_ended: false,
+            full: false,
+        }
     }
 
     /// The sequence number behind all that was replayed.
@@ -91,56 +143,139 @@ impl Replay {
         self.applied
     }
 
-    /// The transactions that are prepared and neither committed nor rolled back, in the order of their names.
+    /// Adds what the transactions have inserted that are prepared under WritePrepared and not decided, for a database that goes on with them.
+    pub(crate) fn add_undecided(&mut self) -> Result<(), Corruption> {
+        let prepared = std::mem::take(&mut self.prepared);
+        for section in prepared.values().flatten().filter(|section| section.kind == PrepareKind::Prepared) {
+            self.write_section(section)?;
+        }
+        self.prepared = prepared;
+        Ok(())
+    }
+
+    /// The transactions that are prepared and neither committed nor rolled back, in the order of their sequence numbers, if they have any, and names.
     pub(crate) fn into_undecided(self) -> Vec<Undecided> {
-        let undecided = |(name, sections): (Box<[u8]>, Vec<Section>)| {
-            let committed_policy = sections.iter().all(|section| section.kind == PrepareKind::Committed);
+        let undecided = |name: &[u8], sections: &[Section]| {
+            let policy = match sections {
+                [section] if section.kind == PrepareKind::Prepared => {
+                    Policy::Prepared { first: section.seq, numbers: self.numbers(section) }
+                }
+                sections if sections.iter().all(|section| section.kind == PrepareKind::Committed) => {
+                    Policy::Committed
+                }
+                _ => Policy::Unprepared,
+            };
             let mut ops = WriteBatch::new();
             for op in sections.iter().flat_map(|section| section.ops.reader().ops()) {
                 // Invariant: every operation was decoded when it came in.
                 ops.push(op.expect("a section decodes"));
             }
-            Undecided { name: name.into(), ops, committed_policy }
+            Undecided { name: name.to_vec(), ops, policy }
         };
-        let mut all: Vec<Undecided> = self.prepared.into_iter().map(undecided).collect();
-        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut all: Vec<Undecided> =
+            self.prepared.iter().map(|(name, sections)| undecided(name, sections)).collect();
+        let first = |undecided: &Undecided| match undecided.policy {
+            Policy::Prepared { first, .. } => first,
+            _ => SeqNo::ZERO,
+        };
+        all.sort_unstable_by(|a, b| first(a).cmp(&first(b)).then_with(|| a.name.cmp(&b.name)));
         all
+    }
+
+    /// How the operations of a section of the policy WritePrepared are numbered.
+    fn numbers(&self, section: &Section) -> SubBatches {
+        let order = |cf, a: &[u8], b: &[u8]| match self.targets.iter().find(|target| target.cf == cf) {
+            Some(target) => target.memtable.comparator().compare_user(a, b),
+            None => a.cmp(b),
+        };
+        SubBatches::of(section.ops.reader().ops().map(|op| op.expect("a section decodes")), order)
+    }
+
+    /// How the operations of a batch are numbered that are in no section of the policy WriteCommitted.
+    fn numbers_each(&self, batch: &BatchReader<'_>) -> bool {
+        // Why first for the byte: most batches do not have it, and need not be decoded twice.
+        if !self.write_prepared && !batch.bytes().contains(&(ValueType::BeginPersistedPrepareXid as u8)) {
+            return true;
+        }
+        let mut last = [None; 2];
+        for op in batch.ops() {
+            let Ok(op) = op else { return true };
+            if matches!(op, Op::BeginPrepare(PrepareKind::Prepared | PrepareKind::Unprepared)) {
+                return false;
+            }
+            last = [last[1], Some(op)];
+        }
+        match last {
+            _ if !self.write_prepared => true,
+            [Some(Op::Noop), Some(Op::Noop)] => true,
+            [_, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. })] => false,
+            // Compat: of before the policy was chosen.
+            _ => true,
+        }
     }
 
     /// Applies one batch of log `wal` and returns the sequence number behind it. Offsets of errors are within the batch.
     ///
     /// On an error a part of the batch may have been applied; the caller either fails or, where the recovery mode allows it, goes on.
     pub(crate) fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<SeqNo, Corruption> {
-        let mut numbering = Numbering { seq: batch.seq(), each: true };
+        let mut numbering = Numbering { seq: batch.seq(), each: self.numbers_each(&batch) };
         let mut section: Option<Section> = None;
+        self.open_ended = false;
+        // What this record has rolled back: name, first sequence number and log.
+        let mut undone: Option<(&[u8], SeqNo, FileNumber)> = None;
+        // Whether anything came since a batch ended: a record may have several.
+        let mut inside = false;
         let mut ops = batch.ops();
         loop {
             let at = ops.offset();
             let Some(op) = ops.next() else { break };
             let misplaced = |what: &'static str| Corruption::new(what, at);
-            match op? {
+            let op = op?;
+            let ends = matches!(op, Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. })
+                || (matches!(op, Op::Noop) && inside);
+            inside = !ends && !matches!(op, Op::Noop);
+            match op {
                 Op::BeginPrepare(kind) => {
                     if section.is_some() {
                         return Err(misplaced("a prepared section inside another"));
                     }
-                    section = Some(Section { kind, seq: numbering.seq, ops: WriteBatch::new() });
+                    section = Some(Section { kind, log: wal, seq: numbering.seq, ops: WriteBatch::new() });
                 }
                 Op::EndPrepare { xid } => {
-                    let section =
+                    let mut section =
                         section.take().ok_or(misplaced("the end of a prepared section without its start"))?;
+                    if section.kind == PrepareKind::Prepared {
+                        let last = section.seq.0 + u64::from(self.numbers(&section).count()) - 1;
+                        numbering.seq = SeqNo(numbering.seq.0.max(last));
+                        self.next_seq = self.next_seq.max(SeqNo(last + 1));
+                    }
+                    // Why: what is logged anew by an opening that came to no end has been in tables for as long as before.
+                    if let Some((name, seq, log)) = undone
+                        && (name, seq) == (xid, section.seq)
+                    {
+                        section.log = log;
+                    }
+                    // Why: under WriteCommitted it takes no number, whatever the database is opened as now.
+                    numbering.each |= section.kind == PrepareKind::Committed;
                     self.prepared.entry(xid.into()).or_default().push(section);
                 }
                 Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } => {
                     self.commit(wal, xid, &mut numbering).map_err(|e| Corruption::new(e.what, at))?;
                 }
                 Op::Rollback { xid } => {
-                    self.prepared.remove(xid);
+                    let removed = self.prepared.remove(xid).unwrap_or_default();
+                    numbering.each |= removed.iter().any(|section| section.kind == PrepareKind::Committed);
+                    let early = removed.iter().find(|section| section.kind == PrepareKind::Prepared);
+                    undone = early.map(|section| (xid, section.seq, section.log));
                 }
                 Op::LogData(_) | Op::Noop => {}
                 op => match &mut section {
                     Some(section) => section.ops.push(op),
                     None => self.write(wal, op, &mut numbering).map_err(|e| Corruption::new(e.what, at))?,
                 },
+            }
+            if ends && section.is_none() {
+                numbering.end_batch();
             }
         }
         if section.is_some() {
@@ -150,19 +285,41 @@ impl Replay {
         Ok(numbering.seq)
     }
 
+    /// Whether the last batch may have taken more numbers than it is known to have.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.open_ended
+    }
+
     fn commit(&mut self, wal: FileNumber, xid: &[u8], numbering: &mut Numbering) -> Result<(), Corruption> {
-        for section in self.prepared.remove(xid).unwrap_or_default() {
-            // Why: a WritePrepared transaction's entries were numbered when it was prepared, all of a batch alike.
-            let mut prepared = Numbering { seq: section.seq, each: false };
-            let numbering = match section.kind {
-                PrepareKind::Committed => &mut *numbering,
-                PrepareKind::Prepared | PrepareKind::Unprepared => &mut prepared,
-            };
+        let Some(sections) = self.prepared.remove(xid) else {
+            // Why: under WriteCommitted it took as many as the section has operations.
+            self.open_ended = !self.write_prepared;
+            return Ok(());
+        };
+        for section in sections {
+            if section.kind != PrepareKind::Committed {
+                self.write_section(&section)?;
+                continue;
+            }
+            numbering.each = true;
             for op in section.ops.reader().ops() {
                 self.write(wal, op?, numbering)?;
             }
-            self.next_seq = self.next_seq.max(SeqNo(prepared.seq.0 + 1));
         }
+        Ok(())
+    }
+
+    /// Writes a section with the numbers that it was prepared with.
+    fn write_section(&mut self, section: &Section) -> Result<(), Corruption> {
+        let numbers = self.numbers(section);
+        let mut index = 0;
+        for op in section.ops.reader().ops() {
+            let op = op?;
+            let seq = SeqNo(section.seq.0 + u64::from(numbers.offset(index)));
+            index += usize::from(op.column_family().is_some());
+            self.write(section.log, op, &mut Numbering { seq, each: false })?;
+        }
+        self.next_seq = self.next_seq.max(SeqNo(section.seq.0 + u64::from(numbers.count())));
         Ok(())
     }
 

@@ -114,12 +114,11 @@ impl LogFraming {
         &mut self,
         seq: SeqNo,
         count: u32,
-        head: &[u8],
-        tail: &[u8],
+        parts: [&[u8]; 3],
         out: &mut Vec<u8>,
     ) -> Result<(), std::io::Error> {
         let before = out.len();
-        self.writer.append_parts(head, tail, out)?;
+        self.writer.append_parts(&parts, out)?;
         self.bytes += (out.len() - before) as u64;
         self.last_seq = seq;
         self.end_seq = SeqNo(seq.0 + u64::from(count));

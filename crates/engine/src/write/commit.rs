@@ -164,11 +164,11 @@ impl<'a, H: Host> Commit<'a, H> {
                 Stage::Applied { ticket, last_seq, ahead, by_other } => {
                     let (ticket, last_seq, ahead, by_other) = (*ticket, *last_seq, *ahead, *by_other);
                     let pipeline = self.pipeline;
-                    if !pipeline.acknowledges(ticket, last_seq, ahead) {
+                    if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                         pipeline.ring.register(ticket, cx?.waker());
                         self.waiter.get_or_insert_with(|| pipeline.orphans.waiter());
                         pipeline.settle_orphans();
-                        if !pipeline.acknowledges(ticket, last_seq, ahead) {
+                        if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                             return None;
                         }
                     }
@@ -414,11 +414,11 @@ impl<H: Host> Pipeline<H> {
     /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads wait for everything up to what was acknowledged, and shall not wait for the device.
     /// Why it waits while a read sleeps: that read waits for a writer that has no processor, and would for as long as others keep theirs.
     #[inline]
-    fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals) -> bool {
+    fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals, only_logs: bool) -> bool {
         if self.ring.is_published(ticket, last_seq.0) {
             return true;
         }
-        let early = self.rules.unordered
+        let early = (self.rules.unordered || (self.rules.two_queues && only_logs))
             && !self.ring.has_readers()
             && self.ring.is_finished(ticket)
             && self.persist.is_past(ahead);
@@ -439,6 +439,9 @@ impl<H: Host> Pipeline<H> {
         let applying = Applying { pipeline: self, ticket };
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
+        if let Some(phase) = source.phase() {
+            self.phase_applied(phase, first_seq);
+        }
         self.applied(pins);
         std::mem::forget(applying);
         if !H::PUBLISHES_TOO_EARLY {

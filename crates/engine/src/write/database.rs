@@ -217,6 +217,10 @@ impl SealsMemtables for Sealer {
     }
 
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
-        Box::pin(self.pipeline.wait_until_visible(seq))
+        Box::pin(async move {
+            self.pipeline.wait_until_visible(seq).await;
+            // Why here: a job takes what is in the list for undecided.
+            self.pipeline.forget_decided();
+        })
     }
 }

@@ -7,7 +7,8 @@
 //! | apply | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones (`gather`) |
 //! | publish | whoever finishes | nothing: `visible_seq` advances over the finished prefix of tickets ([`PublishRing`]) |
 //!
-//! A write returns when its own sequence is visible; with `unordered_write` already when its own inserts are done and everything ordered before it is persisted. In between a read that begins
+//! A write returns when its own sequence is visible; with `unordered_write` already when its own inserts are done and everything ordered before it is persisted, and so with `two_write_queues` do
+//! those that insert nothing. In between a read that begins
 //! waits for the inserts that are left (`readable`), so reads see the same either way.
 //!
 //! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has inserted, and the next one forms only then; here nobody waits for a group. Why the
@@ -41,13 +42,14 @@ use crate::options::DbOptions;
 use crate::pacing::StallController;
 use crate::stats::Statistics;
 use crate::stats::write_counts::WriteCounts;
+use crate::wal::replay::BATCH_END;
 use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
 use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, Standstill};
-use karst_mem::PublishRing;
+use karst_mem::{PendingRanges, PublishRing};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -65,6 +67,8 @@ pub(crate) struct Rules {
     pub(crate) manual_flush: Option<usize>,
     /// Writes return before older ones are visible (`unordered_write`).
     pub(crate) unordered: bool,
+    /// Those that insert nothing do (`two_write_queues`).
+    pub(crate) two_queues: bool,
 }
 
 impl Rules {
@@ -74,7 +78,12 @@ impl Rules {
     /// Logs cannot be written like that.
     pub(crate) fn of(options: &DbOptions) -> Result<Rules> {
         let manual_flush = options.manual_wal_flush.then_some(options.writable_file_max_buffer_size);
-        Ok(Rules { log: LogOptions::of(options)?, manual_flush, unordered: options.unordered_write })
+        Ok(Rules {
+            log: LogOptions::of(options)?,
+            manual_flush,
+            unordered: options.unordered_write,
+            two_queues: options.two_write_queues,
+        })
     }
 }
 
@@ -86,6 +95,8 @@ pub(crate) struct Parts<H> {
     pub(crate) stalls: Arc<StallController>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) rules: Rules,
+    /// What was inserted and is not decided, where transactions insert when they are prepared.
+    pub(crate) pending: Option<Arc<PendingRanges>>,
     /// The last sequence number that was used.
     pub(crate) last_seq: SeqNo,
     /// Where the first writes go.
@@ -100,6 +111,7 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) stalls: Arc<StallController>,
     pub(super) statistics: Arc<Statistics>,
     pub(super) rules: Rules,
+    pub(super) pending: Option<Arc<PendingRanges>>,
     /// Tickets, and `visible_seq` as their value.
     pub(super) ring: PublishRing,
     /// Where publishing stood when somebody had waited in vain.
@@ -167,7 +179,7 @@ pub(super) enum NotOrdered {
 impl<H: Host> Pipeline<H> {
     /// A pipeline that goes on behind `parts.last_seq`.
     pub(crate) fn new(parts: Parts<H>) -> Arc<Self> {
-        let Parts { env, host, health, stalls, statistics, rules, last_seq, log } = parts;
+        let Parts { env, host, health, stalls, statistics, rules, pending, last_seq, log } = parts;
         Arc::new(Self {
             env,
             host,
@@ -175,6 +187,7 @@ impl<H: Host> Pipeline<H> {
             stalls,
             statistics,
             rules,
+            pending,
             ring: PublishRing::new(IN_FLIGHT, last_seq.0),
             standstill: Standstill::default(),
             order: Mutex::new(Order {
@@ -279,14 +292,17 @@ impl<H: Host> Pipeline<H> {
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
             let before = order.buffer.len();
-            order.framing.append(first_seq, count, &head, body, &mut order.buffer).map_err(|e| {
+            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and a second time that it was numbered otherwise, which means nothing to it.
+            let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
+            let tail = if ends { &BATCH_END[..] } else { &[] };
+            order.framing.append(first_seq, count, [&head, body, tail], &mut order.buffer).map_err(|e| {
                 let text = format!("framing a record of log {}: {e}", order.framing.number());
                 NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
             })?;
             order.buffered_bytes += order.buffer.len() - before;
         }
         if let Some(phase) = source.phase() {
-            self.phase_ordered(phase, order.framing.number(), pins);
+            self.phase_ordered(phase, (order.framing.number(), first_seq), pins);
         }
         order.counts.writes += 1;
         order.counts.keys += u64::from(count);

@@ -8,6 +8,7 @@ use super::two_phase::PhaseWrite;
 use crate::error::Result;
 use crate::memtable::{DuplicateEntry, PointEntry};
 use crate::wal::replay;
+use crate::wal::sub_batches::SubBatches;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{HEADER_BYTES, Op};
@@ -35,6 +36,28 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
 /// Entries that a write may leave to be inserted together with those of others; more are a group of their own.
 const FEW: usize = 4;
 pub(super) type Few<'a> = SmallVec<[PointEntry<'a>; FEW]>;
+
+/// How the operations of a write are numbered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Numbering<'a> {
+    /// Each has a number of its own.
+    Each,
+    /// All have one number.
+    Alike,
+    SubBatches(&'a SubBatches),
+}
+
+impl Numbering<'_> {
+    /// The number of the operation at `index`, given the first.
+    #[inline]
+    fn of(&self, first: SeqNo, index: usize) -> SeqNo {
+        SeqNo(match self {
+            Numbering::Each => first.0 + index as u64,
+            Numbering::Alike => first.0,
+            Numbering::SubBatches(numbers) => first.0 + u64::from(numbers.offset(index)),
+        })
+    }
+}
 
 /// What is written.
 #[derive(Debug)]
@@ -80,7 +103,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => batch.count(),
             Source::Owned(batch) => batch.count(),
-            Source::Phase(phase) => phase.inserted().map_or(0, WriteBatch::count),
+            Source::Phase(phase) => phase.count(),
             Source::One { .. } => 1,
         }
     }
@@ -106,7 +129,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Batch(batch) => &batch.as_bytes()[HEADER_BYTES..],
             Source::Owned(batch) => &batch.as_bytes()[HEADER_BYTES..],
-            Source::Phase(phase) => &phase.body,
+            Source::Phase(phase) => phase.body(),
             Source::One { encoded, .. } => encoded,
         }
     }
@@ -167,14 +190,23 @@ impl<'a> Source<'a> {
         Some(few)
     }
 
-    /// Inserts it, its first operation with number `seq`. Operations on families without a pin are passed over, and take their numbers.
-    pub(super) fn insert<H: Host>(&self, mut seq: SeqNo, pins: &Pins<H::Pin>) -> Result<(), DuplicateEntry> {
+    /// Whether it inserts nothing.
+    pub(super) fn only_logs(&self) -> bool {
+        matches!(self, Source::Phase(phase) if phase.inserted().is_none())
+    }
+
+    /// Inserts it, its first operation with number `first`. Operations on families without a pin are passed over, and take their numbers.
+    pub(super) fn insert<H: Host>(&self, first: SeqNo, pins: &Pins<H::Pin>) -> Result<(), DuplicateEntry> {
+        let mut numbering = Numbering::Each;
         let batch = match self {
             Source::One { op, .. } => {
-                return pins.first().map_or(Ok(()), |(_, pin)| replay::add(H::memtable(pin), seq, *op));
+                return pins.first().map_or(Ok(()), |(_, pin)| replay::add(H::memtable(pin), first, *op));
             }
             Source::Phase(phase) => match phase.inserted() {
-                Some(batch) => batch,
+                Some(batch) => {
+                    numbering = phase.numbering();
+                    batch
+                }
                 None => return Ok(()),
             },
             Source::Batch(batch) => batch,
@@ -190,8 +222,11 @@ impl<'a> Source<'a> {
                 Ok(())
             }
         };
+        let mut index = 0;
         for op in batch.iter() {
             let Some(family) = op.column_family() else { continue };
+            let seq = numbering.of(first, index);
+            index += 1;
             if family != of || group.len() == GROUP {
                 add(of, &mut group)?;
                 of = family;
@@ -204,7 +239,6 @@ impl<'a> Source<'a> {
                     pin_of(family).map_or(Ok(()), |memtable| replay::add(memtable, seq, op))?;
                 }
             }
-            seq = SeqNo(seq.0 + 1);
         }
         add(of, &mut group)?;
         Ok(())

@@ -1,6 +1,8 @@
 //! The two phases of a transaction, as records of the log.
 //!
-//! In: a transaction's name and batch. Out: the parts of a write that differ for each phase: what is logged, what is inserted, and how many sequence numbers it takes.
+//! In: a transaction's name and batch. Out: the parts of a write that differ for each phase and policy: what is logged, what is inserted, and which sequence numbers it takes.
+//!
+//! Under the policy WriteCommitted:
 //!
 //! | phase | record | numbers | inserted |
 //! |---|---|---|---|
@@ -8,29 +10,54 @@
 //! | commit | commit marker with the name | one for each operation of the batch; the header counts none | the batch |
 //! | rollback | rollback marker with the name | none | nothing |
 //!
-//! Compat: these are the records of RocksDB's WriteCommitted policy, numbers included; each engine replays the other's.
+//! Under WritePrepared:
+//!
+//! | phase | record | numbers | inserted |
+//! |---|---|---|---|
+//! | prepare | as above, with another begin marker | as [`SubBatches`] has them; the header counts operations | the batch, undecided |
+//! | commit | as above | one | nothing; the batch counts from this number on |
+//! | rollback | what was there before, rollback marker with the name | one for all | what was there before; it and the batch below it count from this number on |
+//!
+//! Compat: these are RocksDB's records of either policy, numbers included; each engine replays the other's.
 
 use super::batch::WriteBatch;
 use super::host::Host;
 use super::pipeline::Pipeline;
-use super::source::Pins;
+use super::source::{Numbering, Pins};
+use crate::wal::sub_batches::SubBatches;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
 use karst_format::write_batch::{self, HEADER_BYTES, Op, PrepareKind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use karst_mem::pending::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A prepared transaction.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) name: Vec<u8>,
     pub(crate) batch: WriteBatch,
+    /// Under WritePrepared: how its operations are numbered.
+    numbers: Option<SubBatches>,
     /// The log that its prepare record went to; 0 before.
     log: AtomicU64,
+    /// Whether memtables keep that log now that it was decided.
+    held_by_memtables: AtomicBool,
+    /// Under WritePrepared, once it was ordered: its sequence numbers, among those that are pending.
+    range: OnceLock<Arc<Range>>,
 }
 
 impl Section {
-    pub(crate) fn new(name: &[u8], batch: WriteBatch, log: FileNumber) -> Self {
-        Self { name: name.to_vec(), batch, log: AtomicU64::new(log.0) }
+    /// One that is to be prepared; with `numbers` under WritePrepared.
+    pub(crate) fn new(name: &[u8], batch: WriteBatch, numbers: Option<SubBatches>) -> Self {
+        let (log, range, held_by_memtables) = (AtomicU64::new(0), OnceLock::new(), AtomicBool::new(false));
+        Self { name: name.to_vec(), batch, numbers, log, held_by_memtables, range }
+    }
+
+    /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending again, if it has any.
+    pub(crate) fn found(self, log: FileNumber, range: Option<Arc<Range>>) -> Self {
+        let range = range.map_or_else(OnceLock::new, OnceLock::from);
+        Self { log: AtomicU64::new(log.0), range, ..self }
     }
 
     /// The log that its prepare record went to; 0 if it was not ordered.
@@ -38,8 +65,19 @@ impl Section {
         FileNumber(self.log.load(Ordering::Acquire))
     }
 
-    pub(super) fn set_log(&self, log: FileNumber) {
-        self.log.store(log.0, Ordering::Release);
+    /// Whether nothing but the decision itself, once it is durable, lets its log go: nothing that keeps it goes with a memtable.
+    pub(crate) fn waits_for_sync(&self) -> bool {
+        self.is_inserted_early() && !self.held_by_memtables.load(Ordering::Acquire)
+    }
+
+    /// Whether it was, or is, inserted when it is prepared.
+    pub(crate) fn is_inserted_early(&self) -> bool {
+        self.numbers.is_some()
+    }
+
+    /// Its sequence numbers, among those that are pending.
+    pub(crate) fn range(&self) -> Option<&Arc<Range>> {
+        self.range.get()
     }
 }
 
@@ -54,10 +92,12 @@ pub(crate) enum Phase {
 /// A phase to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct PhaseWrite {
-    pub(super) section: Arc<Section>,
-    pub(super) phase: Phase,
+    section: Arc<Section>,
+    phase: Phase,
+    /// For a rollback under WritePrepared: writes what was there before, each key once.
+    before: Option<Arc<WriteBatch>>,
     /// The record behind its header.
-    pub(super) body: Arc<[u8]>,
+    body: Arc<[u8]>,
 }
 
 impl PhaseWrite {
@@ -68,45 +108,144 @@ impl PhaseWrite {
             Phase::Commit => encoded(&[Op::Commit { xid }]),
             Phase::Rollback => encoded(&[Op::Rollback { xid }]),
         };
-        Self { section: section.clone(), phase, body: body.into() }
+        Self { section: section.clone(), phase, before: None, body: body.into() }
     }
 
-    /// The record with its header's count that prepares a recovered transaction anew: whatever an older log says of it is undone first, so that it counts once if both are replayed.
-    pub(crate) fn again(section: &Section) -> (u32, Vec<u8>) {
-        let mut body = encoded(&[Op::Rollback { xid: &section.name }]);
-        body.extend_from_slice(&prepare_body(section));
-        (section.batch.count(), body)
+    /// The rollback of what was inserted: writes what was there `before`, each key once.
+    pub(crate) fn restoring(section: &Arc<Section>, before: WriteBatch) -> Self {
+        let mut body = before.as_bytes()[HEADER_BYTES..].to_vec();
+        body.extend_from_slice(&encoded(&[Op::Rollback { xid: &section.name }]));
+        Self {
+            section: section.clone(),
+            phase: Phase::Rollback,
+            before: Some(before.into()),
+            body: body.into(),
+        }
+    }
+
+    /// The record that prepares a recovered transaction anew, its header included: whatever an older log says of it is undone first, so that it counts once if both are replayed. `next_seq` is what
+    /// comes next in the log. Returns also the header's sequence number and how many the record takes.
+    pub(crate) fn again(section: &Section, next_seq: SeqNo) -> (Vec<u8>, SeqNo, u32) {
+        // Compat: the rollback's marker takes a number where batches are numbered alike, so the section has that behind it: its own.
+        let (seq, numbers) = match section.range() {
+            None => (next_seq, 0),
+            Some(range) => (SeqNo(range.first() - 1), (range.end() - range.first()) as u32 + 1),
+        };
+        let mut record = seq.0.to_le_bytes().to_vec();
+        record.extend_from_slice(&section.batch.count().to_le_bytes());
+        record.extend_from_slice(&encoded(&[Op::Rollback { xid: &section.name }]));
+        record.extend_from_slice(&prepare_body(section));
+        (record, seq, numbers)
     }
 
     /// What is inserted.
     pub(super) fn inserted(&self) -> Option<&WriteBatch> {
-        (self.phase == Phase::Commit).then_some(&self.section.batch)
+        let batch = &self.section.batch;
+        match (self.phase, &self.section.numbers) {
+            (Phase::Prepare, Some(_)) | (Phase::Commit, None) => Some(batch),
+            (Phase::Rollback, _) => self.before.as_deref(),
+            (Phase::Prepare, None) | (Phase::Commit, Some(_)) => None,
+        }
     }
 
+    /// Column families whose memtables have to do with it.
     pub(super) fn families(&self) -> &[ColumnFamilyId] {
-        self.inserted().map_or(&[], WriteBatch::families)
+        match (self.phase, &self.section.numbers) {
+            (Phase::Commit, _) | (_, Some(_)) => self.section.batch.families(),
+            _ => &[],
+        }
+    }
+
+    /// How many sequence numbers it takes.
+    pub(super) fn count(&self) -> u32 {
+        match (self.phase, &self.section.numbers) {
+            (Phase::Prepare, Some(numbers)) => numbers.count(),
+            (Phase::Commit | Phase::Rollback, Some(_)) => 1,
+            (Phase::Commit, None) => self.section.batch.count(),
+            (Phase::Prepare | Phase::Rollback, None) => 0,
+        }
+    }
+
+    /// How what is inserted is numbered.
+    pub(super) fn numbering(&self) -> Numbering<'_> {
+        match (self.phase, &self.section.numbers) {
+            (Phase::Prepare, Some(numbers)) => Numbering::SubBatches(numbers),
+            (Phase::Rollback, _) => Numbering::Alike,
+            _ => Numbering::Each,
+        }
     }
 
     /// What the header of its record counts.
     pub(super) fn logged_count(&self) -> u32 {
-        if self.phase == Phase::Prepare { self.section.batch.count() } else { 0 }
+        match self.phase {
+            Phase::Prepare => self.section.batch.count(),
+            Phase::Commit => 0,
+            Phase::Rollback => self.before.as_ref().map_or(0, |before| before.count()),
+        }
+    }
+
+    /// The record behind its header.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.body
     }
 }
 
 impl<H: Host> Pipeline<H> {
-    /// A phase was ordered, and its record is in `log`. Lock: under the order lock.
-    pub(super) fn phase_ordered(&self, write: &PhaseWrite, log: FileNumber, pins: &Pins<H::Pin>) {
+    /// A phase was ordered at `first_seq`, and its record is in `log`. Lock: under the order lock.
+    ///
+    /// Invariant: a section's numbers are pending before anything that is ordered behind it can be acknowledged, so nobody reads at one of them, or above, without knowing.
+    pub(super) fn phase_ordered(
+        &self,
+        write: &PhaseWrite,
+        (log, first_seq): (FileNumber, SeqNo),
+        pins: &Pins<H::Pin>,
+    ) {
+        let section = &write.section;
         match write.phase {
             Phase::Prepare => {
-                write.section.set_log(log);
+                section.log.store(log.0, Ordering::Release);
                 self.host.prepared(log);
-            }
-            Phase::Commit => {
-                for (_, pin) in pins {
-                    H::memtable(pin).need_log(write.section.log());
+                if let (Some(numbers), Some(pending)) = (&section.numbers, &self.pending) {
+                    let range = pending.add(first_seq.0, u64::from(numbers.count()), self.ring.value());
+                    section.range.set(range).expect("a section is ordered once");
                 }
             }
-            Phase::Rollback => {}
+            Phase::Rollback if section.numbers.is_none() => {}
+            // Why also where it inserts nothing: the section's log may go only once this is durable, and it is when one of these memtables is.
+            Phase::Commit | Phase::Rollback => {
+                let inserts = write.inserted().is_some_and(|batch| !batch.is_empty());
+                let memtables = pins.iter().map(|(_, pin)| H::memtable(pin));
+                let mut held = false;
+                // Why not an empty one, if nothing is inserted: it may stay so, and would keep the log for as long.
+                for memtable in memtables.filter(|memtable| inserts || !memtable.is_empty()) {
+                    memtable.need_log(section.log());
+                    held = true;
+                }
+                section.held_by_memtables.store(held, Ordering::Release);
+            }
+        }
+    }
+
+    /// A phase that was ordered at `seq` is persisted, and what it inserts is in the memtables; it is not visible yet.
+    pub(super) fn phase_applied(&self, write: &PhaseWrite, seq: SeqNo) {
+        if write.phase != Phase::Prepare
+            && let Some(range) = write.section.range()
+        {
+            range.decide(seq.0);
+        }
+    }
+
+    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the list is copied for that.
+    pub(crate) fn forget_decided(&self) {
+        if let Some(pending) = &self.pending {
+            pending.remove_decided(self.ring.value());
+        }
+    }
+
+    /// The numbers of a section that was ordered and not written are nobody's.
+    pub(crate) fn withdraw(&self, section: &Section) {
+        if let (Some(pending), Some(range)) = (&self.pending, section.range()) {
+            pending.withdraw(range);
         }
     }
 }
@@ -118,7 +257,8 @@ fn encoded(ops: &[Op<'_>]) -> Vec<u8> {
 }
 
 fn prepare_body(section: &Section) -> Vec<u8> {
-    let mut body = encoded(&[Op::BeginPrepare(PrepareKind::Committed)]);
+    let kind = if section.is_inserted_early() { PrepareKind::Prepared } else { PrepareKind::Committed };
+    let mut body = encoded(&[Op::BeginPrepare(kind)]);
     body.extend_from_slice(&section.batch.as_bytes()[HEADER_BYTES..]);
     body.extend_from_slice(&encoded(&[Op::EndPrepare { xid: &section.name }]));
     body

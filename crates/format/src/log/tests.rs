@@ -99,7 +99,7 @@ proptest! {
         }
         for r in &records {
             let (head, tail) = r.split_at(cut.min(r.len()));
-            writer.append_parts(head, tail, &mut out).unwrap();
+            writer.append_parts(&[head, tail], &mut out).unwrap();
         }
         prop_assert_eq!(out, write(9, recyclable, compress, &records));
     }

@@ -82,21 +82,20 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends one record that lies in two places.
+    /// Appends one record that lies in several places.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn append_parts(&mut self, head: &[u8], tail: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
-        let bytes = head.len() + tail.len();
+    pub fn append_parts(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) -> std::io::Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
         if self.encoder.is_none() && self.block_offset + self.header_bytes() + bytes <= BLOCK_BYTES {
             let kind = t::FULL + if self.recyclable { t::RECYCLABLE_OFFSET } else { 0 };
-            self.emit_parts(kind, head, tail, out);
+            self.emit_parts(kind, parts, bytes, out);
             return Ok(());
         }
         let mut whole = std::mem::take(&mut self.joined);
         whole.clear();
-        whole.extend_from_slice(head);
-        whole.extend_from_slice(tail);
+        parts.iter().for_each(|part| whole.extend_from_slice(part));
         let appended = self.append(&whole, out);
         // Why: one large record shall not keep its memory for as long as the log lives.
         if whole.capacity() <= 8 * BLOCK_BYTES {
@@ -180,21 +179,20 @@ impl LogWriter {
     }
 
     fn emit(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
-        self.emit_parts(kind, payload, &[], out);
+        self.emit_parts(kind, &[payload], payload.len(), out);
     }
 
-    fn emit_parts(&mut self, kind: u8, head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
+    fn emit_parts(&mut self, kind: u8, parts: &[&[u8]], bytes: usize, out: &mut Vec<u8>) {
         let start = out.len();
-        out.reserve(RECYCLABLE_HEADER_BYTES + head.len() + tail.len());
+        out.reserve(RECYCLABLE_HEADER_BYTES + bytes);
         coding::put_fixed32(out, 0);
-        let length = u16::try_from(head.len() + tail.len()).expect("a fragment fits a block");
+        let length = u16::try_from(bytes).expect("a fragment fits a block");
         coding::put_fixed16(out, length);
         out.push(kind);
         if t::is_recyclable(kind) {
             coding::put_fixed32(out, self.log_number as u32);
         }
-        out.extend_from_slice(head);
-        out.extend_from_slice(tail);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
         let crc = checksum::mask_crc(crc32c::crc32c(&out[start + 6..]));
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
         self.block_offset += out.len() - start;

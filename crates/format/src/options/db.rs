@@ -83,7 +83,7 @@ option_table! {
         enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
         avoid_flush_during_shutdown: bool = false, mutable, honoured, "Do not flush unlogged data on closing";
         allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
-        two_write_queues: bool = false, fixed, kept, "Writes that only log have a queue of their own";
+        two_write_queues: bool = false, fixed, honoured, "Writes that only log do not wait for those that insert";
         manual_wal_flush: bool = false, fixed, honoured, "The log leaves memory only when asked to";
         wal_compression: Compression = Compression::None, fixed, honoured, "How log records are compressed";
         background_close_inactive_wals: bool = false, fixed, kept, "Close finished logs in the background";

@@ -138,7 +138,7 @@ impl TransactionDb {
         transactions: &TransactionDbOptions,
     ) -> Result<Self> {
         check(transactions)?;
-        Self::over(Db::open(path, &with_two_phases(options))?, transactions)
+        Self::over(Db::open(path, &with_two_phases(options, transactions))?, transactions)
     }
 
     /// Opens the database in `path`, as [`Db::open_cf`] does.
@@ -152,7 +152,7 @@ impl TransactionDb {
         families: &[&str],
     ) -> Result<Self> {
         check(transactions)?;
-        Self::over(Db::open_cf(path, &with_two_phases(options), families)?, transactions)
+        Self::over(Db::open_cf(path, &with_two_phases(options, transactions), families)?, transactions)
     }
 
     fn over(db: Db, transactions: &TransactionDbOptions) -> Result<Self> {
@@ -264,14 +264,15 @@ impl TransactionDb {
     }
 }
 
-fn with_two_phases(options: &Options) -> Options {
-    options.clone().db(|db| db.allow_2pc = true)
+fn with_two_phases(options: &Options, transactions: &TransactionDbOptions) -> Options {
+    let write_prepared = transactions.write_policy == WritePolicy::WritePrepared;
+    options.clone().db(|db| db.allow_2pc = true).write_prepared(write_prepared)
 }
 
 fn check(options: &TransactionDbOptions) -> Result<()> {
     match options.write_policy {
-        WritePolicy::WriteCommitted => Ok(()),
-        other => Err(Error::not_supported(format!("write policy {other:?}"))),
+        WritePolicy::WriteCommitted | WritePolicy::WritePrepared => Ok(()),
+        WritePolicy::WriteUnprepared => Err(Error::not_supported("write policy WriteUnprepared")),
     }
 }
 

@@ -6,7 +6,8 @@ pub enum WritePolicy {
     /// When it commits.
     #[default]
     WriteCommitted,
-    /// When it is prepared. Not supported: opening fails.
+    /// When it is prepared: a commit costs the same however much was written, and memory for what is prepared is that of memtables. Nobody sees it before it is committed. What is committed without
+    /// being prepared is written then, as under `WriteCommitted`.
     WritePrepared,
     /// When they are made. Not supported: opening fails.
     WriteUnprepared,

@@ -267,14 +267,14 @@ impl Transaction {
             });
         }
         parts.work.begin_operation();
-        let snapshot = parts.work.snapshot().filter(|_| validate).map(Snapshot::sequence_number);
+        let snapshot = parts.work.snapshot().filter(|_| validate).cloned();
         let since = match (known, snapshot) {
-            (Some(known), Some(snapshot)) if known.since <= snapshot => known.since,
+            (Some(known), Some(snapshot)) if known.since <= snapshot.sequence_number() => known.since,
             (_, Some(snapshot)) => {
-                if shared.db.written_since(by, family, key, snapshot).await? {
+                if shared.db.written_since(by, family, key, &snapshot).await? {
                     return Err(changed(family, key));
                 }
-                snapshot
+                snapshot.sequence_number()
             }
             (Some(known), None) => known.since,
             (None, None) => shared.db.latest_sequence_number(),

@@ -100,6 +100,7 @@ pub(crate) fn open(options: &Options) -> Result<TransactionDb> {
     let transactions = TransactionDbOptions {
         transaction_lock_timeout: 0,
         default_lock_timeout: 0,
+        write_policy: crate::policy(),
         ..TransactionDbOptions::default()
     };
     TransactionDb::open_cf(PATH, options, &transactions, &FAMILIES)

@@ -6,7 +6,18 @@ mod crashes;
 mod ledger;
 mod log_failures;
 
+use karst_txn::WritePolicy;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+thread_local! {
+    /// How databases are opened now. A simulation has one thread.
+    static POLICY: Cell<WritePolicy> = const { Cell::new(WritePolicy::WriteCommitted) };
+}
+
+fn policy() -> WritePolicy {
+    POLICY.get()
+}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -16,16 +27,18 @@ fn long() -> bool {
     std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
 }
 
-/// Run `test` with each seed. If one fails, say how to run it again.
+/// Run `test` with each seed and each write policy. If one fails, say how to run it again.
 fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
     let seeds = match number("KARST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
     };
-    for seed in seeds {
+    let policies = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
+    for (seed, policy) in seeds.flat_map(|seed| policies.map(|policy| (seed, policy))) {
+        POLICY.set(policy);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             eprintln!(
-                "\nseed {seed} fails; to replay it:\n  KARST_SEED={seed} cargo test -p karst-txn --test simulation {name}\n"
+                "\nseed {seed} fails with {policy:?}; to replay it:\n  KARST_SEED={seed} cargo test -p karst-txn --test simulation {name}\n"
             );
             resume_unwind(panic);
         }

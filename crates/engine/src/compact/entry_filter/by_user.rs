@@ -232,7 +232,7 @@ impl EntryFilter<'_> {
     /// What the filter makes of an operand of the current key.
     pub(super) fn filter_operand(&mut self, seq: SeqNo, operand: &[u8]) -> Result<OperandFate> {
         let Some(user) = &self.filtering.user else { return Ok(OperandFate::Stays) };
-        if seq <= self.filtering.newest_snapshot {
+        if seq <= self.filtering.newest_snapshot || self.stripes.is_undecided(seq) {
             return Ok(OperandFate::Stays);
         }
         Ok(match user.ask(self.user_key(), FilterInput::MergeOperand(operand)) {

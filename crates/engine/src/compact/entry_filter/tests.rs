@@ -6,11 +6,13 @@ use crate::compaction_filter::CompactionFilter;
 use crate::merge_operator;
 use crate::options::ColumnFamilyOptions;
 use crate::range_del::RangeTombstone;
+use crate::snapshot::Readers;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::wide_column::{self, WideColumn};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+mod pending;
 mod user_filters;
 
 type Entry = (Vec<u8>, u64, ValueType, Vec<u8>);
@@ -31,6 +33,8 @@ impl EntrySink for Collected {
 #[derive(Clone, Debug, Default)]
 struct Job {
     snapshots: Vec<u64>,
+    /// First number, the one behind the last, and where it was decided.
+    pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
     bottommost: bool,
     flush: bool,
     /// User keys that older files hold.
@@ -65,7 +69,10 @@ impl Job {
         };
         let mut filter = EntryFilter::new(FilterOptions {
             config: Arc::new(config),
-            stripes: Stripes::new(self.snapshots.iter().map(|s| SeqNo(*s))),
+            stripes: Stripes::of_readers(&Readers {
+                snapshots: self.snapshots.iter().map(|s| SeqNo(*s)).collect(),
+                pending: self.pending.clone(),
+            }),
             tombstones: Some(self.fragments()),
             bottommost: self.bottommost,
             may_hold: (!self.flush).then(|| Box::new(may_hold) as MayHold<'_>),

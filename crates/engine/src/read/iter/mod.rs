@@ -30,13 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use karst_format::comparator::Comparator;
-use karst_format::key::SeqNo;
 use karst_format::slice_transform::PrefixExtractor;
 
 use crate::error::{Error, Result};
 use crate::options::{ReadOptions, ReadTier};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::{Gate, View};
+use crate::snapshot::ReadAt;
 use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
@@ -129,7 +129,7 @@ pub struct DbIterator {
 struct Scan {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
-    snapshot: SeqNo,
+    at: ReadAt,
     options: ReadOptions,
     bounds: Bounds,
     prefix: PrefixFilter,
@@ -159,11 +159,11 @@ impl Step for Move<'_> {
 }
 
 impl DbIterator {
-    /// An iterator over `superversion` as of `snapshot`, which can be read once `gate` is passed.
+    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,
-        snapshot: SeqNo,
+        at: ReadAt,
         options: ReadOptions,
         gate: Option<Box<dyn Gate>>,
     ) -> Result<Self> {
@@ -172,12 +172,12 @@ impl DbIterator {
         }
         let bounds =
             Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
-        let visible = visible(&superversion, snapshot, &bounds, &options);
+        let visible = visible(&superversion, &at, &bounds, &options);
         let prefix = PrefixFilter::new(&options, &superversion);
         let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
         tables.shared.stats.tick(Ticker::NoIteratorCreated);
         Ok(DbIterator {
-            scan: Scan { tables, superversion, snapshot, options, bounds, prefix, visible },
+            scan: Scan { tables, superversion, at: at.kept(), options, bounds, prefix, visible },
             pending: Pending::new(),
             fetches,
             status: Ok(()),
@@ -484,23 +484,23 @@ impl DbIterator {
     }
 }
 
-/// What is visible in `superversion` as of `snapshot`, before the first seek.
-fn visible(superversion: &SuperVersion, snapshot: SeqNo, bounds: &Bounds, options: &ReadOptions) -> Visible {
+/// What is visible in `superversion` as of `at`, before the first seek.
+fn visible(superversion: &SuperVersion, at: &ReadAt, bounds: &Bounds, options: &ReadOptions) -> Visible {
     let readahead = readahead_limits(options, superversion);
-    let merging = Merging::new(superversion, snapshot, bounds, readahead, !options.ignore_range_deletions);
-    Visible::new(merging, snapshot, readahead)
+    let merging = Merging::new(superversion, at.seq, bounds, readahead, !options.ignore_range_deletions);
+    Visible::new(merging, at.seq, readahead)
 }
 
 impl Scan {
     /// Looks at the memtables again: whether they are empty, and which ranges are deleted in them.
     #[cold]
     fn begin_anew(&mut self) {
-        self.visible = visible(&self.superversion, self.snapshot, &self.bounds, &self.options);
+        self.visible = visible(&self.superversion, &self.at, &self.bounds, &self.options);
     }
 
     fn step<'a>(&'a mut self, pending: &'a mut Pending) -> Move<'a> {
         Move {
-            view: View::new(&self.tables, &self.superversion, &self.options),
+            view: View::new(&self.tables, &self.superversion, &self.options).at(&self.at),
             bounds: &self.bounds,
             prefix: &self.prefix,
             visible: &mut self.visible,

@@ -364,7 +364,7 @@ impl Visible {
                 self.rest_nowhere();
                 return Ok(());
             }
-            if seq > self.snapshot {
+            if view.hides(seq, self.snapshot) {
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
                 self.skip(view)?;
                 self.merging.begin_advance()?;
@@ -458,6 +458,11 @@ impl Visible {
                 return Ok(());
             }
             let (seq, kind) = self.parse(view)?;
+            if view.hides(seq, self.snapshot) {
+                self.skip(view)?;
+                self.merging.begin_advance()?;
+                continue;
+            }
             if self.is_gone(seq, kind) {
                 self.phase = Phase::Resolve(Base::Nothing);
                 return Ok(());
@@ -535,7 +540,7 @@ impl Visible {
                 inside = true;
                 self.phase = Phase::Backward { inside };
             }
-            if seq <= self.snapshot {
+            if !view.hides(seq, self.snapshot) {
                 if self.is_gone(seq, kind) {
                     perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                     self.skip(view)?;

@@ -40,7 +40,7 @@ fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)
         memtable: memtable.clone(),
         memory_bytes: usize::MAX,
     };
-    let mut recovery = Recovery::new(mode, vec![target], SeqNo(0), FileNumber(1));
+    let mut recovery = Recovery::new(mode, vec![target], (SeqNo(0), FileNumber(1)), false);
     for (number, bytes) in logs {
         let path = format!("/db/{number:06}.log");
         recovery.log(FileNumber(*number), Path::new(&path), bytes, &mut |_| Ok(()))?;
@@ -159,7 +159,7 @@ fn tables_newer_than_the_recovered_point_are_refused() {
         memory_bytes: usize::MAX,
     };
     let mut recovery =
-        Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], SeqNo(0), FileNumber(1));
+        Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], (SeqNo(0), FileNumber(1)), false);
     let torn = &whole[..whole.len() - 5];
     recovery.log(FileNumber(4), Path::new("/db/000004.log"), torn, &mut |_| Ok(())).unwrap();
     let error =

@@ -14,7 +14,7 @@ fn faulty() -> (Bench, Arc<Faults>) {
     faulty_by(rules())
 }
 
-fn faulty_by(rules: Rules) -> (Bench, Arc<Faults>) {
+pub(super) fn faulty_by(rules: Rules) -> (Bench, Arc<Faults>) {
     let files = MemoryFileSystem::new();
     files.create_dir(Path::new(DIRECTORY)).unwrap();
     let files = FaultFileSystem::new(Arc::new(files), Faults::new(1, FaultPlan::default()));
@@ -23,7 +23,7 @@ fn faulty_by(rules: Rules) -> (Bench, Arc<Faults>) {
     (Bench::on(env, Path::new(DIRECTORY), rules, &[CF]), faults)
 }
 
-fn failing() -> FaultPlan {
+pub(super) fn failing() -> FaultPlan {
     FaultPlan { write_error: 1.0, ..FaultPlan::default() }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 fn every_cut_of_the_log_is_a_prefix() {
     for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
         let log = LogOptions { recyclable, zstd, ..LogOptions::default() };
-        let bench = Bench::new(Rules { log, manual_flush: None, unordered: false });
+        let bench = Bench::new(Rules { log, manual_flush: None, unordered: false, two_queues: false });
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let bench = &bench;
@@ -37,7 +37,7 @@ fn every_cut_of_the_log_is_a_prefix() {
 #[test]
 fn stress_memtables_and_logs_switch_while_writers_write() {
     let log = LogOptions { names_predecessor: true, ..LogOptions::default() };
-    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false });
+    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false, two_queues: false });
     let mut sealed = Vec::new();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -81,7 +81,7 @@ fn stress_memtables_and_logs_switch_while_writers_write() {
 #[test]
 fn a_missing_tail_of_the_log_before_is_noticed() {
     let log = LogOptions { names_predecessor: true, ..LogOptions::default() };
-    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false });
+    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false, two_queues: false });
     bench.put("a", "1").unwrap();
     bench.put("b", "2").unwrap();
     bench.seal(Some(2));
@@ -99,7 +99,7 @@ fn a_missing_tail_of_the_log_before_is_noticed() {
 fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
     for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
         let log = LogOptions { recyclable, zstd, ..LogOptions::default() };
-        let bench = Bench::new(Rules { log, manual_flush: None, unordered: false });
+        let bench = Bench::new(Rules { log, manual_flush: None, unordered: false, two_queues: false });
         let mut ends = vec![0];
         for key in ["a", "b", "c"] {
             bench.put(key, "1").unwrap();
@@ -152,7 +152,12 @@ fn a_synced_write_syncs_older_logs_first() {
 
 #[test]
 fn manual_flushing_keeps_records_until_asked_or_until_there_are_many() {
-    let bench = Bench::new(Rules { log: LogOptions::default(), manual_flush: Some(1000), unordered: false });
+    let bench = Bench::new(Rules {
+        log: LogOptions::default(),
+        manual_flush: Some(1000),
+        unordered: false,
+        two_queues: false,
+    });
     bench.put("a", "1").unwrap();
     assert_eq!((bench.entries().len(), bench.log_bytes(1).len()), (1, 0));
     karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
@@ -189,7 +194,7 @@ fn a_log_is_not_made_over_one_that_has_something_in_it() {
 #[test]
 fn a_log_takes_the_file_of_an_older_one() {
     let log = LogOptions { recyclable: true, names_predecessor: true, ..LogOptions::default() };
-    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false });
+    let bench = Bench::new(Rules { log, manual_flush: None, unordered: false, two_queues: false });
     let mode = RecoveryMode::PointInTimeRecovery;
     for n in 0..100 {
         bench.put(&format!("old{n}"), &"v".repeat(100 + n)).unwrap();

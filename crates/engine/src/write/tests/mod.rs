@@ -4,6 +4,7 @@ mod failing;
 mod gathering;
 mod logs;
 mod ordering;
+mod prepared;
 mod unordered;
 
 use super::*;
@@ -76,6 +77,7 @@ fn pipeline_of<H: Host>(env: &Env, directory: &Path, rules: Rules, host: H) -> A
         stalls: Arc::new(stalls),
         statistics: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         rules,
+        pending: rules.two_queues.then(Arc::default),
         last_seq: SeqNo(0),
         log,
     })
@@ -161,7 +163,7 @@ impl<H: Host> Pipeline<H> {
 }
 
 fn rules() -> Rules {
-    Rules { log: LogOptions::default(), manual_flush: None, unordered: false }
+    Rules { log: LogOptions::default(), manual_flush: None, unordered: false, two_queues: false }
 }
 
 fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Op<'a> {
@@ -189,7 +191,7 @@ fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
 fn recover(logs: &[(u64, &[u8])], mode: RecoveryMode) -> crate::Result<(Vec<String>, SeqNo)> {
     let target = Target { cf: CF, log_number: FileNumber(0), memtable: memtable(), memory_bytes: usize::MAX };
     let first_needed = FileNumber(logs[0].0);
-    let mut recovery = Recovery::new(mode, vec![target.clone()], SeqNo(0), first_needed);
+    let mut recovery = Recovery::new(mode, vec![target.clone()], (SeqNo(0), first_needed), false);
     for (number, bytes) in logs {
         recovery.log(FileNumber(*number), Path::new("log"), bytes, &mut |_| Ok(()))?;
     }

@@ -14,7 +14,7 @@ fn unordered() -> Bench {
 }
 
 /// A write that was ordered and is not inserted: its writer is slow.
-struct Slow<'a> {
+pub(super) struct Slow<'a> {
     bench: &'a Bench,
     source: Source<'a>,
     ordered: Ordered,
@@ -22,14 +22,14 @@ struct Slow<'a> {
 }
 
 impl<'a> Slow<'a> {
-    fn order(bench: &'a Bench, options: &WriteOptions, source: Source<'a>) -> Self {
+    pub(super) fn order(bench: &'a Bench, options: &WriteOptions, source: Source<'a>) -> Self {
         let mut pins = Pins::new();
         let ordered = bench.pipeline.order(options, &source, None, &mut pins);
         let ordered = ordered.ok().expect("there is room");
         Slow { bench, source, ordered, pins }
     }
 
-    fn insert(mut self) {
+    pub(super) fn insert(mut self) {
         self.source.insert::<TestHost>(self.ordered.first_seq, &self.pins).unwrap();
         self.pins.clear();
         self.bench.pipeline.finish(self.ordered.ticket);

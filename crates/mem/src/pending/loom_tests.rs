@@ -1,0 +1,81 @@
+//! Every interleaving of a range's life with readers, together with the ring that publishes the numbers. Run as the crate's head says.
+
+use super::*;
+use crate::ring::PublishRing;
+use loom::sync::Arc;
+use loom::thread;
+
+/// A range 1..2 whose ticket is 0, another write at 2 whose ticket is 1, and the decision at 3 whose ticket is 2.
+fn live(pending: &PendingRanges, ring: &PublishRing, removes: bool) {
+    let range = pending.add(1, 1, ring.value());
+    (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
+    ring.finish(0);
+    ring.finish(1);
+    ring.enter(2, 3);
+    range.decide(3);
+    ring.finish(2);
+    if removes {
+        pending.remove_decided(ring.value());
+    }
+}
+
+/// Whether it sees the range, having checked that it may or has to.
+fn look(pending: &PendingRanges, ring: &PublishRing) -> (u64, bool) {
+    let (at, list) = pending.pin(|| ring.acknowledged());
+    let hidden = || list.as_ref().is_some_and(|list| list.hides(1, at));
+    let sees = at >= 1 && !hidden();
+    assert_eq!(sees, at >= 3, "at {at}");
+    assert_eq!(sees, at >= 1 && !hidden(), "what was seen changed at {at}");
+    (at, sees)
+}
+
+fn check(removes: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let shared = Arc::new((PendingRanges::new(), PublishRing::new(4, 0)));
+        let writer = {
+            let shared = shared.clone();
+            thread::spawn(move || live(&shared.0, &shared.1, removes))
+        };
+        let first = look(&shared.0, &shared.1);
+        let second = look(&shared.0, &shared.1);
+        assert!(first.0 <= second.0 && first.1 <= second.1, "a reader went back");
+        writer.join().unwrap();
+        assert_eq!(look(&shared.0, &shared.1), (3, true));
+    });
+}
+
+#[test]
+fn loom_a_range_is_seen_from_its_decision_on() {
+    check(false);
+}
+
+#[test]
+fn loom_a_range_that_is_removed_stays_seen() {
+    check(true);
+}
+
+#[test]
+fn loom_a_number_above_an_unfinished_range_is_read_without_it() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new((PendingRanges::new(), PublishRing::new(4, 0)));
+        let writer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (pending, ring) = (&shared.0, &shared.1);
+                pending.add(1, 1, ring.value());
+                (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
+                // A write behind it is acknowledged first.
+                ring.finish(1);
+                ring.acknowledge(1, 2);
+                ring.finish(0);
+            })
+        };
+        let (at, list) = shared.0.pin(|| shared.1.acknowledged());
+        assert!(at < 1 || list.is_some_and(|list| list.hides(1, at)), "an undecided range is seen at {at}");
+        writer.join().unwrap();
+    });
+}

@@ -1,0 +1,444 @@
+//! The write policy WritePrepared: what is prepared is in the memtables, and nobody sees it before it is committed.
+
+use karst_engine::{
+    CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteOptions,
+};
+use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn options() -> Options {
+    Options::new()
+        .db(|db| {
+            db.create_if_missing = true;
+            db.create_missing_column_families = true;
+        })
+        .column_families(|family| family.disable_auto_compactions = true)
+        .set("merge_operator", "uint64add")
+        .unwrap()
+}
+
+fn policy(write_policy: WritePolicy) -> TransactionDbOptions {
+    TransactionDbOptions {
+        transaction_lock_timeout: 0,
+        default_lock_timeout: 0,
+        write_policy,
+        ..TransactionDbOptions::default()
+    }
+}
+
+fn try_open(path: &Path) -> karst_engine::Result<TransactionDb> {
+    TransactionDb::open_cf(path, &options(), &policy(WritePolicy::WritePrepared), &["default", "other"])
+}
+
+fn open(path: &Path) -> TransactionDb {
+    try_open(path).unwrap()
+}
+
+fn named(db: &TransactionDb, name: &str) -> Transaction {
+    let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
+    transaction.set_name(name).unwrap();
+    transaction
+}
+
+fn kind<T>(outcome: Result<T, karst_engine::Error>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8(value.to_vec()).unwrap()
+}
+
+type Contents = BTreeMap<String, String>;
+
+fn contents<const N: usize>(pairs: [(&str, &str); N]) -> Contents {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Everything in the default column family, read in every form; they agree.
+fn all(db: &Db, snapshot: Option<&Snapshot>) -> Contents {
+    let read = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::new() };
+    let mut found = Contents::new();
+    let mut iterator = db.iter(&read).unwrap();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        found.insert(text(iterator.key()), text(iterator.value()));
+        iterator.next().unwrap();
+    }
+    iterator.status().unwrap();
+    let mut backwards = Contents::new();
+    iterator.seek_to_last().unwrap();
+    while iterator.valid() {
+        backwards.insert(text(iterator.key()), text(iterator.value()));
+        iterator.prev().unwrap();
+    }
+    iterator.status().unwrap();
+    assert_eq!(found, backwards);
+    let keys: Vec<String> = ('a'..='h').map(String::from).collect();
+    let expected: Vec<Option<String>> = keys.iter().map(|key| found.get(key).cloned()).collect();
+    let gotten = |values: Vec<karst_engine::Result<Option<karst_engine::Value>>>| -> Vec<Option<String>> {
+        values.into_iter().map(|value| value.unwrap().map(|value| text(&value))).collect()
+    };
+    let family = db.default_column_family();
+    assert_eq!(gotten(keys.iter().map(|key| db.get_opt(&read, key)).collect()), expected);
+    assert_eq!(gotten(db.multi_get_cf(&read, family, &keys)), expected);
+    let families: Vec<_> = keys.iter().map(|_| family).collect();
+    assert_eq!(gotten(db.multi_get_cfs(&read, &families, &keys)), expected);
+    pollster::block_on(async {
+        let mut one_by_one = Vec::new();
+        for key in &keys {
+            one_by_one.push(db.get_opt_async(&read, key.as_bytes()).await);
+        }
+        assert_eq!(gotten(one_by_one), expected);
+        assert_eq!(gotten(db.multi_get_cf_async(&read, family, &keys).await), expected);
+    });
+    found
+}
+
+fn flush(db: &TransactionDb) {
+    db.db().flush(&FlushOptions::default()).unwrap();
+}
+
+fn compact(db: &TransactionDb) {
+    db.db().compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+}
+
+/// What happens to entries between two phases.
+const TREATMENTS: [fn(&TransactionDb); 3] = [
+    |_| {},
+    flush,
+    |db| {
+        flush(db);
+        compact(db);
+    },
+];
+
+#[test]
+fn what_is_prepared_is_seen_from_its_commit_on_wherever_it_is() {
+    for between in TREATMENTS {
+        for behind in TREATMENTS {
+            let directory = tempfile::tempdir().unwrap();
+            let db = open(directory.path());
+            db.put("a", "old").unwrap();
+            db.put("b", "old").unwrap();
+            db.put("d", "4").unwrap();
+            flush(&db);
+            let first = db.db().snapshot();
+            let mut one = named(&db, "one");
+            one.put("a", "new").unwrap();
+            one.delete("b").unwrap();
+            one.put("c", "new").unwrap();
+            one.prepare().unwrap();
+            db.put("d", "5").unwrap();
+            let second = db.db().snapshot();
+            between(&db);
+            let old = contents([("a", "old"), ("b", "old"), ("d", "4")]);
+            let meanwhile = contents([("a", "old"), ("b", "old"), ("d", "5")]);
+            let new = contents([("a", "new"), ("c", "new"), ("d", "5")]);
+            assert_eq!(all(db.db(), None), meanwhile);
+            assert_eq!(one.get(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"new"[..]));
+            let mut iterator = db.db().iter(&ReadOptions::new()).unwrap();
+            one.commit().unwrap();
+            assert_eq!(all(db.db(), None), new);
+            iterator.seek("a").unwrap();
+            assert_eq!(iterator.value(), b"old", "an iterator changed");
+            behind(&db);
+            assert_eq!(all(db.db(), None), new);
+            assert_eq!((all(db.db(), Some(&first)), all(db.db(), Some(&second))), (old, meanwhile));
+            drop((first, second, iterator));
+            behind(&db);
+            assert_eq!(all(db.db(), None), new);
+            drop((one, db));
+            assert_eq!(all(open(directory.path()).db(), None), new);
+        }
+    }
+}
+
+#[test]
+fn a_rollback_brings_back_what_was_there() {
+    for between in TREATMENTS {
+        for behind in TREATMENTS {
+            let directory = tempfile::tempdir().unwrap();
+            let db = open(directory.path());
+            let eight = |n: u64| n.to_le_bytes();
+            for key in ["a", "b", "c"] {
+                db.put(key, "old").unwrap();
+            }
+            db.merge("m", eight(4)).unwrap();
+            let mut one = named(&db, "one");
+            one.put("a", "new").unwrap();
+            one.delete("b").unwrap();
+            one.single_delete("c").unwrap();
+            one.put("d", "new").unwrap();
+            one.merge("m", eight(5)).unwrap();
+            one.merge("n", eight(6)).unwrap();
+            one.prepare().unwrap();
+            between(&db);
+            let snapshot = db.db().snapshot();
+            one.rollback().unwrap();
+            behind(&db);
+            let check = |db: &TransactionDb, snapshot: Option<&Snapshot>| {
+                let read = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::new() };
+                let get = |key: &str| db.db().get_opt(&read, key).unwrap().map(|value| value.to_vec());
+                for key in ["a", "b", "c"] {
+                    assert_eq!(get(key), Some(b"old".to_vec()), "{key}");
+                }
+                assert_eq!((get("d"), get("m"), get("n")), (None, Some(eight(4).to_vec()), None));
+            };
+            check(&db, None);
+            check(&db, Some(&snapshot));
+            drop(snapshot);
+            assert!(db.lock_status().is_empty());
+            behind(&db);
+            check(&db, None);
+            drop((one, db));
+            let db = open(directory.path());
+            check(&db, None);
+            compact(&db);
+            check(&db, None);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_written_twice_is_prepared_as_it_was_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let mut one = named(&db, "one");
+    one.put("a", "1").unwrap();
+    one.put("a", "2").unwrap();
+    one.set_save_point().unwrap();
+    one.put("b", "taken back").unwrap();
+    one.put("a", "taken back").unwrap();
+    one.rollback_to_save_point().unwrap();
+    one.delete("a").unwrap();
+    one.put("a", "3").unwrap();
+    one.put("c", "1").unwrap();
+    one.prepare().unwrap();
+    assert!(all(db.db(), None).is_empty());
+    db.put("d", "behind").unwrap();
+    one.commit().unwrap();
+    let expected = contents([("a", "3"), ("c", "1"), ("d", "behind")]);
+    assert_eq!(all(db.db(), None), expected);
+    let mut two = named(&db, "two");
+    two.put("a", "4").unwrap();
+    two.put("a", "5").unwrap();
+    two.prepare().unwrap();
+    flush(&db);
+    drop((one, two, db));
+    let db = open(directory.path());
+    assert_eq!(all(db.db(), None), expected);
+    let mut two = db.get_transaction_by_name("two").unwrap();
+    two.rollback().unwrap();
+    compact(&db);
+    assert_eq!(all(db.db(), None), expected);
+}
+
+#[test]
+fn prepared_transactions_are_decided_after_any_number_of_openings() {
+    for between in TREATMENTS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let other = |db: &TransactionDb| db.db().column_family("other").unwrap();
+        {
+            let db = open(path);
+            db.put("a", "old").unwrap();
+            for (name, key) in [("one", "a"), ("two", "b"), ("three", "c")] {
+                let mut transaction = named(&db, name);
+                transaction.put(key, name).unwrap();
+                transaction.put(key, "new").unwrap();
+                transaction.put_cf(&other(&db), key, name).unwrap();
+                transaction.merge("m".to_owned() + name, 1u64.to_le_bytes()).unwrap();
+                transaction.prepare().unwrap();
+                between(&db);
+            }
+            db.put("d", "behind").unwrap();
+        }
+        let old = contents([("a", "old"), ("d", "behind")]);
+        for _ in 0..3 {
+            assert_eq!(all(&Db::open_read_only(path, &Options::new()).unwrap(), None), old);
+            let db = open(path);
+            assert_eq!(db.get_all_prepared_transactions().len(), 3);
+            assert_eq!(all(db.db(), None), old);
+            assert_eq!(kind(db.put("a", "others")), Some(ErrorKind::TimedOut));
+            between(&db);
+            assert_eq!(all(db.db(), None), old);
+        }
+        {
+            let db = open(path);
+            db.get_transaction_by_name("one").unwrap().commit().unwrap();
+            db.get_transaction_by_name("two").unwrap().rollback().unwrap();
+            between(&db);
+        }
+        let db = open(path);
+        let mut three = db.get_transaction_by_name("three").unwrap();
+        pollster::block_on(three.commit_async()).unwrap();
+        let get = |key: &str| db.db().get(key).unwrap().map(|value| text(&value));
+        assert_eq!((get("a").as_deref(), get("b"), get("c").as_deref()), (Some("new"), None, Some("new")));
+        let count = |name: &str| db.db().get("m".to_owned() + name).unwrap().map(|value| value.to_vec());
+        let once = Some(1u64.to_le_bytes().to_vec());
+        assert_eq!((count("one"), count("two"), count("three")), (once.clone(), None, once));
+        let of_other = |key: &str| {
+            db.db().get_cf(&ReadOptions::new(), &other(&db), key).unwrap().map(|value| text(&value))
+        };
+        assert_eq!((of_other("a").as_deref(), of_other("b")), (Some("one"), None));
+        compact(&db);
+        assert_eq!((get("a").as_deref(), get("b"), get("c").as_deref()), (Some("new"), None, Some("new")));
+        assert!(db.lock_status().is_empty());
+    }
+}
+
+/// RocksDB: a commit cache of fixed size, whose evicted entries are kept for snapshots that need them.
+#[test]
+fn very_many_old_snapshots_see_what_they_saw() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let mut taken: Vec<(Snapshot, Contents)> = Vec::new();
+    let mut now = Contents::new();
+    for round in 0..600 {
+        let mut transaction = named(&db, &format!("{round}"));
+        let key = char::from(b'a' + (round % 8) as u8).to_string();
+        transaction.put(&key, round.to_string()).unwrap();
+        taken.push((db.db().snapshot(), now.clone()));
+        transaction.prepare().unwrap();
+        taken.push((db.db().snapshot(), now.clone()));
+        db.put("z", "so that there are numbers between").unwrap();
+        now.insert("z".to_owned(), "so that there are numbers between".to_owned());
+        taken.push((db.db().snapshot(), now.clone()));
+        match round % 5 {
+            0 => transaction.rollback().unwrap(),
+            _ => {
+                transaction.commit().unwrap();
+                now.insert(key, round.to_string());
+            }
+        }
+        if round % 150 == 99 {
+            flush(&db);
+        }
+    }
+    let check = |taken: &[(Snapshot, Contents)]| {
+        for (snapshot, seen) in taken.iter().step_by(7) {
+            assert_eq!(&all(db.db(), Some(snapshot)), seen);
+        }
+        assert_eq!(all(db.db(), None), now);
+    };
+    check(&taken);
+    flush(&db);
+    check(&taken);
+    compact(&db);
+    check(&taken);
+    let kept: Vec<_> = taken.into_iter().skip(3).step_by(11).collect();
+    compact(&db);
+    check(&kept);
+}
+
+#[test]
+fn a_write_that_was_prepared_before_a_snapshot_and_committed_behind_it_is_a_conflict() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    for treatment in TREATMENTS {
+        db.put("a", "old").unwrap();
+        let mut one = named(&db, "one");
+        one.put("a", "1").unwrap();
+        one.prepare().unwrap();
+        let with_snapshot = TransactionOptions { set_snapshot: true, ..TransactionOptions::default() };
+        let mut two = db.begin(&WriteOptions::new(), &with_snapshot);
+        one.commit().unwrap();
+        treatment(&db);
+        assert_eq!(kind(two.put("a", "lost update")), Some(ErrorKind::Busy));
+        assert_eq!(kind(two.get_for_update(&ReadOptions::new(), "a")), Some(ErrorKind::Busy));
+        two.put("b", "2").unwrap();
+        // Without a look at who wrote, it is the last one that counts.
+        two.put_untracked(db.db().default_column_family(), "a", "2").unwrap();
+        two.commit().unwrap();
+        assert_eq!(db.db().get("a").unwrap().as_deref(), Some(&b"2"[..]));
+    }
+}
+
+#[test]
+fn write_skew_is_possible_with_plain_reads_and_not_with_reads_for_update() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let read = ReadOptions::new();
+    for for_update in [false, true] {
+        db.put("a", "on call").unwrap();
+        db.put("b", "on call").unwrap();
+        let (mut one, mut two) = (named(&db, "one"), named(&db, "two"));
+        let others = |transaction: &mut Transaction, key: &str| match for_update {
+            true => transaction.get_for_update(&read, key).map(drop),
+            false => transaction.get(&read, key).map(drop),
+        };
+        others(&mut one, "b").unwrap();
+        one.put("a", "off").unwrap();
+        one.prepare().unwrap();
+        let refused = others(&mut two, "a");
+        assert_eq!(kind(refused), for_update.then_some(ErrorKind::TimedOut));
+        if !for_update {
+            two.put("b", "off").unwrap();
+            two.prepare().unwrap();
+            two.commit().unwrap();
+        }
+        one.commit().unwrap();
+        let b = db.db().get("b").unwrap();
+        assert_eq!(b.as_deref(), Some(if for_update { &b"on call"[..] } else { b"off" }));
+    }
+}
+
+#[test]
+fn a_policy_is_changed_only_when_nothing_is_undecided() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let families = ["default", "other"];
+    let committed = |path: &Path| {
+        TransactionDb::open_cf(path, &options(), &policy(WritePolicy::WriteCommitted), &families)
+    };
+    let mut one = named(&open(path), "one");
+    one.put("a", "1").unwrap();
+    one.prepare().unwrap();
+    drop(one);
+    let refused = committed(path).unwrap_err();
+    assert!(refused.to_string().contains("WritePrepared"), "{refused}");
+    let plain = options().db(|db| db.allow_2pc = false);
+    assert_eq!(kind(Db::open_cf(path, &plain, &families)), Some(ErrorKind::NotSupported));
+    let db = open(path);
+    db.get_transaction_by_name("one").unwrap().commit().unwrap();
+    drop(db);
+    let db = committed(path).unwrap();
+    assert_eq!(all(db.db(), None), contents([("a", "1")]));
+    let mut two = named(&db, "two");
+    two.put("a", "2").unwrap();
+    two.prepare().unwrap();
+    drop((two, db));
+    let refused = try_open(path).unwrap_err();
+    assert!(refused.to_string().contains("WriteCommitted"), "{refused}");
+    let db = committed(path).unwrap();
+    db.get_transaction_by_name("two").unwrap().commit().unwrap();
+    db.put("b", "2").unwrap();
+    drop(db);
+    assert_eq!(all(open(path).db(), None), contents([("a", "2"), ("b", "2")]));
+}
+
+#[test]
+fn ranges_are_not_removed_in_what_is_prepared() {
+    let directory = tempfile::tempdir().unwrap();
+    let transactions =
+        TransactionDbOptions { skip_concurrency_control: true, ..policy(WritePolicy::WritePrepared) };
+    let db = TransactionDb::open(directory.path(), &options(), &transactions).unwrap();
+    db.put("a", "1").unwrap();
+    let mut one = named(&db, "one");
+    one.put("b", "1").unwrap();
+    one.prepare().unwrap();
+    let mut batch = karst_engine::WriteBatch::new();
+    batch.delete_range("a", "b").unwrap();
+    db.write(&WriteOptions::new(), &batch).unwrap();
+    assert!(all(db.db(), None).is_empty());
+    let refused = karst_engine::caller::finish(db.db().prepare(
+        karst_engine::caller::Caller::Thread,
+        &WriteOptions::new(),
+        b"range",
+        batch,
+    ));
+    assert_eq!(kind(refused), Some(ErrorKind::NotSupported));
+    one.commit().unwrap();
+    assert_eq!(all(db.db(), None), contents([("b", "1")]));
+}
