@@ -69,8 +69,9 @@ const HIGH_AGES_EVERY: usize = 8;
 /// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one round that
 /// finds none of them, the others.
 const ROUNDS_AT_MOST: usize = 2 * slot::COUNT_AT_MOST as usize + 3;
-/// An insert gives up looking for room when it has seen this many pinned entries for each it evicted.
-const PINNED_PER_EVICTED_AT_MOST: usize = 64;
+/// An insert gives up looking for room when it has seen this many pinned entries for each it evicted. Why no more: with lookups in flight that pin more than
+/// the cache holds, each insert met all of them, a cache miss each.
+const PINNED_PER_EVICTED_AT_MOST: usize = 16;
 
 /// Slots the hand passes, beside free ones, between two looks at how much is free: in a large table a few, so that threads meet
 /// less often at the hand; in a small one each, so that not one entry goes too many.
