@@ -1,12 +1,13 @@
 //! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
 //! it reads from them, it reads and goes on with what KarstDB writes, and it runs the same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | bench ...`; see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]
 mod karst;
 mod matrix;
+mod prepared;
 mod rocks;
 #[path = "../../crates/engine/tests/written/store.rs"]
 mod store;
@@ -21,6 +22,7 @@ const HELP: &str = "karst-judge COMMAND
   check DIR         read them with KarstDB, in every form, and compare
   matrix            both, in a temporary folder
   written [CELL...] databases that KarstDB writes, read by RocksDB, then ten rounds of both writing in turns
+  prepared          transactions that one engine prepares and the other recovers and decides, in turns
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 
 fn main() -> ExitCode {
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         ["check", dir] => matrix::check(Path::new(dir)),
         ["matrix"] => matrix::make_and_check(),
         ["written", cells @ ..] => written::run(cells),
+        ["prepared"] => prepared::run(),
+        ["prepared-life", path, seed, number] => prepared::live(path, seed, number),
         ["bench", rest @ ..] => bench::run(rest),
         _ => Err(format!("which command?\n\n{HELP}")),
     };

@@ -87,11 +87,12 @@ fn path_text(path: &std::path::Path) -> Result<&str> {
 }
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back what RocksDB reads; KarstDB
-/// writes one for each, and both go on with it in turns.
+/// writes one for each, and both go on with it in turns; and each decides the transactions that the other has prepared.
 fn judge_matrix() -> Result {
     install_judge()?;
     judge(&["matrix"])?;
-    judge(&["written"])
+    judge(&["written"])?;
+    judge(&["prepared"])
 }
 
 /// The side-by-side benchmark; `args` go to it as they are.
