@@ -1,8 +1,10 @@
 //! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its locks and its log for as long as it has to.
 
+use karst_engine::stats::{Statistics, Ticker};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
 use std::path::Path;
+use std::sync::Arc;
 
 fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap()
@@ -230,4 +232,18 @@ fn a_commit_whose_section_is_gone_may_be_the_last_in_its_log() {
         assert_eq!(found.as_deref(), Some(&b"1"[..]), "{key}");
     }
     assert_eq!(read(&db, "b").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_flush_waits_for_the_logs_that_say_what_became_of_transactions() {
+    let directory = tempfile::tempdir().unwrap();
+    let statistics = Arc::new(Statistics::default());
+    let options = options().statistics(statistics.clone());
+    let db = TransactionDb::open(directory.path(), &options, &TransactionDbOptions::default()).unwrap();
+    let mut one = prepared(&db, "one", "a", "1");
+    one.commit().unwrap();
+    let before = statistics.ticker(Ticker::WalFileSynced);
+    db.db().flush(&FlushOptions::default()).unwrap();
+    let after = statistics.ticker(Ticker::WalFileSynced);
+    assert!(after > before, "a table has what was committed, and a power failure could take the commit");
 }

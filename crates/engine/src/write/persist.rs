@@ -266,10 +266,13 @@ impl<H: Host> Pipeline<H> {
                 order.log_bytes()
             };
             self.host.logs_grew(log_bytes);
+            // Why first: who has waited for a round finds it counted.
+            self.statistics.record(Ticker::WalFileBytes, bytes as u64);
             persist.written.store(end, Ordering::SeqCst);
             if sync {
                 outcome = self.sync_logs(&mut files);
                 if outcome.is_ok() {
+                    self.statistics.tick(Ticker::WalFileSynced);
                     persist.synced.store(end, Ordering::SeqCst);
                     persist.syncs.fetch_add(1, Ordering::Relaxed);
                 }
@@ -296,7 +299,6 @@ impl<H: Host> Pipeline<H> {
         persist.progress.notify(usize::MAX);
         self.ring_room();
         self.settle_orphans();
-        self.count_round(bytes, sync);
     }
 
     /// Leads for others after this thread's own round, so that nobody's record waits while nobody leads.
@@ -368,15 +370,6 @@ impl<H: Host> Pipeline<H> {
                 .measure(HistogramKind::WalFileSyncMicros, u64::try_from(micros).unwrap_or(u64::MAX));
         }
         Ok(())
-    }
-
-    fn count_round(&self, bytes: usize, sync: bool) {
-        if self.statistics.enabled() {
-            self.statistics.record(Ticker::WalFileBytes, bytes as u64);
-            if sync {
-                self.statistics.tick(Ticker::WalFileSynced);
-            }
-        }
     }
 
     /// The error for a write whose record may not have been written.
