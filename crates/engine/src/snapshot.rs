@@ -4,7 +4,7 @@
 //! that drop old entries the list of numbers still read at.
 //!
 //! Where transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence number alone does not say what is visible: a read takes it together with the list of what
-//! was inserted and not decided then ([`ReadAt`]), and keeps both.
+//! was inserted and not decided then (`ReadAt`), and keeps both.
 //!
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 

@@ -152,7 +152,7 @@ impl PendingRanges {
         range
     }
 
-    /// Removes those that were decided at `published` or below; if others stay, only once there are [many](MANY_DECIDED), as the list is copied for it, and the next that is added removes them too.
+    /// Removes those that were decided at `published` or below; if others stay, only once there are many, as the list is copied for it, and the next that is added removes them too.
     pub fn remove_decided(&self, published: u64) {
         let now = self.list.load();
         let decided = now.iter().filter(|range| range.is_decided(published)).count();

@@ -69,7 +69,7 @@ impl<T> Cell<T> {
 /// A place for a value that is exchanged as a whole, and read without a lock.
 #[cfg(not(loom))]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
-/// A value that was in a [`Swap`], kept in hand.
+/// A value that was in a `Swap`, kept in hand.
 #[cfg(not(loom))]
 pub type Pinned<T> = arc_swap::Guard<Arc<T>>;
 
