@@ -124,15 +124,22 @@ impl Background {
         Ok(())
     }
 
+    fn check_resumable(&self) -> Result<()> {
+        let checked = self.parts.flush.pipeline.check_resumable();
+        if let Err(error) = &checked {
+            // Why reported: it is fatal, so nobody tries again.
+            self.parts.health.report(error, BackgroundErrorReason::WriteCallback);
+        }
+        checked
+    }
+
     async fn recover(self: &Arc<Self>, recovery: Recovery<'_>) -> Result<()> {
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
-            if let Err(error) = self.parts.flush.pipeline.check_resumable() {
-                // Why reported: it is fatal, so nobody tries again.
-                self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);
-                return Err(error);
-            }
+            self.check_resumable()?;
             self.flush_everything().await?;
+            // Why again: writes that were under way when something else failed may have met a log that fails, too.
+            self.check_resumable()?;
             self.parts.flush.pipeline.resume().await?;
         }
         recovery.succeed()

@@ -192,9 +192,13 @@ impl FlushContext {
             }
         }
         let depends_on_logs = self.families.all().len() > 1 || self.options.get().allow_2pc;
-        if depends_on_logs && reason != FlushReason::ErrorRecovery {
+        if reason == FlushReason::ErrorRecovery && self.pipeline.log_has_failed() {
+            // Why again: it may have failed since the recovery began. If anything is prepared, that log is still needed, and a table must not have what comes behind its end.
+            self.pipeline.check_resumable().map_err(|e| (Phase::Write, e))?;
+        } else if depends_on_logs {
             // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
-            // batch is torn, and the database does not open. And what a table has of a transaction must not outlive the record of its prepare or commit. Why not in a recovery: a recovery flushes all families in one change, so that no log is needed, and the log may have failed.
+            // batch is torn, and the database does not open. And what a table has of a transaction must not outlive the record of its prepare or commit.
+            // Why not when the log has failed: what recovers from that flushes all families in one change, so that no log is needed.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
         }
         // Why not before the sync: another install may record it at any time, and then what these logs lose is a hole.

@@ -48,6 +48,9 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// The MANIFEST has changed; logs may be needed no more.
     fn installed(&self);
 
+    /// Whether a write or a sync of the log has failed, and nothing has resumed since.
+    fn log_has_failed(&self) -> bool;
+
     /// Refuses what [`resume`](Self::resume) could not make good.
     ///
     /// # Errors

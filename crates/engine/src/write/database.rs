@@ -202,8 +202,12 @@ impl SealsMemtables for Sealer {
         self.pipeline.release_logs(self.versions.min_log_number());
     }
 
+    fn log_has_failed(&self) -> bool {
+        self.pipeline.is_failed()
+    }
+
     fn check_resumable(&self) -> Result<()> {
-        match self.pipeline.is_failed() && self.versions.prepared_logs().oldest().is_some() {
+        match self.log_has_failed() && self.versions.prepared_logs().oldest().is_some() {
             // Why: the failed log may have the decision on a prepared transaction, or a part of it. Only an opening, which reads it, can tell.
             true => Err(Error::invalid_argument(
                 "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
