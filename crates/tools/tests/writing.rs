@@ -246,7 +246,7 @@ fn the_published_command_for_unordered_writes_runs_as_it_stands() {
     assert_eq!(operations(&out, "fillrandom"), 32 * 800);
     let unknown: Vec<&str> = err.lines().filter(|line| line.contains("has no effect")).collect();
     let without_effect = |flag: &str| format!("karst bench: flag --{flag} has no effect here yet");
-    assert_eq!(unknown, ["enable_pipelined_write", "two_write_queues"].map(without_effect));
+    assert_eq!(unknown, ["enable_pipelined_write"].map(without_effect));
     let refused =
         karst(&["bench", "-benchmarks=fillrandom", "-unordered_write", "-enable_pipelined_write"], "");
     let err = String::from_utf8_lossy(&refused.stderr).into_owned();
