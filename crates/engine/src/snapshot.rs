@@ -40,7 +40,7 @@ impl ReadAt {
     /// Whether an entry with this number is not seen.
     #[inline]
     pub(crate) fn hides(&self, seq: SeqNo) -> bool {
-        seq > self.seq || self.pending().is_some_and(|pending| pending.hides(seq.0, self.seq.0))
+        hides(self.pending(), self.seq, seq)
     }
 
     /// Everything at or below this number is seen.
@@ -53,6 +53,12 @@ impl ReadAt {
     pub(crate) fn kept(self) -> Self {
         Self { pending: self.pending.map(|pinned| Pinned::from_inner(Pinned::into_inner(pinned))), ..self }
     }
+}
+
+/// Whether a read at `at`, for which `pending` may not count, does not see an entry with the number `seq`.
+#[inline]
+pub(crate) fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
+    seq > at || pending.is_some_and(|pending| pending.hides(seq.0, at.0))
 }
 
 /// What jobs know of who reads.

@@ -28,7 +28,8 @@ impl Env {
 impl<F: Future> Future for CpuTimed<'_, F> {
     type Output = F::Output;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let clock = self.env.clock().clone();
+        let env = self.env;
+        let clock = env.clock();
         let before = clock.thread_cpu_time();
         let polled = self.inner.as_mut().poll(cx);
         let spent = clock.thread_cpu_time().saturating_sub(before);

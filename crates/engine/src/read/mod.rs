@@ -20,7 +20,7 @@ use karst_lsm::Version;
 use karst_mem::pending::Ranges;
 
 use crate::options::ReadOptions;
-use crate::snapshot::ReadAt;
+use crate::snapshot::{self, ReadAt};
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
@@ -59,7 +59,7 @@ impl<'a> View<'a> {
     /// Whether a read at `at` does not see an entry with the number `seq`.
     #[inline]
     pub(crate) fn hides(&self, seq: SeqNo, at: SeqNo) -> bool {
-        seq > at || self.pending.is_some_and(|pending| pending.hides(seq.0, at.0))
+        snapshot::hides(self.pending, at, seq)
     }
 
     /// The same of a column family's tables and superversion in one.

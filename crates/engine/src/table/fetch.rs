@@ -26,8 +26,8 @@ use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Held, Need, NeedKey, Pending};
 
-/// Blocks further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
-const MAX_GAP_BYTES: u64 = 4096;
+/// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
+pub(crate) const MAX_GAP_BYTES: u64 = 4096;
 
 /// Blocks are not read together beyond this. Why: the first block's waiters should not wait for much else.
 const MAX_TOGETHER_BYTES: u64 = 64 << 10;

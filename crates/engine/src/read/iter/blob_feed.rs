@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
-use karst_io::ReadBuf;
 
 use crate::blob::{BlobFile, BlobNeed};
 use crate::error::Result;
@@ -24,27 +23,21 @@ use crate::read::View;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
+use crate::read::iter::run::Run;
 use crate::read::lookup::read_blob;
 use crate::stats::Ticker;
 use crate::table::BlockRef;
-use crate::table::pending::{Pending, RunNumber, Stop};
-
-/// Values further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
-const MAX_GAP_BYTES: u64 = 4096;
+use crate::table::pending::{Pending, Stop};
 
 /// Values close together, read in one request.
 #[derive(Debug)]
-struct Run {
+struct BlobRun {
+    run: Run,
     child: u32,
     file: Arc<BlobFile>,
     number_of_file: FileNumber,
-    start: u64,
-    end: u64,
     /// Of its values, what the scan has not come to, in bytes.
     left: u64,
-    /// Once it has been asked for.
-    number: Option<RunNumber>,
-    bytes: Option<ReadBuf>,
 }
 
 /// See the module's head.
@@ -52,7 +45,7 @@ struct Run {
 pub(super) struct BlobFeed {
     window: Window,
     forward: bool,
-    runs: Vec<Run>,
+    runs: Vec<BlobRun>,
 }
 
 /// Where a scan stands, and what it may see.
@@ -75,9 +68,7 @@ impl BlobFeed {
     pub(super) fn close(&mut self, forward: bool, pending: &mut Pending) {
         self.window.close();
         self.forward = forward;
-        for number in self.runs.drain(..).filter_map(|run| run.number) {
-            pending.drop_run(number);
-        }
+        self.runs.drain(..).for_each(|of| of.run.give_up(pending));
     }
 
     /// The value that the scan needs now. Stops while it is not here.
@@ -90,11 +81,13 @@ impl BlobFeed {
     ) -> Result<BlockRef, Stop> {
         let ctx = &scanned.view.ctx;
         let verify = ctx.options.verify_checksums;
-        if self.window.is_open() && self.run_of(&need, verify).is_none() {
+        let mut run = self.run_of(&need, verify);
+        if run.is_none() && self.window.is_open() {
             // A block that was entered a moment ago: the value comes with those behind it.
             self.refill(scanned, pending, merging);
+            run = self.run_of(&need, verify);
         }
-        let value = match self.run_of(&need, verify) {
+        let value = match run {
             Some((at, range)) => self.take(scanned, pending, at, &need, range)?,
             None => read_blob(ctx, pending, need)?,
         };
@@ -105,12 +98,13 @@ impl BlobFeed {
 
     /// The run that a value is in, and what of the file has to be read for it.
     fn run_of(&self, need: &BlobNeed, verify: bool) -> Option<(usize, Range<u64>)> {
-        let of_file =
-            self.runs.iter().enumerate().filter(|(_, run)| run.number_of_file == need.file_number());
-        of_file.into_iter().find_map(|(at, run)| {
-            let (start, length) = need.range_in(&run.file, verify).ok()?;
+        self.runs.iter().enumerate().find_map(|(at, of)| {
+            if of.number_of_file != need.file_number() {
+                return None;
+            }
+            let (start, length) = need.range_in(&of.file, verify).ok()?;
             let range = start..start + length as u64;
-            (run.start <= range.start && range.end <= run.end).then_some((at, range))
+            (of.run.start <= range.start && range.end <= of.run.end).then_some((at, range))
         })
     }
 
@@ -123,31 +117,23 @@ impl BlobFeed {
         range: Range<u64>,
     ) -> Result<BlockRef, Stop> {
         let ctx = &scanned.view.ctx;
-        let run = &mut self.runs[at];
-        let bytes = match &run.bytes {
-            Some(bytes) => bytes,
-            None => match pending.take_run(run.number.expect("runs are asked for when they are made")) {
-                Ok(bytes) => run.bytes.insert(bytes),
-                Err(stop) => {
-                    self.window.note_wait(ctx);
-                    return Err(stop);
-                }
-            },
-        };
+        let BlobRun { run, child, file, left, .. } = &mut self.runs[at];
+        let start = run.start;
+        let bytes = run.bytes(ctx, pending, &mut self.window)?;
         // What a file that was cut off has less of is found missing when the record is looked at.
-        let [from, to] = [range.start, range.end].map(|at| ((at - run.start) as usize).min(bytes.len()));
-        let value = need.value_in(&run.file, &bytes[from..to], ctx.options)?;
+        let [from, to] = [range.start, range.end].map(|at| ((at - start) as usize).min(bytes.len()));
+        let value = need.value_in(file, &bytes[from..to], ctx.options)?;
         let length = range.end - range.start;
         ctx.stats().record(Ticker::PrefetchBytesUseful, length);
-        run.left = run.left.saturating_sub(length);
-        let (child, through) = (run.child, run.left == 0);
+        *left = left.saturating_sub(length);
+        let (child, through) = (*child, *left == 0);
         // The scan has passed by what was asked for earlier in the same child.
         let mut index = 0;
-        self.runs.retain(|run| {
-            let stays = run.child != child || index > at || (index == at && !through);
+        self.runs.retain(|of| {
+            let stays = of.child != child || index > at || (index == at && !through);
             index += 1;
-            if let Some(number) = run.number.filter(|_| !stays) {
-                pending.drop_run(number);
+            if !stays {
+                of.run.give_up(pending);
             }
             stays
         });
@@ -163,7 +149,7 @@ impl BlobFeed {
         let (ctx, verify) = (&view.ctx, view.ctx.options.verify_checksums);
         let child = scanned.child;
         let Some(cursor) = merging.table_at_entry(child) else { return };
-        let mut ahead: u64 = self.runs.iter().filter(|run| run.child == child).map(|run| run.left).sum();
+        let mut ahead: u64 = self.runs.iter().filter(|of| of.child == child).map(|of| of.left).sum();
         if !self.window.wants_refill(ahead) {
             return;
         }
@@ -181,7 +167,7 @@ impl BlobFeed {
             }
             // What is wrong with a reference is for the scan to report, if it gets there.
             if kind == ValueType::BlobIndex
-                && seq <= scanned.snapshot
+                && !view.hides(seq, scanned.snapshot)
                 && let Ok(need) = BlobNeed::new(ctx.blobs(), view.version(), user_key, reference)
                 && !need.is_cached()
             {
@@ -196,10 +182,7 @@ impl BlobFeed {
         if self.runs.len() == asked_for {
             return;
         }
-        for run in &mut self.runs[asked_for..] {
-            ctx.stats().record(Ticker::PrefetchBytes, run.end - run.start);
-            run.number = Some(pending.want_run(run.file.file(), run.start, (run.end - run.start) as usize));
-        }
+        self.runs[asked_for..].iter_mut().for_each(|of| of.run.ask(ctx, pending, of.file.file()));
         self.window.grow();
     }
 
@@ -212,29 +195,16 @@ impl BlobFeed {
         start: u64,
         length: u64,
     ) {
-        let end = start + length;
-        if let Some(run) =
-            self.runs[asked_for..].last_mut().filter(|r| r.number_of_file == need.file_number())
+        let (end, number_of_file) = (start + length, need.file_number());
+        if let Some(last) = self.runs[asked_for..].last_mut()
+            && last.number_of_file == number_of_file
+            && last.run.is_close_to(start, end, self.forward)
+            && last.run.len() + length <= self.window.request_bytes()
         {
-            let gap = if self.forward { start.checked_sub(run.end) } else { run.start.checked_sub(end) };
-            if gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
-                && run.end - run.start + length <= self.window.request_bytes()
-            {
-                (run.start, run.end) = (start.min(run.start), end.max(run.end));
-                run.left += length;
-                return;
-            }
+            last.run.extend(start, end);
+            last.left += length;
+            return;
         }
-        let number_of_file = need.file_number();
-        self.runs.push(Run {
-            child,
-            file,
-            number_of_file,
-            start,
-            end,
-            left: length,
-            number: None,
-            bytes: None,
-        });
+        self.runs.push(BlobRun { run: Run::new(start, end), child, file, number_of_file, left: length });
     }
 }

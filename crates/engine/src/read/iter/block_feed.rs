@@ -16,19 +16,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
-use karst_io::ReadBuf;
 
 use crate::error::{Error, Result};
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
+use crate::read::iter::run::Run;
 use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, RunNumber, Stop};
+use crate::table::pending::{Pending, Stop};
 use crate::table::{BlockKind, BlockRef, Table};
-
-/// Blocks further apart than this are not read together. Why: it is one page; reading it costs the device nothing more.
-const MAX_GAP_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 struct Queued {
@@ -39,14 +36,10 @@ struct Queued {
 
 /// Neighbouring blocks, read in one request.
 #[derive(Debug)]
-struct Run {
-    start: u64,
-    end: u64,
+struct BlockRun {
+    run: Run,
     /// Its blocks that are still in the queue.
     blocks_left: u32,
-    /// Once it has been asked for.
-    number: Option<RunNumber>,
-    bytes: Option<ReadBuf>,
 }
 
 /// The blocks of one table in the order of a scan.
@@ -63,7 +56,7 @@ pub(super) struct BlockFeed {
     at_end: bool,
     queue: VecDeque<Queued>,
     in_queue: bool,
-    runs: VecDeque<Run>,
+    runs: VecDeque<BlockRun>,
     /// Sizes of the queued blocks behind the current one.
     ahead_bytes: u64,
     window: Window,
@@ -115,9 +108,7 @@ impl BlockFeed {
     pub(super) fn drop_queue(&mut self, pending: &mut Pending) {
         self.queue.clear();
         self.in_queue = false;
-        for number in self.runs.drain(..).filter_map(|run| run.number) {
-            pending.drop_run(number);
-        }
+        self.runs.drain(..).for_each(|of| of.run.give_up(pending));
         self.ahead_bytes = 0;
         self.edge_is_on_its_way = false;
         self.edge_is_through = false;
@@ -169,10 +160,10 @@ impl BlockFeed {
 
     fn leave_front(&mut self) {
         if self.queue.pop_front().is_some_and(|left| left.cached.is_none())
-            && let Some(run) = self.runs.front_mut()
+            && let Some(front) = self.runs.front_mut()
         {
-            run.blocks_left -= 1;
-            if run.blocks_left == 0 {
+            front.blocks_left -= 1;
+            if front.blocks_left == 0 {
                 self.runs.pop_front();
             }
         }
@@ -207,18 +198,10 @@ impl BlockFeed {
         if let Some(block) = &front.cached {
             return Ok((handle, table.checked(block.clone(), handle, BlockKind::Data)?));
         }
-        let run = self.runs.front_mut().expect("a queued block that is not cached is in a run");
-        let bytes = match &run.bytes {
-            Some(bytes) => bytes,
-            None => match pending.take_run(run.number.expect("runs are asked for when they are made")) {
-                Ok(bytes) => run.bytes.insert(bytes),
-                Err(stop) => {
-                    self.window.note_wait(ctx);
-                    return Err(stop);
-                }
-            },
-        };
+        let BlockRun { run, .. } =
+            self.runs.front_mut().expect("a queued block that is not cached is in a run");
         let from = (handle.offset - run.start) as usize;
+        let bytes = run.bytes(ctx, pending, &mut self.window)?;
         let to = from + handle.size as usize + BLOCK_TRAILER_BYTES;
         let Some(bytes) = bytes.get(from..to) else {
             return Err(table.truncated(handle, BlockKind::Data).into());
@@ -265,10 +248,7 @@ impl BlockFeed {
                 break;
             }
         }
-        for run in self.runs.iter_mut().skip(asked_for) {
-            ctx.stats().record(Ticker::PrefetchBytes, run.end - run.start);
-            run.number = Some(pending.want_run(table.file(), run.start, (run.end - run.start) as usize));
-        }
+        self.runs.iter_mut().skip(asked_for).for_each(|of| of.run.ask(ctx, pending, table.file()));
     }
 
     /// Move the edge on by one block; false if there is none that may be asked for yet.
@@ -338,17 +318,15 @@ impl BlockFeed {
 
     fn add_to_run(&mut self, handle: BlockHandle) {
         let (start, end) = (handle.offset, handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64);
-        if let Some(run) = self.runs.back_mut().filter(|run| run.number.is_none()) {
-            let gap = if self.forward { start.checked_sub(run.end) } else { run.start.checked_sub(end) };
-            // Why the last block may go beyond: a request cut before it would leave it to one of its own.
-            if gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
-                && run.end - run.start < self.window.request_bytes()
-            {
-                (run.start, run.end) = (start.min(run.start), end.max(run.end));
-                run.blocks_left += 1;
-                return;
-            }
+        // Why the last block may go beyond: a request cut before it would leave it to one of its own.
+        if let Some(last) = self.runs.back_mut()
+            && last.run.is_close_to(start, end, self.forward)
+            && last.run.len() < self.window.request_bytes()
+        {
+            last.run.extend(start, end);
+            last.blocks_left += 1;
+            return;
         }
-        self.runs.push_back(Run { start, end, blocks_left: 1, number: None, bytes: None });
+        self.runs.push_back(BlockRun { run: Run::new(start, end), blocks_left: 1 });
     }
 }

@@ -6,7 +6,7 @@
 //! | `visible` | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
 //! | `merging` | memtables, L0 files and levels merged; collects range tombstones |
 //! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
-//! | `block_feed`, `blob_feed`, `readahead` | the blocks and the blob values a scan comes to, asked for before they are needed; how far ahead |
+//! | `block_feed`, `blob_feed`, `run`, `readahead` | the blocks and the blob values a scan comes to, asked for before they are needed; what is read together, and how far ahead |
 //! | `internal` | every entry, hidden ones too, for tools |
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
 //! | `stream` | the iterator as a `Stream` |
@@ -22,6 +22,7 @@ pub(crate) mod job_input;
 mod level_cursor;
 mod merging;
 pub(crate) mod readahead;
+mod run;
 mod stream;
 mod table_cursor;
 mod visible;
