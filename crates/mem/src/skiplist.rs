@@ -30,6 +30,7 @@
 use crate::arena::{ALIGN, Arena};
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 use std::cmp;
+use std::convert::Infallible;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
@@ -221,6 +222,21 @@ impl<C: KeyOrder> SkipList<C> {
 
     /// The smallest entry whose key is `key` or larger.
     pub fn seek_ge(&self, key: &[u8]) -> Option<Position> {
+        match self.try_seek_ge(key, |_| Ok::<_, Infallible>(())) {
+            Ok(found) => found,
+        }
+    }
+
+    /// The same; `look` sees each entry before the search goes by its key, and may end the search.
+    ///
+    /// # Errors
+    /// What `look` returns.
+    #[inline(always)]
+    pub fn try_seek_ge<E>(
+        &self,
+        key: &[u8],
+        mut look: impl FnMut(Position) -> Result<(), E>,
+    ) -> Result<Option<Position>, E> {
         let mut before = self.head();
         let mut larger = ptr::null_mut();
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
@@ -231,10 +247,13 @@ impl<C: KeyOrder> SkipList<C> {
                 if next.is_null() || next == larger {
                     break;
                 }
+                if let Some(position) = self.position(next) {
+                    look(position)?;
+                }
                 // SAFETY: a linked node of this list.
                 match self.order.compare(unsafe { key_of(next) }, key) {
                     cmp::Ordering::Less => before = Tower::of(next),
-                    cmp::Ordering::Equal => return self.position(next),
+                    cmp::Ordering::Equal => return Ok(self.position(next)),
                     cmp::Ordering::Greater => {
                         larger = next;
                         break;
@@ -242,7 +261,7 @@ impl<C: KeyOrder> SkipList<C> {
                 }
             }
         }
-        self.position(larger)
+        Ok(self.position(larger))
     }
 
     /// The largest entry whose key is smaller than `key`.
@@ -291,6 +310,20 @@ impl<C: KeyOrder> SkipList<C> {
     pub fn value(&self, position: Position) -> &[u8] {
         // SAFETY: a node of this list, borrowed for no longer than the list.
         unsafe { value_of(self.check(position)) }
+    }
+
+    /// Flips bits of an entry in memory, `at` bytes into its key and value together, as a defect of the memory would: for tests of what finds it.
+    ///
+    /// # Panics
+    /// If `position` is of another list, or `at` is beyond the value.
+    #[doc(hidden)]
+    pub fn flip_bits(&mut self, position: Position, at: usize, bits: u8) {
+        let node = self.check(position);
+        // SAFETY: a node of this list, which nobody else has while it is borrowed mutably; its key and value follow its header.
+        unsafe {
+            assert!(at < (*node).key_len as usize + (*node).value_len as usize, "{at} is beyond the entry");
+            *node.add(1).cast::<u8>().add(at) ^= bits;
+        }
     }
 
     /// How many entries have been inserted, at least; an insert that is still running may or may not count.

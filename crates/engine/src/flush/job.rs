@@ -299,6 +299,9 @@ impl FlushContext {
         let config = &flush.family.settings();
         // Invariant: copied after everything in the memtables became visible, so no snapshot that is taken later needs what the filter drops.
         let stripes = Stripes::of_readers(&self.snapshots.readers());
+        for memtable in &flush.memtables {
+            memtable.check_tombstones()?;
+        }
         let all = tombstones_of(flush);
         let left =
             all.as_deref().map(|all| left_over(&config.comparator, all, &stripes, |_, _| true).fragments);

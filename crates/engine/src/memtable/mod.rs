@@ -7,13 +7,16 @@
 //! - Entries are ordered as in tables: by user key, then from new to old. No two have the same key and sequence number.
 //! - Entries are never changed or removed. Readers take no lock; writers may add at the same time. A reader at sequence number `s` sees the
 //!   same for as long as it lives if everything up to `s` was added before `s` was published.
+//! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody is given an entry that does not match it.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
 
 mod filter;
+mod protection;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tombstones;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::FamilyConfig;
 use crate::pacing::{Charge, WriteBufferManager};
 use crate::range_del::{Fragments, RangeTombstone};
@@ -26,6 +29,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tombstones::Tombstones;
+
+pub(crate) use protection::{Protection, pair as pair_checksum};
 
 /// Internal keys in a comparator's order.
 #[derive(Clone, Debug)]
@@ -44,6 +49,9 @@ pub(crate) struct MemTable {
     list: SkipList<InternalOrder>,
     /// Tells which keys are not in `list`.
     filter: Option<Filter>,
+    protection: Protection,
+    /// Searches check every entry that they pass.
+    checks_searches: bool,
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
@@ -126,16 +134,26 @@ impl ValueAt {
 pub(crate) struct DuplicateEntry;
 
 impl MemTable {
-    /// An empty memtable for a column family, with the filter that its options ask for.
+    /// An empty memtable for a column family, with the filter and the checksums that its options ask for.
     pub(crate) fn of(config: &FamilyConfig) -> Self {
-        Self { filter: Filter::of(config), ..Self::new(config.comparator.clone()) }
+        let options = &config.options;
+        let protection = Protection::of(options.memtable_protection_bytes_per_key);
+        Self {
+            filter: Filter::of(config),
+            protection,
+            checks_searches: protection.is_on() && options.memtable_verify_per_key_checksum_on_seek,
+            tombstones: Tombstones::new(protection),
+            ..Self::new(config.comparator.clone())
+        }
     }
 
-    /// An empty memtable without a filter.
+    /// An empty memtable without a filter and without checksums.
     pub(crate) fn new(comparator: Comparator) -> Self {
         Self {
             list: SkipList::new(InternalOrder(comparator.clone())),
             filter: None,
+            protection: Protection::default(),
+            checks_searches: false,
             tombstones: Tombstones::default(),
             comparator,
             counts: Counts::default(),
@@ -221,23 +239,76 @@ impl MemTable {
         user_key: &[u8],
         value: &[u8],
     ) -> Result<(), DuplicateEntry> {
+        let checksum = if self.protection.is_on() { pair_checksum(user_key, value) } else { 0 };
+        self.add_with_checksum(&(seq, kind, user_key, value), checksum)
+    }
+
+    /// The same, of what had the checksum `pair` ([`pair_checksum`]) before it came here. A memtable without checksums takes no notice of it.
+    pub(crate) fn add_with_checksum(&self, entry: &PointEntry<'_>, pair: u64) -> Result<(), DuplicateEntry> {
+        let &(seq, kind, user_key, value) = entry;
         if kind == ValueType::RangeDeletion {
             if self.comparator.compare_user(user_key, value).is_ge() {
                 return Ok(());
             }
-            self.tombstones.add(RangeTombstone::new(user_key, value, seq));
-        } else if self.list.link_all(std::iter::once(self.make(&(seq, kind, user_key, value)))) > 0 {
-            return Err(DuplicateEntry);
+            self.tombstones.add(RangeTombstone::new(user_key, value, seq), pair);
+        } else {
+            let made =
+                if self.protection.is_on() { self.make_protected(entry, pair) } else { self.make(entry) };
+            if self.list.link_all(std::iter::once(made)) > 0 {
+                return Err(DuplicateEntry);
+            }
         }
         self.count(1, u64::from(is_delete(kind)));
         Ok(())
     }
 
-    fn make(&self, (seq, kind, user_key, value): &PointEntry<'_>) -> Unlinked {
+    #[inline]
+    fn make(&self, entry: &PointEntry<'_>) -> Unlinked {
+        let (seq, kind, user_key, value) = entry;
+        if self.protection.is_on() {
+            return self.make_protected(entry, pair_checksum(user_key, value));
+        }
         if let Some(filter) = &self.filter {
             filter.add(user_key);
         }
         self.list.prepare(user_key, &key::pack_trailer(*seq, *kind).to_le_bytes(), value)
+    }
+
+    // Why apart: what is not protected has nothing to do with it.
+    #[inline(never)]
+    fn make_protected(&self, (seq, kind, user_key, value): &PointEntry<'_>, pair: u64) -> Unlinked {
+        if let Some(filter) = &self.filter {
+            filter.add(user_key);
+        }
+        let trailer = key::pack_trailer(*seq, *kind);
+        let checksum = self.protection.checksum(pair, trailer);
+        let checksum = &checksum[..self.protection.bytes()];
+        #[cfg(test)]
+        let (user_key, trailer, value) = &tests::flipped(user_key, trailer, value);
+        self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
+    }
+
+    /// Compares an entry with its checksum, if it has one.
+    #[inline]
+    pub(crate) fn check(&self, position: Position) -> Result<()> {
+        if self.protection.is_on() { self.check_protected(position) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_protected(&self, position: Position) -> Result<()> {
+        let (user_key, trailer) = key::split(self.list.key(position));
+        if self.protection.matches(user_key, trailer, self.list.value(position)) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Corruption,
+            format!(
+                "memtable entry in memory, key {}, sequence number {}, type {}: does not match its checksum",
+                user_key.escape_ascii(),
+                trailer >> 8,
+                trailer as u8
+            ),
+        ))
     }
 
     fn count(&self, entries: u64, deletes: u64) {
@@ -272,18 +343,26 @@ impl MemTable {
 
     /// The entries of one user key, newest first, from the internal key `seek_key` on (the user key with the reader's sequence number and
     /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
+    ///
+    /// # Errors
+    /// `memtable_verify_per_key_checksum_on_seek`: the search passed an entry that does not match its checksum. As items: an entry does not match its own.
     #[inline]
-    pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Entries<'a> {
+    pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
         let user_key = key::user_key(seek_key);
         let may_hold = self.filter.as_ref().is_none_or(|filter| filter.may_hold(user_key));
-        let next = if may_hold { self.list.seek_ge(seek_key) } else { None };
-        Entries { memtable: self, user_key, next }
+        let next = if may_hold { self.seek_ge(seek_key)? } else { None };
+        Ok(Entries { memtable: self, user_key, next })
     }
 
     /// The sequence number of the newest range tombstone over `user_key` that a reader at `read_seq` sees; 0 if there is none.
     #[inline]
     pub(crate) fn covering_tombstone(&self, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         self.tombstones.covering_seq(&self.comparator, user_key, read_seq)
+    }
+
+    /// Compares range tombstones with their checksums, if they have any, and what was made of them with what would be made of them now. For flushes: a look-up among them does not.
+    pub(crate) fn check_tombstones(&self) -> Result<()> {
+        self.tombstones.check(&self.comparator)
     }
 
     /// All range tombstones; `None` if there is none.
@@ -302,9 +381,20 @@ impl MemTable {
     }
 
     /// The smallest entry at or behind an internal key.
+    ///
+    /// # Errors
+    /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its checksum.
     #[inline]
-    pub(crate) fn seek_ge(&self, internal_key: &[u8]) -> Option<Position> {
-        self.list.seek_ge(internal_key)
+    pub(crate) fn seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
+        if self.checks_searches {
+            return self.checked_seek_ge(internal_key);
+        }
+        Ok(self.list.seek_ge(internal_key))
+    }
+
+    #[inline(never)]
+    fn checked_seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
+        self.list.try_seek_ge(internal_key, |position| self.check_protected(position))
     }
 
     /// The largest entry before an internal key.
@@ -332,8 +422,9 @@ impl MemTable {
     /// Where the value of an entry is.
     #[inline]
     pub(crate) fn value_at(&self, position: Position) -> ValueAt {
-        // Invariant: the list refuses values of 4 GiB and more.
-        ValueAt { position, start: 0, end: self.list.value(position).len() as u32 }
+        // Invariant: the list refuses values of 4 GiB and more, and a protected one ends in its checksum.
+        let end = self.list.value(position).len() - self.protection.bytes();
+        ValueAt { position, start: 0, end: end as u32 }
     }
 
     /// The bytes of a value.
@@ -380,11 +471,16 @@ pub(crate) struct Entries<'a> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Entry;
+    type Item = Result<Entry>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<Result<Entry>> {
         let position = self.next?;
+        // Why before its key is looked at: a key that changed is another's, and ends the search as if there were nothing.
+        if let Err(error) = self.memtable.check(position) {
+            self.next = None;
+            return Some(Err(error));
+        }
         let (user_key, trailer) = key::split(self.memtable.key(position));
         if self.memtable.comparator.compare_user(user_key, self.user_key).is_ne() {
             self.next = None;
@@ -394,6 +490,6 @@ impl<'a> Iterator for Entries<'a> {
         // Invariant: `add` only takes value types that exist.
         let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
         let at = self.memtable.value_at(position);
-        Some(Entry { seq: SeqNo(trailer >> 8), kind, at })
+        Some(Ok(Entry { seq: SeqNo(trailer >> 8), kind, at }))
     }
 }

@@ -4,6 +4,35 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
+/// What of the next entry changes after its checksum was taken: bytes from its start, and bits of the byte there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flip {
+    Key(usize, u8),
+    Kind(u8),
+    Value(usize, u8),
+}
+
+thread_local! {
+    static FLIP: std::cell::Cell<Option<Flip>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has the next entry that this thread adds to a memtable with checksums be damaged in memory.
+pub(crate) fn flip_next(flip: Flip) {
+    FLIP.set(Some(flip));
+}
+
+/// What is stored in place of an entry: the same, unless a test wants it otherwise.
+pub(super) fn flipped(user_key: &[u8], trailer: u64, value: &[u8]) -> (Vec<u8>, u64, Vec<u8>) {
+    let (mut user_key, mut trailer, mut value) = (user_key.to_vec(), trailer, value.to_vec());
+    match FLIP.take() {
+        Some(Flip::Key(at, bits)) => user_key[at] ^= bits,
+        Some(Flip::Kind(bits)) => trailer ^= u64::from(bits),
+        Some(Flip::Value(at, bits)) => value[at] ^= bits,
+        None => {}
+    }
+    (user_key, trailer, value)
+}
+
 fn seek_key(user_key: &[u8], seq: u64) -> Vec<u8> {
     let mut key = Vec::new();
     key::append(&mut key, user_key, key::pack_trailer(SeqNo(seq), ValueType::FOR_SEEK));
@@ -13,6 +42,8 @@ fn seek_key(user_key: &[u8], seq: u64) -> Vec<u8> {
 fn found(memtable: &MemTable, user_key: &[u8], seq: u64) -> Vec<(u64, ValueType, Vec<u8>)> {
     memtable
         .entries_of(&seek_key(user_key, seq))
+        .unwrap()
+        .map(Result::unwrap)
         .map(|e| (e.seq.0, e.kind, memtable.value(e.at).to_vec()))
         .collect()
 }
@@ -36,7 +67,7 @@ fn a_key_gives_its_visible_entries_newest_first() {
     assert_eq!(found(&memtable, b"j", 100), []);
     assert_eq!((memtable.entry_count(), memtable.delete_count()), (4, 1));
     assert_eq!(memtable.add(SeqNo(5), ValueType::Value, b"k", b"again"), Err(DuplicateEntry));
-    let entry = memtable.entries_of(&seek_key(b"kk", 9)).next().map(|e| e.at).unwrap();
+    let entry = memtable.entries_of(&seek_key(b"kk", 9)).unwrap().next().unwrap().unwrap().at;
     assert_eq!(memtable.value(entry), b"other");
     assert_eq!(memtable.value(entry.slice(1..4).slice(1..3)), b"he");
 }
@@ -117,6 +148,123 @@ fn a_filter_passes_keys_by_that_were_not_added() {
         assert!(memtable.memory_bytes() > filter.memory_bytes());
     }
     assert!(filter(0).is_none(), "nothing to put into a filter");
+}
+
+fn protected(bytes_per_key: u32, checks_searches: bool) -> MemTable {
+    let protection = Protection::of(bytes_per_key);
+    let tombstones = Tombstones::new(protection);
+    MemTable { protection, checks_searches, tombstones, ..MemTable::new(Comparator::Bytewise) }
+}
+
+fn walk(memtable: &MemTable) -> Result<usize> {
+    let mut count = 0;
+    let mut at = memtable.first();
+    while let Some(position) = at {
+        memtable.check(position)?;
+        count += 1;
+        at = memtable.next(position);
+    }
+    Ok(count)
+}
+
+#[test]
+fn a_protected_memtable_gives_what_it_was_given() {
+    for bytes in Protection::SUPPORTED {
+        let memtable = protected(bytes, true);
+        memtable.add(SeqNo(1), ValueType::Value, b"k", b"one").unwrap();
+        memtable.add(SeqNo(2), ValueType::Deletion, b"k", b"").unwrap();
+        memtable.add_many(&[(SeqNo(3), ValueType::Value, b"l", b"three")]).unwrap();
+        let prepared = memtable.prepare(&(SeqNo(4), ValueType::Merge, b"l", b""));
+        memtable.link([prepared]).unwrap();
+        memtable.add(SeqNo(5), ValueType::RangeDeletion, b"x", b"z").unwrap();
+        let all = [(2, ValueType::Deletion, vec![]), (1, ValueType::Value, b"one".to_vec())];
+        assert_eq!(found(&memtable, b"k", 9), all, "{bytes} bytes");
+        let all = [(4, ValueType::Merge, vec![]), (3, ValueType::Value, b"three".to_vec())];
+        assert_eq!(found(&memtable, b"l", 9), all, "{bytes} bytes");
+        assert_eq!(walk(&memtable).unwrap(), 4);
+        memtable.check_tombstones().unwrap();
+        assert_eq!(memtable.range_tombstones().unwrap().tombstone_count(), 1);
+        memtable.check_tombstones().unwrap();
+    }
+}
+
+/// Flips each bit of an entry's key, number, kind and value in turn. With 8 and 4 bytes each is found; with fewer, all but a few, by chance.
+#[test]
+fn each_bit_that_flips_is_found() {
+    let whole = b"river".len() + 8 + b"valley".len();
+    for (bytes, missed_at_most) in [(8, 0), (4, 0), (2, 0), (1, 4)] {
+        let mut missed = 0;
+        for (at, bit) in (0..whole).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit))) {
+            let mut memtable = protected(bytes, false);
+            memtable.add(SeqNo(7), ValueType::Value, b"river", b"valley").unwrap();
+            let position = memtable.first().unwrap();
+            memtable.list.flip_bits(position, at, bit);
+            match walk(&memtable) {
+                Ok(_) => missed += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
+            }
+            memtable.list.flip_bits(position, at, bit);
+            assert_eq!(walk(&memtable).unwrap(), 1);
+        }
+        assert!(missed <= missed_at_most, "{missed} of {} with {bytes} bytes", whole * 8);
+    }
+}
+
+#[test]
+fn a_damaged_checksum_is_found_and_without_protection_nothing_is() {
+    let mut memtable = protected(2, false);
+    memtable.add(SeqNo(7), ValueType::Value, b"k", b"v").unwrap();
+    let position = memtable.first().unwrap();
+    memtable.list.flip_bits(position, 1 + 8 + 1 + 1, 0x10);
+    assert!(walk(&memtable).is_err());
+    let mut memtable = protected(0, true);
+    memtable.add(SeqNo(7), ValueType::Value, b"k", b"v").unwrap();
+    let position = memtable.first().unwrap();
+    memtable.list.flip_bits(position, 9, 0x10);
+    assert_eq!(found(&memtable, b"k", 9), [(7, ValueType::Value, b"f".to_vec())]);
+}
+
+#[test]
+fn a_lookup_finds_the_damage_of_what_it_meets_and_a_checking_search_that_of_what_it_passes() {
+    for checks_searches in [false, true] {
+        let mut memtable = protected(8, checks_searches);
+        for seq in 0..100 {
+            let key = format!("k{seq:02}");
+            memtable.add(SeqNo(seq), ValueType::Value, key.as_bytes(), b"v").unwrap();
+        }
+        let searched = |memtable: &MemTable, key: &[u8]| -> Result<usize> {
+            memtable
+                .entries_of(&seek_key(key, 500))?
+                .map(|entry| entry.map(|_| ()))
+                .collect::<Result<Vec<_>>>()
+                .map(|all| all.len())
+        };
+        let position = memtable.seek_ge(&seek_key(b"k50", 500)).unwrap().unwrap();
+        // The value of k50, which the searches for its neighbours step over.
+        memtable.list.flip_bits(position, 3 + 8, 1);
+        assert_eq!(searched(&memtable, b"k50").unwrap_err().kind(), ErrorKind::Corruption);
+        let passed_by = (0..100)
+            .filter(|n| *n < 49 || *n > 50)
+            .any(|n| searched(&memtable, format!("k{n:02}").as_bytes()).is_err());
+        assert_eq!(passed_by, checks_searches);
+        memtable.list.flip_bits(position, 3 + 8, 1);
+        // Its key: what is found in its place is damaged, so that nobody hears that there is nothing.
+        memtable.list.flip_bits(position, 2, 4);
+        assert_eq!(searched(&memtable, b"k50").unwrap_err().kind(), ErrorKind::Corruption);
+    }
+}
+
+#[test]
+fn a_checksum_from_before_is_gone_on_with() {
+    let memtable = protected(4, false);
+    let pair = pair_checksum(b"k", b"meant");
+    memtable.add_with_checksum(&(SeqNo(1), ValueType::Value, b"k", b"meant"), pair).unwrap();
+    assert_eq!(walk(&memtable).unwrap(), 1);
+    memtable.add_with_checksum(&(SeqNo(2), ValueType::Value, b"k", b"means"), pair).unwrap();
+    assert!(walk(&memtable).is_err());
+    let memtable = protected(4, false);
+    memtable.add_with_checksum(&(SeqNo(3), ValueType::RangeDeletion, b"k", b"means"), pair).unwrap();
+    assert!(memtable.check_tombstones().unwrap_err().to_string().contains("range tombstone"));
 }
 
 proptest! {

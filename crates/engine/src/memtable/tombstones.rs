@@ -4,17 +4,28 @@
 //! none is added, a reader takes no lock.
 //! Lock: `all` is held to add one tombstone, or by one reader to cut all of them anew.
 
+use super::protection::{Protection, pair};
+use crate::error::{Error, ErrorKind, Result};
 use crate::range_del::{Fragments, RangeTombstone};
 use arc_swap::ArcSwapOption;
 use karst_format::comparator::Comparator;
+use karst_format::filter::hash64;
 use karst_format::key::SeqNo;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// From the checksum of start and end.
+fn checksum_of(pair: u64, seq: SeqNo) -> u64 {
+    pair ^ hash64(&seq.0.to_le_bytes())
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     all: Mutex<Vec<RangeTombstone>>,
+    protection: Protection,
+    /// Of each in `all` its checksum, whole, if they are protected. Taken after `all`.
+    checksums: Mutex<Vec<u64>>,
     /// How many were added.
     /// Ordering: Release after the list has it, Acquire before the fragments are judged, so that a reader never takes older fragments for complete.
     count: AtomicUsize,
@@ -29,8 +40,16 @@ struct Cut {
 }
 
 impl Tombstones {
-    pub(super) fn add(&self, tombstone: RangeTombstone) {
+    pub(super) fn new(protection: Protection) -> Self {
+        Self { protection, ..Self::default() }
+    }
+
+    /// `checksum` is that of its start and its end; without protection it does not matter.
+    pub(super) fn add(&self, tombstone: RangeTombstone, checksum: u64) {
         let mut all = self.all.lock();
+        if self.protection.is_on() {
+            self.checksums.lock().push(checksum_of(checksum, tombstone.seq));
+        }
         all.push(tombstone);
         self.count.store(all.len(), Ordering::Release);
     }
@@ -61,6 +80,30 @@ impl Tombstones {
         let cut = self.cut.load();
         let current = cut.as_deref().filter(|cut| cut.count >= count).map(|cut| cut.fragments.clone());
         Some(current.unwrap_or_else(|| self.renew(comparator)))
+    }
+
+    /// Compares each with its checksum, if they are protected, and the fragments with those that would be made of them now.
+    pub(super) fn check(&self, comparator: &Comparator) -> Result<()> {
+        if !self.protection.is_on() || self.count() == 0 {
+            return Ok(());
+        }
+        let damaged = |what: String| Err(Error::new(ErrorKind::Corruption, what));
+        let all = self.all.lock();
+        for (tombstone, checksum) in all.iter().zip(&*self.checksums.lock()) {
+            let RangeTombstone { start, end, seq } = tombstone;
+            if checksum_of(pair(start, end), *seq) != *checksum {
+                let (start, end) = (start.escape_ascii(), end.escape_ascii());
+                return damaged(format!(
+                    "range tombstone in memory, {start} to {end}, sequence number {seq}: does not match its checksum"
+                ));
+            }
+        }
+        match self.cut.load().as_deref() {
+            Some(cut) if *cut.fragments != Fragments::build(comparator, all[..cut.count].to_vec()) => {
+                damaged(format!("fragments in memory of {} range tombstones: not what these make", cut.count))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[cold]

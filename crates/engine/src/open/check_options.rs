@@ -3,6 +3,7 @@
 //! In: the options of a database or of a column family. Out: an error that names the options.
 
 use crate::error::{Error, Result};
+use crate::memtable::Protection;
 use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{TablePlace, file_checksums, table_options};
 use karst_format::comparator::Comparator;
@@ -78,6 +79,9 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     }
     if options.max_write_buffer_number < 1 {
         return refused("max_write_buffer_number: must be at least 1");
+    }
+    if !Protection::SUPPORTED.contains(&options.memtable_protection_bytes_per_key) {
+        return refused("memtable_protection_bytes_per_key: must be 0, 1, 2, 4 or 8");
     }
     if database.unordered_write && options.max_successive_merges > 0 {
         return refused("max_successive_merges: does not go with unordered_write");

@@ -456,9 +456,11 @@ async fn write_level0(
         file_checksums: file_checksums(&opened.db_options.get())?,
         stats: opened.statistics.clone(),
     };
+    mem.check_tombstones()?;
     let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
     let mut at = mem.first();
     while let Some(position) = at {
+        mem.check(position)?;
         writer.add(mem.key(position), mem.value(mem.value_at(position)))?;
         if writer.needs_room() {
             writer.make_room().await?;

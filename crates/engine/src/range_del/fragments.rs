@@ -35,7 +35,7 @@ impl RangeTombstone {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fragment {
     /// Where its start and its end are among the boundary keys.
     start: u32,
@@ -45,7 +45,7 @@ struct Fragment {
 }
 
 /// The fragments of a set of range tombstones.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fragments {
     /// Boundary keys, ascending and distinct, one after the other.
     bytes: Box<[u8]>,

@@ -169,7 +169,8 @@ impl Lookup {
             }
             // Why a copy of the key: taking an operand moves the key while the entries are walked.
             let key = self.key.clone();
-            for entry in memtable.entries_of(&key) {
+            for entry in memtable.entries_of(&key)? {
+                let entry = entry?;
                 let value = || Value::in_memtable(memtable.clone(), entry.at);
                 let verdict = self.judge(view, entry.seq, entry.kind)?;
                 match verdict {

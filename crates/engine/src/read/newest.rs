@@ -38,12 +38,18 @@ struct Newest<'a> {
 }
 
 impl Newest<'_> {
-    fn in_memtables(&self) -> bool {
+    fn in_memtables(&self) -> Result<bool> {
         let key = user_key(&self.key);
-        self.view.superversion.memtables().filter(|memtable| !memtable.is_empty()).any(|memtable| {
-            memtable.covering_tombstone(key, SeqNo::MAX) > self.since.seq
-                || memtable.entries_of(&self.key).next().is_some_and(|entry| self.since.hides(entry.seq))
-        })
+        for memtable in self.view.superversion.memtables().filter(|memtable| !memtable.is_empty()) {
+            if memtable.covering_tombstone(key, SeqNo::MAX) > self.since.seq {
+                return Ok(true);
+            }
+            let newest = memtable.entries_of(&self.key)?.next().transpose()?;
+            if newest.is_some_and(|entry| self.since.hides(entry.seq)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn in_tables(&mut self) -> Result<bool, Stop> {
@@ -108,7 +114,7 @@ impl Step for Newest<'_> {
     type Out = bool;
 
     fn step(&mut self, _: &ReadCtx<'_>) -> Result<bool, Stop> {
-        Ok((self.file.is_none() && self.in_memtables()) || self.in_tables()?)
+        Ok((self.file.is_none() && self.in_memtables()?) || self.in_tables()?)
     }
 
     fn pending(&mut self) -> &mut Pending {

@@ -7,8 +7,8 @@
 
 use crate::column_family::ColumnFamily;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memtable::pair_checksum;
 use karst_format::Corruption;
-use karst_format::filter::hash64;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_format::wide_column::{self, WideColumn};
@@ -55,9 +55,14 @@ fn strings<'a>(op: &Op<'a>) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// The checksum that protects one operation.
+/// The checksum that protects one operation: its place and the checksum that a memtable has of its key and value.
 fn protection_of(op: &Op<'_>) -> u64 {
     let (key, value) = strings(op);
+    place_of(op) ^ pair_checksum(key, value)
+}
+
+/// What the checksum of an operation has of its kind and its column family.
+fn place_of(op: &Op<'_>) -> u64 {
     let kind: u64 = match op {
         Op::Put { .. } => 1,
         Op::Delete { .. } => 2,
@@ -70,9 +75,7 @@ fn protection_of(op: &Op<'_>) -> u64 {
         _ => 9,
     };
     let family = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
-    let place = (kind | u64::from(family.0) << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // Why the multiplication: a swap of key and value must show.
-    place ^ hash64(key).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ hash64(value)
+    (kind | u64::from(family.0) << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Operations that are written together or not at all, in RocksDB's encoding.
@@ -124,9 +127,34 @@ impl WriteBatch {
         Self { records, max_bytes, ..Self::default() }
     }
 
-    /// An empty batch whose operations each carry a checksum from the moment they are added until they are logged.
+    /// An empty batch whose operations each carry a checksum from the moment they are added until they are logged, and where memtables have checksums
+    /// (`memtable_protection_bytes_per_key`) until they are flushed.
     pub fn protected() -> Self {
         Self { protection: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// The same operations, protected from now on if they were not before.
+    pub(crate) fn to_protected(&self) -> Self {
+        let mut batch = self.clone();
+        let of_each = || batch.iter().map(|op| protection_of(&op)).collect();
+        if batch.protection.is_none() {
+            batch.protection = Some(of_each());
+        }
+        batch
+    }
+
+    /// Whether its operations carry checksums.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.protection.is_some()
+    }
+
+    /// Its operations, each with the checksum of its key and value that is left if the operation is still the one that was added; if it carries none, with one made now.
+    pub(crate) fn iter_protected(&self) -> impl Iterator<Item = (Op<'_>, u64)> {
+        let checksums = self.protection.as_deref().unwrap_or_default();
+        self.iter().enumerate().map(|(index, op)| {
+            let checksum = checksums.get(index).copied().unwrap_or_else(|| protection_of(&op));
+            (op, checksum ^ place_of(&op))
+        })
     }
 
     /// Takes over an encoded batch once every operation in it has decoded.

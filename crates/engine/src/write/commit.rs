@@ -190,6 +190,14 @@ impl<'a, H: Host> Commit<'a, H> {
         if self.options.sync && self.options.disable_wal {
             return Err(Error::invalid_argument("a write cannot be synced without a log"));
         }
+        match self.options.protection_bytes_per_key {
+            0 => {}
+            8 => self.source = self.source.to_protected()?,
+            other => {
+                let text = format!("protection_bytes_per_key: {other}; there are 0 and 8");
+                return Err(Error::invalid_argument(text));
+            }
+        }
         self.source.verify()?;
         pipeline.health.check_writes()?;
         self.started = pipeline.statistics.timers_enabled().then(|| pipeline.env.now());

@@ -16,7 +16,8 @@ pub struct WriteOptions {
     pub low_pri: bool,
     /// Pass over operations on column families that are not open (any more), which otherwise fail the write. Default false.
     pub ignore_missing_column_families: bool,
-    /// Bytes of checksum that protect each key of the write in memory until it is logged: 0 or 8. Default 0.
+    /// Bytes of checksum that protect each key of the write in memory, from the call on until it is logged, and where memtables have checksums
+    /// (`memtable_protection_bytes_per_key`) until it is flushed: 0 or 8. Not for what transactions prepare and commit. Default 0.
     pub protection_bytes_per_key: usize,
 }
 

@@ -5,7 +5,7 @@
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
 use super::two_phase::PhaseWrite;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::{DuplicateEntry, PointEntry};
 use crate::wal::replay;
 use crate::wal::sub_batches::SubBatches;
@@ -153,8 +153,31 @@ impl<'a> Source<'a> {
     pub(super) fn verify(&self) -> Result<()> {
         match self {
             Source::Batch(batch) => batch.verify(),
-            Source::Owned(_) | Source::Phase(_) | Source::One { .. } => Ok(()),
+            Source::Owned(batch) => batch.verify(),
+            Source::Phase(_) | Source::One { .. } => Ok(()),
         }
+    }
+
+    /// The same, with a checksum on each operation.
+    ///
+    /// # Errors
+    /// It is a phase of a transaction.
+    pub(super) fn to_protected(&self) -> Result<Source<'static>> {
+        let batch = match self {
+            Source::Batch(batch) => batch.to_protected(),
+            Source::Owned(batch) => batch.to_protected(),
+            Source::One { op, .. } => {
+                let mut batch = WriteBatch::protected();
+                batch.push_checked(*op);
+                batch
+            }
+            Source::Phase(_) => {
+                return Err(Error::not_supported(
+                    "protection_bytes_per_key for what a transaction prepares or commits",
+                ));
+            }
+        };
+        Ok(Source::Owned(Box::new(batch)))
     }
 
     /// The same, for when the writer's own is about to go.
@@ -179,7 +202,8 @@ impl<'a> Source<'a> {
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
-        if batch.count() as usize > FEW || batch.families().len() != 1 {
+        // Why not protected ones: their checksums go with them into the memtable.
+        if batch.count() as usize > FEW || batch.is_protected() || batch.families().len() != 1 {
             return None;
         }
         let mut few = Few::new();
@@ -212,6 +236,9 @@ impl<'a> Source<'a> {
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
+        if batch.is_protected() {
+            return insert_protected::<H>(batch, numbering, first, pins);
+        }
         let mut group: Group<'_> = Group::new();
         let mut of = ColumnFamilyId::DEFAULT;
         let pin_of = |family| pins.iter().find(|(of, _)| *of == family).map(|(_, pin)| H::memtable(pin));
@@ -243,4 +270,29 @@ impl<'a> Source<'a> {
         add(of, &mut group)?;
         Ok(())
     }
+}
+
+/// Inserts a batch whose operations carry checksums, which the memtables go on with.
+fn insert_protected<H: Host>(
+    batch: &WriteBatch,
+    numbering: Numbering<'_>,
+    first: SeqNo,
+    pins: &Pins<H::Pin>,
+) -> Result<(), DuplicateEntry> {
+    let with_family = batch.iter_protected().filter_map(|(op, pair)| Some((op.column_family()?, op, pair)));
+    for (index, (family, op, pair)) in with_family.enumerate() {
+        let Some((_, pin)) = pins.iter().find(|(of, _)| *of == family) else { continue };
+        let (memtable, seq) = (H::memtable(pin), numbering.of(first, index));
+        match op {
+            Op::DeleteRange { begin, end, .. } => {
+                memtable.add_with_checksum(&(seq, ValueType::RangeDeletion, begin, end), pair)?;
+            }
+            op => match point(seq, op) {
+                Some(entry) => memtable.add_with_checksum(&entry, pair)?,
+                // Why not with its checksum: what is inserted is not what was written.
+                None => replay::add(memtable, seq, op)?,
+            },
+        }
+    }
+    Ok(())
 }

@@ -66,8 +66,8 @@ option_table! {
         memtable_prefix_bloom_size_ratio: f64 = 0.0, mutable, honoured, "Bytes of a memtable's filter as a part of write_buffer_size, at most 0.25; 0 for none";
         memtable_whole_key_filtering: bool = false, mutable, honoured, "Put whole keys into that filter";
         memtable_huge_page_size: usize = 0, mutable, kept, "Size of huge pages for memtables; 0 for none";
-        memtable_protection_bytes_per_key: u32 = 0, mutable, kept, "Bytes of checksum with each entry of a memtable";
-        memtable_verify_per_key_checksum_on_seek: bool = false, mutable, kept, "Check them on seeks";
+        memtable_protection_bytes_per_key: u32 = 0, mutable, honoured, "Bytes of checksum with each entry of a memtable";
+        memtable_verify_per_key_checksum_on_seek: bool = false, mutable, honoured, "Check the entries that a seek passes too";
         memtable_max_range_deletions: u32 = 0, mutable, honoured, "Range deletions before a memtable is flushed; 0 for no limit";
         memtable_op_scan_flush_trigger: u32 = 0, mutable, kept, "Hidden entries seen by one operation that mark a memtable for flush; 0 for not";
         memtable_avg_op_scan_flush_trigger: u32 = 0, mutable, kept, "The same, on average over operations";

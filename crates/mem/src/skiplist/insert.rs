@@ -95,14 +95,28 @@ impl<C: KeyOrder> SkipList<C> {
     /// If the key or the value is 4 GiB long or longer.
     #[inline]
     pub fn prepare(&self, key: &[u8], suffix: &[u8], value: &[u8]) -> Unlinked {
+        self.make([key, suffix], [value, &[]])
+    }
+
+    /// The same, of a key and a value in two parts each.
+    ///
+    /// # Panics
+    /// If the key or the value is 4 GiB long or longer.
+    pub fn prepare_parts(&self, key: [&[u8]; 2], value: [&[u8]; 2]) -> Unlinked {
+        self.make(key, value)
+    }
+
+    // Why inlined always: where there is no second part of a value, nothing of it is left.
+    #[inline(always)]
+    fn make(&self, [key, suffix]: [&[u8]; 2], [value, tail]: [&[u8]; 2]) -> Unlinked {
         let height = height_for(key, suffix);
         let key_len = u32::try_from(key.len() + suffix.len()).expect("a key of 4 GiB or more");
-        let value_len = u32::try_from(value.len()).expect("a value of 4 GiB or more");
+        let value_len = u32::try_from(value.len() + tail.len()).expect("a value of 4 GiB or more");
         let links = height * LINK_BYTES;
-        let bytes = links + size_of::<Node>() + key.len() + suffix.len() + value.len();
+        let bytes = links + size_of::<Node>() + key.len() + suffix.len() + value.len() + tail.len();
         let memory = self.arena.allocate(bytes).as_ptr();
         // SAFETY: the arena handed out this many bytes, aligned, to this thread alone: first `height` links,
-        // then the header, then the key in its two parts and the value.
+        // then the header, then the key and the value in their two parts.
         let node = unsafe {
             for level in 0..height {
                 memory.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -110,7 +124,7 @@ impl<C: KeyOrder> SkipList<C> {
             let node = memory.add(links).cast::<Node>();
             node.write(Node { key_len, value_len });
             let mut at = node.add(1).cast::<u8>();
-            for part in [key, suffix, value] {
+            for part in [key, suffix, value, tail] {
                 at.copy_from_nonoverlapping(part.as_ptr(), part.len());
                 at = at.add(part.len());
             }

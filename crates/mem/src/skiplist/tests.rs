@@ -36,6 +36,37 @@ fn an_empty_list_has_no_entry() {
 }
 
 #[test]
+fn a_search_shows_what_it_compares_with_and_ends_when_it_is_told_to() {
+    let list = list();
+    let keys: Vec<[u8; 2]> = (0..600_u16).map(u16::to_be_bytes).collect();
+    for key in &keys {
+        list.link_all([list.prepare_parts([&key[..1], &key[1..]], [b"va", b"lue"])]);
+    }
+    for key in &keys {
+        let mut seen = Vec::new();
+        let found = list.try_seek_ge(key, |position| {
+            seen.push(position);
+            Ok::<_, ()>(())
+        });
+        assert_eq!(found, Ok(list.get(key)));
+        assert!(seen.contains(&found.unwrap().unwrap()) && seen.len() < 200);
+        assert_eq!((list.key(seen[0]).len(), list.value(seen[0])), (2, &b"value"[..]));
+        assert_eq!(list.try_seek_ge(key, Err), Err(seen[0]));
+    }
+}
+
+#[test]
+fn a_flipped_bit_changes_one_byte_of_one_entry() {
+    let mut list = list();
+    insert_many(&list, &[(b"a", b"1"), (b"b", b"2")]);
+    let position = list.first().unwrap();
+    list.flip_bits(position, 1, 2);
+    assert_eq!((list.key(position), list.value(position)), (&b"a"[..], &b"3"[..]));
+    list.flip_bits(position, 0, 0x40);
+    assert_eq!((list.key(position), list.value(list.last().unwrap())), (&b"!"[..], &b"2"[..]));
+}
+
+#[test]
 fn an_equal_key_is_refused_and_changes_nothing() {
     let list = list();
     assert!(list.insert(b"k", b"first"));

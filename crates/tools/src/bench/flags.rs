@@ -118,6 +118,8 @@ flags! {
     sync: bool = false;
     /// Write no log.
     disable_wal: bool = false;
+    /// Bytes of checksum that protect each entry of a batch: 0 or 8.
+    write_batch_protection_bytes_per_key: u64 = 0;
     /// Bytes a second that the writers of a workload write together at most; 0: no limit.
     benchmark_write_rate_limit: u64 = 0;
     /// Of 100 operations of readrandomwriterandom, how many are reads.
@@ -341,6 +343,10 @@ fn check_ranges(f: &Flags) -> Result<(), String> {
     at_least("max_num_range_tombstones", f.max_num_range_tombstones, 0)?;
     at_least("seek_nexts", f.seek_nexts.into(), 0)?;
     at_least("num_column_families", f.num_column_families.into(), 1)?;
+    if ![0, 8].contains(&f.write_batch_protection_bytes_per_key) {
+        let given = f.write_batch_protection_bytes_per_key;
+        return Err(format!("flag --write_batch_protection_bytes_per_key: {given} is neither 0 nor 8"));
+    }
     if !(1..=MOST_SETS).contains(&f.transaction_sets) {
         let given = f.transaction_sets;
         return Err(format!("flag --transaction_sets: {given} is not between 1 and {MOST_SETS}"));

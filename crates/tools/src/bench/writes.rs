@@ -49,6 +49,14 @@ impl Fill {
 }
 
 impl Writing<'_> {
+    /// An empty batch, protected if the flags say so.
+    fn batch(&self) -> WriteBatch {
+        match self.flags().write_batch_protection_bytes_per_key {
+            0 => WriteBatch::new(),
+            _ => WriteBatch::protected(),
+        }
+    }
+
     fn flags(&self) -> &Flags {
         self.target.flags
     }
@@ -94,7 +102,7 @@ pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops)
     let mut numbers =
         Sequence::new(fill.order, fill.num + ranges, keys.raw()).map_err(Error::invalid_argument)?;
     let mut values = w.values(Some(fill));
-    let (mut batch, mut key, mut deletions) = (WriteBatch::new(), Vec::new(), RangeDeletions::new(flags));
+    let (mut batch, mut key, mut deletions) = (w.batch(), Vec::new(), RangeDeletions::new(flags));
     // Why only for random keys: the others end when every key is written.
     let mut until = if fill.order == Order::Random {
         Until::new(flags, fill.writes)
@@ -188,7 +196,7 @@ pub(crate) fn delete(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, sequential
     let deletes = if flags.deletes < 0 { flags.num as u64 } else { flags.deletes as u64 };
     let size = flags.batch_size as u64;
     let mut until = if sequential { Until::operations(deletes) } else { Until::new(flags, deletes) };
-    let (mut batch, mut key, mut next) = (WriteBatch::new(), Vec::new(), 0);
+    let (mut batch, mut key, mut next) = (w.batch(), Vec::new(), 0);
     while !until.done(size) {
         for _ in 0..size {
             let number = if sequential { next } else { keys.below(flags.num as u64) };
@@ -205,7 +213,7 @@ pub(crate) fn delete(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, sequential
 /// updaterandom: a get, then a put of the same key.
 pub(crate) fn update_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
-    let (mut batch, mut key) = (WriteBatch::new(), Vec::new());
+    let (mut batch, mut key) = (w.batch(), Vec::new());
     let mut until = Until::new(t.flags, t.readwrites());
     while !until.done(1) {
         let number = keys.below(t.flags.num as u64);
@@ -230,7 +238,7 @@ pub(crate) fn update_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> 
 /// mergerandom: operands for keys below --merge_keys.
 pub(crate) fn merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
-    let (mut batch, mut key) = (WriteBatch::new(), Vec::new());
+    let (mut batch, mut key) = (w.batch(), Vec::new());
     let mut until = Until::new(t.flags, t.readwrites());
     while !until.done(1) {
         let number = keys.below(t.merge_keys());
@@ -248,7 +256,7 @@ pub(crate) fn merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> R
 /// readrandomwriterandom: of 100 operations first --readwritepercent gets, then puts.
 pub(crate) fn read_random_write_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
-    let (mut batch, mut key) = (WriteBatch::new(), Vec::new());
+    let (mut batch, mut key) = (w.batch(), Vec::new());
     let (mut place, mut writes) = (0, 0_u64);
     let mut until = Until::new(t.flags, t.readwrites());
     while !until.done(1) {
@@ -277,7 +285,7 @@ fn keys_below(keys: &mut Keys, t: &Target<'_>) -> u64 {
 /// readrandommergerandom: by chance a merge or a get, of keys below --merge_keys.
 pub(crate) fn read_random_merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
-    let (mut batch, mut key) = (WriteBatch::new(), Vec::new());
+    let (mut batch, mut key) = (w.batch(), Vec::new());
     let (mut merges, mut longest) = (0_u64, 0);
     let mut until = Until::new(t.flags, t.readwrites());
     while !until.done(1) {
@@ -309,7 +317,7 @@ pub(crate) fn write_beside(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, merg
     let (t, mut values) = (&w.target, w.values(None));
     let space = if t.flags.bgwriter_num > 0 { t.flags.bgwriter_num } else { t.flags.num } as u64;
     let at_most = t.flags.finish_after_writes.then(|| t.writes());
-    let (mut batch, mut key, mut deletions) = (WriteBatch::new(), Vec::new(), RangeDeletions::new(t.flags));
+    let (mut batch, mut key, mut deletions) = (w.batch(), Vec::new(), RangeDeletions::new(t.flags));
     ops.aside = true;
     loop {
         let over = match at_most {

@@ -17,7 +17,7 @@ use karst_lsm::LevelFiles;
 use karst_lsm::pick::CompactionInput;
 use karst_mem::skiplist::Position;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::MemTable;
 use crate::range_del::Aggregate;
 use crate::read::iter::index_position::To;
@@ -34,21 +34,48 @@ use crate::table::{Table, Value};
 struct MemtableCursor {
     memtable: Arc<MemTable>,
     position: Option<Position>,
+    /// The last seek met an entry that is damaged.
+    failed: Option<Error>,
 }
 
 impl MemtableCursor {
+    fn new(memtable: &Arc<MemTable>) -> Self {
+        Self { memtable: memtable.clone(), position: None, failed: None }
+    }
+
     fn begin(&mut self, to: To, target: &[u8]) {
+        let sought = self.seek(to, target);
+        self.position = sought.as_ref().copied().unwrap_or_default();
+        self.failed = sought.err();
+    }
+
+    fn seek(&self, to: To, target: &[u8]) -> Result<Option<Position>> {
         let memtable = &self.memtable;
-        self.position = match to {
+        Ok(match to {
             To::First => memtable.first(),
             To::Last => memtable.last(),
-            To::AtOrAfter => memtable.seek_ge(target),
+            To::AtOrAfter => memtable.seek_ge(target)?,
             // Why the equal entry needs no care: nobody seeks backwards for a key that exists as it is.
-            To::AtOrBefore => match memtable.seek_ge(target) {
+            To::AtOrBefore => match memtable.seek_ge(target)? {
                 Some(position) if memtable.key(position) == target => Some(position),
                 _ => memtable.seek_lt(target),
             },
-        };
+        })
+    }
+
+    #[inline]
+    fn move_to(&mut self, position: Option<Position>) -> Result<()> {
+        self.position = position;
+        position.map_or(Ok(()), |position| self.memtable.check(position))
+    }
+
+    /// What there is to say of where it was sent.
+    fn settle(&self) -> Result<()> {
+        match (&self.failed, self.position) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(position)) => self.memtable.check(position),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -83,8 +110,7 @@ impl Child {
     fn begin_next(&mut self) -> Result<()> {
         match self {
             Child::Memtable(cursor) => {
-                cursor.position = cursor.position.and_then(|position| cursor.memtable.next(position));
-                Ok(())
+                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.next(position)))
             }
             Child::Table(cursor) => cursor.begin_next(),
             Child::Level(cursor) => cursor.begin_next(),
@@ -95,8 +121,7 @@ impl Child {
     fn begin_prev(&mut self) -> Result<()> {
         match self {
             Child::Memtable(cursor) => {
-                cursor.position = cursor.position.and_then(|position| cursor.memtable.prev(position));
-                Ok(())
+                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.prev(position)))
             }
             Child::Table(cursor) => cursor.begin_prev(),
             Child::Level(cursor) => cursor.begin_prev(),
@@ -245,7 +270,7 @@ impl Merging {
             if with_tombstones && let Some(fragments) = memtable.range_tombstones() {
                 tombstones.add(fragments);
             }
-            children.push(Child::Memtable(MemtableCursor { memtable: memtable.clone(), position: None }));
+            children.push(Child::Memtable(MemtableCursor::new(memtable)));
         }
         for file in version.files(Level(0)) {
             let outside = bounds.upper_excludes(&comparator, file.smallest_user_key())
@@ -269,7 +294,7 @@ impl Merging {
     ) -> Self {
         let mut children = Vec::new();
         for memtable in memtables {
-            children.push(Child::Memtable(MemtableCursor { memtable: memtable.clone(), position: None }));
+            children.push(Child::Memtable(MemtableCursor::new(memtable)));
         }
         for input in inputs.iter().filter(|input| !input.files.is_empty()) {
             if input.level == Level(0) {
@@ -482,7 +507,7 @@ impl Merging {
             }
         };
         match &mut self.children[index] {
-            Child::Memtable(_) => Ok(()),
+            Child::Memtable(cursor) => Ok(cursor.settle()?),
             Child::Table(cursor) => {
                 cursor.settle(ctx, pending, prefix, bounds)?;
                 if let Some(table) = cursor.table() {

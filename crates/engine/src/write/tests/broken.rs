@@ -59,7 +59,7 @@ impl<H: Host> Memory<H> {
     fn find(&self, seq: SeqNo, family: usize, key: &Key) -> Option<Value> {
         let mut seek = Vec::new();
         key::append(&mut seek, key, key::pack_trailer(seq, key::ValueType::FOR_SEEK));
-        let entry = self.memtables[family].entries_of(&seek).next()?;
+        let entry = self.memtables[family].entries_of(&seek).unwrap().next()?.unwrap();
         Some(self.memtables[family].value(entry.at).try_into().expect("a value of ours"))
     }
 }

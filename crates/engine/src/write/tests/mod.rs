@@ -5,6 +5,7 @@ mod gathering;
 mod logs;
 mod ordering;
 mod prepared;
+mod protection;
 mod unordered;
 
 use super::*;

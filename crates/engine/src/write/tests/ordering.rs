@@ -83,7 +83,11 @@ fn stress_batches_are_atomic_and_acknowledged_ones_visible() {
                             name.as_bytes(),
                             key::pack_trailer(seq, karst_format::key::ValueType::FOR_SEEK),
                         );
-                        memtable.entries_of(&seek).next().map(|e| memtable.value(e.at).to_vec())
+                        memtable
+                            .entries_of(&seek)
+                            .unwrap()
+                            .next()
+                            .map(|e| memtable.value(e.unwrap().at).to_vec())
                     };
                     assert_eq!(newest(format!("x{thread}")), Some(n.to_string().into_bytes()));
                     for other in 0..threads {
