@@ -101,6 +101,7 @@ struct Inner {
     driver: OnceLock<io::Result<Driver>>,
     /// The driver of a forked child, whose parent had started one.
     child_driver: Mutex<Option<Driver>>,
+    direct_refusal_said: AtomicBool,
 }
 
 /// Who uses a channel.
@@ -271,6 +272,13 @@ impl Env {
     /// How many threads may run the jobs of `priority`.
     pub fn background_threads(&self, priority: Priority) -> usize {
         self.0.background.limit(priority)
+    }
+
+    /// Says, once for the environment, that a file is read or written through the page cache because direct I/O, which was asked for, is not to be had.
+    pub fn say_direct_refused(&self, refused: &Error) {
+        if !self.0.direct_refusal_said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(error = %refused, "the file system refuses direct I/O: files go through the page cache");
+        }
     }
 
     /// Counters and gauges of all its channels.
@@ -468,6 +476,7 @@ impl EnvBuilder {
             background: Pools::new(|_| 1),
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
+            direct_refusal_said: AtomicBool::new(false),
         }))
     }
 }

@@ -41,6 +41,13 @@ impl Error {
         self.source.kind()
     }
 
+    /// Whether the file system refuses direct I/O on the file; without it the operation may succeed.
+    ///
+    /// Compat: Linux says so in these ways, by file system: `EINVAL` most, `EOPNOTSUPP` some; what `statx` tells is `Unsupported`.
+    pub fn is_direct_unsupported(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+    }
+
     /// Whether the file or directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == io::ErrorKind::NotFound

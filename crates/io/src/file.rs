@@ -158,6 +158,11 @@ pub trait WritableFile: Send + Debug {
 pub trait PositionalFile: Send + Sync + Debug {
     /// The path it was opened by.
     fn path(&self) -> &Path;
+    /// What offset and length of a write, and where its data is in memory, must be a multiple of: 1, or for a file that was made by
+    /// [`FileSystem::create_direct`] what the device wants. A power of two. [`crate::FileWriter`] takes care of it.
+    fn alignment(&self) -> usize {
+        1
+    }
     /// Write all of `data` at `offset`. The bytes have left the process when this returns, but are not durable. A gap before
     /// `offset` reads as zeros.
     ///
@@ -249,6 +254,12 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// It cannot be created.
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
+
+    /// The same, bypassing the page cache (`O_DIRECT`): each write must be aligned ([`PositionalFile::alignment`]).
+    ///
+    /// # Errors
+    /// It cannot be created; with an error of which [`crate::Error::is_direct_unsupported`] is true, not for direct I/O.
+    fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
     /// Open an existing file for writing at any offset. What is in it stays until it is written over.
     ///

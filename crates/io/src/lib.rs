@@ -35,6 +35,7 @@
 //! `unsafe` is confined to the modules that are marked so below.
 #![deny(unsafe_code)]
 
+mod aligned;
 mod background;
 mod block_on;
 mod blocking;

@@ -47,8 +47,8 @@ impl PosixFile {
     /// Open a file, blocking.
     pub(crate) fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
         let custom = if options.direct { libc::O_DIRECT } else { 0 };
-        let fd = fs::OpenOptions::new().read(true).custom_flags(custom).open(path)?.into();
-        let status = describe(&fd)?;
+        let fd: OwnedFd = fs::OpenOptions::new().read(true).custom_flags(custom).open(path)?.into();
+        let status = describe(fd.as_fd())?;
         Self::new(fd, &status, path, options)
     }
 
@@ -62,21 +62,7 @@ impl PosixFile {
         if u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        let direct_alignment = (found.stx_mask & libc::STATX_DIOALIGN != 0).then(|| {
-            let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
-            // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
-            let fits = memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two();
-            if fits { offset } else { 0 }
-        });
-        let alignment = match (options.direct, direct_alignment) {
-            (false, _) => 1,
-            (true, Some(0)) => {
-                let why = "the file system does not support direct I/O on this file";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-            }
-            (true, Some(alignment)) => alignment,
-            (true, None) => DEFAULT_DIRECT_ALIGNMENT,
-        };
+        let alignment = if options.direct { direct_alignment(found)? } else { 1 };
         Ok(Self { fd, path: path.into(), size: found.stx_size, alignment, id: FileId::next() })
     }
 }
@@ -137,12 +123,21 @@ impl FileSystem for PosixFileSystem {
 
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into() }))
+        Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into(), alignment: 1 }))
+    }
+
+    fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+        let file = options.open(path).context("create", path)?;
+        let found = describe(file.as_fd()).context("create", path)?;
+        let alignment = direct_alignment(&found).context("create", path)? as usize;
+        Ok(Arc::new(PosixWriter { file, path: path.into(), alignment }))
     }
 
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         let file = fs::OpenOptions::new().write(true).open(path).context("open", path)?;
-        Ok(Arc::new(PosixWriter { file, path: path.into() }))
+        Ok(Arc::new(PosixWriter { file, path: path.into(), alignment: 1 }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -242,11 +237,16 @@ impl WritableFile for Appender {
 struct PosixWriter {
     file: File,
     path: PathBuf,
+    alignment: usize,
 }
 
 impl PositionalFile for PosixWriter {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn alignment(&self) -> usize {
+        self.alignment
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
@@ -312,7 +312,24 @@ pub(crate) fn blank_statx() -> libc::statx {
     unsafe { std::mem::zeroed() }
 }
 
-fn describe(fd: &OwnedFd) -> io::Result<libc::statx> {
+/// What direct I/O on a file has to be aligned to.
+///
+/// # Errors
+/// There is none on it, or the device wants what buffers do not have.
+fn direct_alignment(found: &libc::statx) -> io::Result<u32> {
+    if found.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return Ok(DEFAULT_DIRECT_ALIGNMENT);
+    }
+    let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
+    // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
+    if memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two() {
+        return Ok(offset);
+    }
+    let why = "the file system does not support direct I/O on this file";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
+fn describe(fd: BorrowedFd<'_>) -> io::Result<libc::statx> {
     let mut found = blank_statx();
     // SAFETY: the descriptor is open, the empty path is a terminated string, `found` outlives the call.
     let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), STATX_FLAGS, STATX_MASK, &mut found) };

@@ -7,8 +7,12 @@
 //! In: buffers, in order. Out: a file with their bytes, one after the other. Invariants: writes may end in any order, so
 //! only after [`FileWriter::flush`] are all bytes up to [`FileWriter::size`] in the file, and only after
 //! [`FileWriter::sync`] are they durable; after a failure every call fails, with that failure: the file has a hole.
+//!
+//! A file that bypasses the page cache is written in whole units from aligned memory. [`FileWriter::flush`] writes what is left padded with zeros and cuts the file behind it; what is
+//! appended then writes that unit again. Until a flush has succeeded the file may be longer than what was appended, as nobody relies on it before it is synced.
 //! Callers: flush, compaction and whoever else writes files that are not logs.
 
+use crate::aligned::AlignedBuffer;
 use crate::blocking::Blocking;
 use crate::env::Env;
 use crate::error::{Error, Failure, Result};
@@ -36,11 +40,14 @@ pub struct WriterOptions {
     /// Reserve space in steps of so many bytes ahead of what is written, and give back what is left at the end; 0: do
     /// not. Default: 0.
     pub reserve: u64,
+    /// Bypass the page cache, if the file system lets it; if it does not, that is said ([`Env::say_direct_refused`]) and the file written as others are. What is
+    /// appended is copied into aligned memory once. `sync_every` has no effect then. Default: false.
+    pub direct: bool,
 }
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        Self { window: 4 << 20, sync_every: 0, reserve: 0 }
+        Self { window: 4 << 20, sync_every: 0, reserve: 0, direct: false }
     }
 }
 
@@ -60,13 +67,85 @@ pub struct FileWriter {
     flights: VecDeque<Flight>,
     in_flight: usize,
     spare: Vec<Vec<u8>>,
+    /// Of a file that bypasses the page cache.
+    staged: Option<Box<Staged>>,
     failed: Option<Failed>,
+}
+
+/// The end of a file that is written in whole units: what does not fill one yet.
+///
+/// Invariant: `bytes` are those of the file from `at`, a multiple of the unit, up to its size; everything before was handed over.
+struct Staged {
+    bytes: AlignedBuffer,
+    at: u64,
+    unit: usize,
+    /// It is in the file too, padded and cut off behind, as it is.
+    written: bool,
+    spare: Vec<AlignedBuffer>,
+}
+
+impl Staged {
+    fn new(unit: usize) -> Self {
+        Self { bytes: AlignedBuffer::new(unit, unit), at: 0, unit, written: true, spare: Vec::new() }
+    }
+
+    /// A buffer for so many bytes.
+    fn buffer(&mut self, len: usize) -> AlignedBuffer {
+        match self.spare.pop().filter(|buffer| buffer.capacity() >= len) {
+            Some(buffer) => buffer,
+            None => AlignedBuffer::new(self.unit, len.next_multiple_of(self.unit)),
+        }
+    }
+
+    /// Adds bytes at the end. Returns the whole units that there are now, and where they belong.
+    fn add(&mut self, data: &[u8]) -> Option<(u64, AlignedBuffer)> {
+        self.written = false;
+        let whole = (self.bytes.len() + data.len()) / self.unit * self.unit;
+        if whole == 0 {
+            self.bytes.extend(data);
+            return None;
+        }
+        let mut units = self.buffer(whole);
+        let (now, rest) = data.split_at(whole - self.bytes.len());
+        units.extend(self.bytes.as_slice());
+        units.extend(now);
+        self.bytes.clear();
+        self.bytes.extend(rest);
+        let at = self.at;
+        self.at += whole as u64;
+        Some((at, units))
+    }
+
+    /// What is left, padded to a unit, if the file does not have it yet.
+    fn rest(&mut self) -> Option<(u64, AlignedBuffer)> {
+        if std::mem::replace(&mut self.written, true) || self.bytes.len() == 0 {
+            return None;
+        }
+        let mut unit = self.buffer(self.unit);
+        unit.extend(self.bytes.as_slice());
+        unit.pad();
+        Some((self.at, unit))
+    }
+
+    fn take_back(&mut self, mut buffer: AlignedBuffer) {
+        if self.spare.len() < SPARE_AT_MOST {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// What a write gives back when it has ended.
+enum Memory {
+    None,
+    Plain(Vec<u8>),
+    Aligned(AlignedBuffer),
 }
 
 /// One thing that is done to the file in the background.
 struct Flight {
     bytes: usize,
-    ends: Blocking<(Result<()>, Option<Vec<u8>>)>,
+    ends: Blocking<(Result<()>, Memory)>,
 }
 
 /// The first failure, kept for every later call.
@@ -83,7 +162,16 @@ impl FileWriter {
     /// It cannot be created.
     pub async fn create(env: &Env, path: &Path, options: WriterOptions) -> Result<Self> {
         let at = path.to_path_buf();
-        let file = env.run_blocking(move |env| env.fs().create_positional(&at)).await?;
+        let create = move |env: &Env| match options.direct.then(|| env.fs().create_direct(&at)) {
+            Some(Err(refused)) if refused.is_direct_unsupported() => {
+                env.say_direct_refused(&refused);
+                env.fs().create_positional(&at)
+            }
+            Some(created) => created,
+            None => env.fs().create_positional(&at),
+        };
+        let file = env.run_blocking(create).await?;
+        let unit = file.alignment();
         Ok(Self {
             env: env.clone(),
             file,
@@ -94,8 +182,14 @@ impl FileWriter {
             flights: VecDeque::new(),
             in_flight: 0,
             spare: Vec::new(),
+            staged: (unit > 1).then(|| Box::new(Staged::new(unit))),
             failed: None,
         })
+    }
+
+    /// Whether it bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.staged.is_some()
     }
 
     /// The path it was created at.
@@ -130,11 +224,31 @@ impl FileWriter {
         let (offset, len) = (self.size, data.len());
         self.size += len as u64;
         let reserve = self.next_reservation();
-        self.start(len, move |file| {
-            let reserved = reserve.map_or(Ok(()), |(from, len)| file.reserve(from, len));
-            (reserved.and_then(|()| file.write_at(offset, &data)), Some(data))
-        });
+        let reserve =
+            move |file: &dyn PositionalFile| reserve.map_or(Ok(()), |(from, len)| file.reserve(from, len));
+        let Some(staged) = &mut self.staged else {
+            self.start(len, move |file| {
+                (reserve(file).and_then(|()| file.write_at(offset, &data)), Memory::Plain(data))
+            });
+            return Ok(());
+        };
+        let units = staged.add(&data);
+        self.keep(data);
+        if let Some((at, units)) = units {
+            self.start(units.len(), move |file| {
+                let written = reserve(file).and_then(|()| file.write_at(at, units.as_slice()));
+                (written, Memory::Aligned(units))
+            });
+        }
         Ok(())
+    }
+
+    /// Keeps a buffer to be used again.
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_AT_MOST {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
     }
 
     /// Wait until everything appended has left the process.
@@ -142,6 +256,20 @@ impl FileWriter {
     /// # Errors
     /// A write has failed.
     pub async fn flush(&mut self) -> Result<()> {
+        self.land_all().await?;
+        let size = self.size;
+        if let Some((at, unit)) = self.staged.as_mut().and_then(|staged| staged.rest()) {
+            // Why only now: a write that ends behind the cut would make the file longer again.
+            self.start(unit.len(), move |file| {
+                (file.write_at(at, unit.as_slice()).and_then(|()| file.truncate(size)), Memory::Aligned(unit))
+            });
+            self.land_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Wait until everything that was started has ended.
+    async fn land_all(&mut self) -> Result<()> {
         self.look().await?;
         while !self.flights.is_empty() {
             self.land_first().await?;
@@ -156,7 +284,7 @@ impl FileWriter {
     /// A write or the sync has failed; the file must not be trusted with more.
     pub async fn sync(&mut self) -> Result<()> {
         self.flush().await?;
-        self.start(0, |file| (file.sync(), None));
+        self.start(0, |file| (file.sync(), Memory::None));
         self.flush().await
     }
 
@@ -170,7 +298,13 @@ impl FileWriter {
             let e = io::Error::new(io::ErrorKind::InvalidInput, "a file is not made longer by cutting it");
             return Err(Error::at("truncate", self.path(), size, e));
         }
-        self.start(0, move |file| (file.truncate(size), None));
+        if size < self.size && self.is_direct() {
+            // Why buffered from here on: what is left of the last unit would have to be read to be written again, and nobody cuts files that are written for long.
+            let path = self.path().to_path_buf();
+            self.file = self.env.run_blocking(move |env| env.fs().open_positional(&path)).await?;
+            self.staged = None;
+        }
+        self.start(0, move |file| (file.truncate(size), Memory::None));
         self.flush().await?;
         self.size = size;
         self.reserved = self.reserved.min(size);
@@ -194,7 +328,7 @@ impl FileWriter {
     fn start(
         &mut self,
         bytes: usize,
-        what: impl FnOnce(&dyn PositionalFile) -> (Result<()>, Option<Vec<u8>>) + Send + 'static,
+        what: impl FnOnce(&dyn PositionalFile) -> (Result<()>, Memory) + Send + 'static,
     ) {
         let file = self.file.clone();
         let ends = self.env.run_blocking(move |_| what(&*file));
@@ -229,14 +363,15 @@ impl FileWriter {
         let flights = &mut self.flights;
         let (result, buffer) = poll_fn(|cx| match flights.front_mut() {
             Some(flight) => Pin::new(&mut flight.ends).poll(cx),
-            None => Poll::Ready((Ok(()), None)),
+            None => Poll::Ready((Ok(()), Memory::None)),
         })
         .await;
         // Only now, so that a call that is dropped while it waits leaves the flight where it is.
         self.in_flight -= self.flights.pop_front().map_or(0, |flight| flight.bytes);
-        if let Some(mut buffer) = buffer.filter(|_| self.spare.len() < SPARE_AT_MOST) {
-            buffer.clear();
-            self.spare.push(buffer);
+        match (buffer, &mut self.staged) {
+            (Memory::Plain(buffer), _) => self.keep(buffer),
+            (Memory::Aligned(buffer), Some(staged)) => staged.take_back(buffer),
+            (Memory::Aligned(_), None) | (Memory::None, _) => {}
         }
         result.inspect_err(|e| {
             let failure = Failure::of(&e.source);
@@ -249,9 +384,9 @@ impl FileWriter {
         // Everything before the first flight has landed.
         let landed = self.size - self.in_flight as u64;
         let (from, every) = (self.range_synced, self.options.sync_every);
-        if every > 0 && landed - from >= every {
+        if every > 0 && !self.is_direct() && landed - from >= every {
             self.range_synced = landed;
-            self.start(0, move |file| (file.sync_range(from, landed - from), None));
+            self.start(0, move |file| (file.sync_range(from, landed - from), Memory::None));
         }
     }
 

@@ -2,12 +2,13 @@
 
 use karst_io::testing::{foreign_block_on, pattern, quiesce};
 use karst_io::{
-    Env, FaultFileSystem, FaultPlan, Faults, FileWriter, MemoryFileSystem, OpenOptions, WriterOptions,
-    block_on, open, read,
+    Disturb, Disturbance, DisturbedFileSystem, Env, FaultFileSystem, FaultPlan, Faults, FileSystem,
+    FileWriter, MemoryFileSystem, OpenOptions, WriterOptions, block_on, open, read,
 };
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 fn faulty(plan: FaultPlan) -> (Env, FaultFileSystem) {
@@ -135,4 +136,67 @@ fn a_file_whose_write_failed_stays_failed() {
         assert_eq!(FileWriter::create(&env, path, options).await.unwrap_err().op, "create");
     });
     quiesce(&env);
+}
+
+/// Refuses direct writes, or fails them, and counts what was tried.
+#[derive(Debug)]
+struct NoDirect {
+    errno: i32,
+    tried: AtomicU32,
+}
+
+impl Disturb for NoDirect {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn create_direct(&self, _: &Path) -> io::Result<()> {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(self.errno))
+    }
+}
+
+#[test]
+fn where_direct_writes_are_refused_the_file_is_written_all_the_same() {
+    for (errno, is_refusal) in
+        [(libc::EINVAL, true), (libc::EOPNOTSUPP, true), (libc::EIO, false), (libc::ENOSPC, false)]
+    {
+        let memory = MemoryFileSystem::new();
+        memory.create_dir(Path::new("/db")).unwrap();
+        let between = NoDirect { errno, tried: AtomicU32::new(0) };
+        let file_system = DisturbedFileSystem::new(Arc::new(memory), between);
+        let env = Env::builder().file_system(Arc::new(file_system.clone())).build();
+        let options = WriterOptions { direct: true, ..WriterOptions::default() };
+        let path = Path::new("/db/file");
+        for attempt in 1..3 {
+            let written = block_on(&env, async {
+                let mut file = FileWriter::create(&env, path, options).await?;
+                assert!(!file.is_direct());
+                file.append(pattern(0, 5001)).await?;
+                file.sync().await?;
+                file.finish().await
+            });
+            match written {
+                Ok(bytes) => assert_eq!((bytes, env.fs().read_file(path).unwrap()), (5001, pattern(0, 5001))),
+                Err(error) => assert_eq!((error.op, error.source.raw_os_error()), ("create", Some(errno))),
+            }
+            assert_eq!(env.fs().exists(path).unwrap(), is_refusal, "errno {errno}");
+            assert_eq!(file_system.between().tried.load(Ordering::Relaxed), attempt);
+        }
+    }
+}
+
+#[test]
+fn a_direct_write_that_is_not_aligned_is_refused_in_memory_too() {
+    let memory = MemoryFileSystem::new();
+    let file = memory.create_direct(Path::new("/file")).unwrap();
+    assert_eq!(file.alignment(), 512);
+    let bytes = vec![1; 2048];
+    let start = bytes.as_ptr().align_offset(512);
+    file.write_at(512, &bytes[start..start + 512]).unwrap();
+    for (offset, from, len) in [(1, start, 512), (0, start + 1, 512), (0, start, 511)] {
+        let error = file.write_at(offset, &bytes[from..from + len]).unwrap_err();
+        assert_eq!((error.op, error.kind()), ("write", io::ErrorKind::InvalidInput));
+    }
+    assert_eq!(memory.read_file(Path::new("/file")).unwrap().len(), 1024);
 }

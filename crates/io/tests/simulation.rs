@@ -129,7 +129,8 @@ fn what_was_synced_survives_at_every_change() {
             env.fs().sync_dir(root)?;
             for number in 0..60u32 {
                 let path = format!("/{number}");
-                let mut file = FileWriter::create(&env, Path::new(&path), WriterOptions::default()).await?;
+                let options = WriterOptions { direct: number % 2 == 0, ..WriterOptions::default() };
+                let mut file = FileWriter::create(&env, Path::new(&path), options).await?;
                 file.append(vec![number as u8; 700]).await?;
                 log.append(&[number as u8; 100])?;
                 if number % 3 == 0 {

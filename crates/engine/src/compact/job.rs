@@ -36,7 +36,9 @@ use crate::snapshot::Readers;
 use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::file_counts;
-use crate::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums};
+use crate::table::writer::{
+    Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
+};
 use crate::versions::{Change, Versions};
 
 /// What a database gives to each of its jobs.
@@ -224,14 +226,21 @@ impl CompactionJob {
                 .limiter
                 .clone()
                 .map(|limiter| Throttle { limiter, priority: IoPriority::Low }),
-            bytes_per_sync: options.bytes_per_sync,
+            writing: writer_options(options),
             file_checksums: file_checksums(options)?,
             stats: shared.stats.clone(),
+        };
+        let (tables, inputs) = if options.use_direct_io_for_compaction_reads && !shared.use_direct_reads {
+            self.family.tables.reading_directly(&compaction.inputs)
+        } else {
+            (self.family.tables.clone(), compaction.inputs.clone())
         };
         Ok(Work {
             family: self.family.clone(),
             compaction: compaction.clone(),
-            facts: inputs::look_at(&self.family.tables, &compaction.inputs).await?,
+            facts: inputs::look_at(&tables, &inputs).await?,
+            tables,
+            inputs,
             stripes: Stripes::of_readers(&self.readers),
             outputs,
             progress: self.progress.clone(),

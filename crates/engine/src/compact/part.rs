@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use karst_format::ids::FileNumber;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
-use karst_lsm::pick::{Compaction, CompactionReason};
+use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason};
 use karst_lsm::{OpenOutput, OutputCutter};
 
 use super::blob_garbage::BlobGarbage;
@@ -22,6 +22,7 @@ use crate::compaction_filter::{FilterContext, TableCreationReason};
 use crate::error::Result;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::table::CachedBlock;
+use crate::table::cache::TableCache;
 use crate::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 
 /// What all parts of a compaction share.
@@ -29,6 +30,9 @@ use crate::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 pub(crate) struct Work {
     pub(crate) family: Arc<Family>,
     pub(crate) compaction: Arc<Compaction>,
+    /// What the input is read with; its files may be other metadata of the same files.
+    pub(crate) tables: Arc<TableCache>,
+    pub(crate) inputs: Vec<CompactionInput>,
     pub(crate) facts: InputFacts,
     pub(crate) stripes: Stripes,
     pub(crate) outputs: Outputs,
@@ -147,7 +151,7 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
         lower: lower.map(<[u8]>::to_vec),
         upper: upper.map(<[u8]>::to_vec),
     };
-    let mut input = JobInput::new(work.family.tables.clone(), &[], &compaction.inputs, options);
+    let mut input = JobInput::new(work.tables.clone(), &[], &work.inputs, options);
     let mut reported = Reported::default();
     let mut until_look = LOOK_EVERY;
     input.start().await?;

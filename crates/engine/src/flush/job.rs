@@ -26,6 +26,7 @@ use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::{Shared, file_counts};
 use crate::table::writer::{
     Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
+    writer_options,
 };
 use crate::versions::{Change, FileGuard, Versions};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -288,7 +289,7 @@ impl FlushContext {
             oldest_ancestor_time_s: now_s,
             oldest_key_time_s: now_s,
             throttle,
-            bytes_per_sync: self.options.get().bytes_per_sync,
+            writing: writer_options(&self.options.get()),
             file_checksums: file_checksums(&self.options.get())?,
             stats: self.stats.clone(),
         })

@@ -14,7 +14,7 @@ use crate::options::{DbOptions, FamilyConfig};
 use crate::stats::{Statistics, StatsLevel};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
-    file_checksums, table_options,
+    file_checksums, table_options, writer_options,
 };
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -373,7 +373,7 @@ impl BulkLoader {
             oldest_ancestor_time_s: self.identity.now_s,
             oldest_key_time_s: self.identity.now_s,
             throttle: None,
-            bytes_per_sync: self.db_options.bytes_per_sync,
+            writing: writer_options(&self.db_options),
             file_checksums: file_checksums(&self.db_options)?,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

@@ -31,6 +31,9 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if options.use_direct_reads && options.allow_mmap_reads {
         return refused("use_direct_reads and allow_mmap_reads");
     }
+    if options.use_direct_io_for_compaction_reads && options.allow_mmap_reads {
+        return refused("use_direct_io_for_compaction_reads and allow_mmap_reads");
+    }
     if options.use_direct_io_for_flush_and_compaction && options.allow_mmap_writes {
         return refused("use_direct_io_for_flush_and_compaction and allow_mmap_writes");
     }

@@ -102,8 +102,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         options.cache(default_cache_bytes(&configs)).shared().clone(),
         statistics.clone(),
         directories,
-        db_options.use_direct_reads,
-        db_options.max_open_files,
+        &db_options,
     ));
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {

@@ -21,7 +21,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::options_text;
 use crate::memtable::{MemTable, Seal};
 use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
-use crate::table::writer::{Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums};
+use crate::table::writer::{
+    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
+};
 use crate::versions::{
     Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
 };
@@ -452,7 +454,7 @@ async fn write_level0(
         oldest_ancestor_time_s: now_s,
         oldest_key_time_s: now_s,
         throttle: None,
-        bytes_per_sync: opened.db_options.get().bytes_per_sync,
+        writing: writer_options(&opened.db_options.get()),
         file_checksums: file_checksums(&opened.db_options.get())?,
         stats: opened.statistics.clone(),
     };

@@ -24,13 +24,14 @@ use karst_format::ids::FileNumber;
 use karst_format::properties::TableProperties;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
+use karst_lsm::pick::CompactionInput;
 use karst_lsm::{FileCounts, FileMetadata, Version};
 use karst_mem::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
-use crate::options::{BlockBasedTableOptions, FamilyConfig};
+use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::Table;
 use crate::table::block::CachedBlock;
@@ -48,6 +49,10 @@ pub(crate) struct Shared {
     pub(crate) directories: Vec<PathBuf>,
     /// Files are read with O_DIRECT.
     pub(crate) use_direct_reads: bool,
+    /// Where the file system refuses that, they are read without.
+    pub(crate) may_read_buffered: bool,
+    /// A table must have the unique id that the MANIFEST says, if it says any.
+    pub(crate) verify_unique_ids: bool,
     /// None: files stay open.
     open_files: Option<OpenFiles>,
     /// The blob files that stay open; tables are kept with their metadata.
@@ -57,19 +62,45 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// `max_open_files` as in RocksDB: negative for no limit.
+    /// As `options` have it.
     pub(crate) fn new(
         env: Env,
         cache: Arc<BlockCache<CachedBlock>>,
         stats: Arc<Statistics>,
         directories: Vec<PathBuf>,
-        use_direct_reads: bool,
-        max_open_files: i32,
+        options: &DbOptions,
     ) -> Self {
         let instance = cache.new_user();
-        let open_files = usize::try_from(max_open_files).ok().map(OpenFiles::new);
-        let open_blobs = RwLock::default();
-        Shared { env, cache, stats, directories, use_direct_reads, open_files, open_blobs, instance }
+        // Compat: a negative number stands for no limit.
+        let open_files = usize::try_from(options.max_open_files).ok().map(OpenFiles::new);
+        Shared {
+            env,
+            cache,
+            stats,
+            directories,
+            use_direct_reads: options.use_direct_reads,
+            may_read_buffered: false,
+            verify_unique_ids: options.verify_sst_unique_id_in_manifest,
+            open_files,
+            open_blobs: RwLock::default(),
+            instance,
+        }
+    }
+
+    /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens stays open with the metadata that it is opened by.
+    fn reading_directly(&self) -> Shared {
+        Shared {
+            env: self.env.clone(),
+            cache: self.cache.clone(),
+            stats: self.stats.clone(),
+            directories: self.directories.clone(),
+            use_direct_reads: true,
+            may_read_buffered: true,
+            verify_unique_ids: self.verify_unique_ids,
+            open_files: None,
+            open_blobs: RwLock::default(),
+            instance: self.instance,
+        }
     }
 
     /// Keeps at most so many files open from now on, if there is a limit at all.
@@ -161,6 +192,27 @@ impl TableCache {
             typical_tail_bytes: AtomicU64::new(0),
             max_flushed_bytes: options.write_buffer_size as u64 / 2 * 3,
         }
+    }
+
+    /// The same for a job that reads with O_DIRECT, and copies of its input files, which hold the tables that it opens.
+    ///
+    /// Why copies: those who read for users go on with the tables that they have.
+    pub(crate) fn reading_directly(&self, inputs: &[CompactionInput]) -> (Arc<Self>, Vec<CompactionInput>) {
+        let copy = |file: &Arc<FileMetadata>| Arc::new(FileMetadata::of_same_file((**file).clone(), file));
+        let copies = inputs.iter().map(|input| CompactionInput {
+            level: input.level,
+            files: input.files.iter().map(copy).collect(),
+        });
+        let tables = TableCache {
+            shared: Arc::new(self.shared.reading_directly()),
+            blobs: self.blobs.clone(),
+            comparator: self.comparator.clone(),
+            table_options: self.table_options.clone(),
+            prefix_extractor: self.prefix_extractor.clone(),
+            typical_tail_bytes: AtomicU64::new(self.typical_tail_bytes.load(Ordering::Relaxed)),
+            max_flushed_bytes: self.max_flushed_bytes,
+        };
+        (Arc::new(tables), copies.collect())
     }
 
     /// Names a file within the process.

@@ -56,6 +56,10 @@ async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dyn RandomAcc
     let shared = &tables.shared;
     let options = if shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
     match karst_io::open(&shared.env, path, options).await {
+        Err(refused) if shared.may_read_buffered && refused.is_direct_unsupported() => {
+            shared.env.say_direct_refused(&refused);
+            Ok(karst_io::open(&shared.env, path, OpenOptions::BUFFERED).await?)
+        }
         Err(error) if error.is_not_found() => {
             // Compat: databases begun by LevelDB have tables with its extension.
             let old = path.with_extension("ldb");
@@ -236,7 +240,7 @@ impl Opening<'_> {
                 self.path().display(),
             )));
         }
-        if let Some(expected) = self.meta.unique_id {
+        if let Some(expected) = self.meta.unique_id.filter(|_| self.tables.shared.verify_unique_ids) {
             let found = table_unique_id(
                 properties.db_id.as_bytes(),
                 properties.db_session_id.as_bytes(),

@@ -13,7 +13,7 @@ option_table! {
         compaction_verify_record_count: bool = true, fixed, honoured, "Check that a compaction read as many entries as its inputs have";
         track_and_verify_wals_in_manifest: bool = false, fixed, honoured, "Record in the MANIFEST which logs are synced, and check them on opening";
         track_and_verify_wals: bool = false, fixed, honoured, "Record in each log its predecessor, and check it on opening";
-        verify_sst_unique_id_in_manifest: bool = true, fixed, kept, "Check a table's unique id against the MANIFEST when it is opened";
+        verify_sst_unique_id_in_manifest: bool = true, fixed, honoured, "Check a table's unique id against the MANIFEST when it is opened";
         env: Unprinted = Unprinted::default(), fixed, kept, "The environment";
         rate_limiter_bytes_per_sec: Unprinted = Unprinted::default(), fixed, kept, "Bytes a second that flush and compaction may write";
         statistics: Unprinted = Unprinted::default(), fixed, kept, "Where tickers and histograms go";
@@ -48,8 +48,8 @@ option_table! {
         allow_mmap_reads: bool = false, fixed, kept, "Map tables into memory";
         allow_mmap_writes: bool = false, fixed, kept, "Map files into memory for writing";
         use_direct_reads: bool = false, fixed, honoured, "Read tables and blob files without the page cache";
-        use_direct_io_for_compaction_reads: bool = false, fixed, kept, "Compactions read without the page cache";
-        use_direct_io_for_flush_and_compaction: bool = false, fixed, kept, "Flushes and compactions go without the page cache";
+        use_direct_io_for_compaction_reads: bool = false, fixed, honoured, "Compactions read without the page cache";
+        use_direct_io_for_flush_and_compaction: bool = false, fixed, honoured, "Tables and blob files are written without the page cache";
         allow_fallocate: bool = true, fixed, honoured, "Preallocate files";
         is_fd_close_on_exec: bool = true, fixed, kept, "Files are closed in child processes";
         stats_dump_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics in the info log; 0 for never";

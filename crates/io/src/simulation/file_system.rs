@@ -13,7 +13,7 @@ use crate::file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, SoftFile, WritableFile,
 };
-use crate::soft::{errno, normal};
+use crate::soft::{UnalignedRefused, errno, normal};
 use crate::sync::Mutex;
 use std::fmt;
 use std::io;
@@ -263,6 +263,13 @@ impl FileSystem for SimulatedFileSystem {
         self.note("create", path);
         let (file, life) = self.fresh(path).context("create", path)?;
         Ok(Arc::new(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 }))
+    }
+
+    fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.note("create", path);
+        let (file, life) = self.fresh(path).context("create", path)?;
+        let file = Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 };
+        Ok(Arc::new(UnalignedRefused::new(file, DIRECT_ALIGNMENT as usize)))
     }
 
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {

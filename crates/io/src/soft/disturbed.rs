@@ -24,6 +24,23 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         Ok(())
     }
 
+    /// Called before a file is opened for reading, and how. By default [`open`](Self::open).
+    ///
+    /// # Errors
+    /// Then it is not opened, and this is why.
+    fn open_as(&self, path: &Path, options: OpenOptions) -> io::Result<()> {
+        let _ = options;
+        self.open(path)
+    }
+
+    /// Called before a file is created that bypasses the page cache. By default [`write`](Self::write).
+    ///
+    /// # Errors
+    /// Then it is not created, and this is why.
+    fn create_direct(&self, path: &Path) -> io::Result<()> {
+        self.write(path)
+    }
+
     /// Called before anything is created, changed or synced.
     ///
     /// # Errors
@@ -131,6 +148,9 @@ impl<D: Disturb> PositionalFile for DisturbedWriter<D> {
     fn path(&self) -> &Path {
         self.inner.path()
     }
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.between.write(self.path()).map_err(|e| Error::at("write", self.path(), offset, e))?;
         self.inner.write_at(offset, data)
@@ -160,7 +180,7 @@ impl<D: Disturb> DisturbedFileSystem<D> {
 
 impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>> {
-        self.between.open(path).context("open", path)?;
+        self.between.open_as(path, options).context("open", path)?;
         let inner = self.inner.open_random(path, options)?;
         Ok(Arc::new(DisturbedFile { inner, between: self.between.clone(), id: FileId::next() }))
     }
@@ -185,6 +205,11 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         self.between.write(path).context("create", path)?;
         let inner = self.inner.create_positional(path)?;
+        Ok(Arc::new(DisturbedWriter { inner, between: self.between.clone() }))
+    }
+    fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        self.between.create_direct(path).context("create", path)?;
+        let inner = self.inner.create_direct(path)?;
         Ok(Arc::new(DisturbedWriter { inner, between: self.between.clone() }))
     }
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {

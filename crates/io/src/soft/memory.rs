@@ -9,6 +9,7 @@ use crate::file::{
     Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile, RandomAccessFile, SoftFile,
     WritableFile,
 };
+use crate::soft::UnalignedRefused;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -184,6 +185,11 @@ impl FileSystem for MemoryFileSystem {
 
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         Ok(Arc::new(MemoryAppender { content: self.fresh(path)?, path: path.into() }))
+    }
+
+    fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
+        let file = MemoryAppender { content: self.fresh(path)?, path: path.into() };
+        Ok(Arc::new(UnalignedRefused::new(file, DIRECT_ALIGNMENT as usize)))
     }
 
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {

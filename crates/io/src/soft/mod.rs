@@ -3,11 +3,13 @@
 //! They work through the same channel as the operating system's: their reads are in flight like any other, complete
 //! later on the channel's timer, can be abandoned, and many are in flight at a time.
 
+mod aligned;
 mod disturbed;
 mod fault;
 mod latency;
 mod memory;
 
+pub(crate) use aligned::UnalignedRefused;
 pub use disturbed::{Disturb, DisturbedFileSystem};
 pub use fault::{FaultCounts, FaultFileSystem, FaultPlan, Faults};
 pub use latency::{Latency, LatencyFileSystem};

@@ -28,12 +28,12 @@ pub fn file_system_contract(
     names::files_and_directories(&env, dir);
     names::errors_name_the_operation_and_the_path(&env, dir);
     names::locks_exclude(&env, dir);
-    writes::appended_buffers_follow_each_other(&env, dir);
-    writes::files_are_cut_and_replaced(&env, dir);
-    writes::appends_may_be_given_up(&env, dir);
+    writes::appended_buffers_follow_each_other(&env, dir, direct);
+    writes::files_are_cut_and_replaced(&env, dir, direct);
     writes::what_is_there_is_written_over(&env, dir);
     let modes: &[bool] = if direct { &[false, true] } else { &[false] };
     for direct in modes {
+        writes::appends_may_be_given_up(&env, dir, *direct);
         reads::every_offset_by_every_entry_form(&env, dir, *direct);
         reads::many_in_flight(&env, dir, *direct);
         reads::identical_reads_are_joined(&env, dir, *direct);

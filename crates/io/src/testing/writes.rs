@@ -10,13 +10,16 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 
-fn windows() -> [WriterOptions; 3] {
+/// Ways to write a file; `direct`: also bypassing the page cache.
+fn windows(direct: bool) -> impl Iterator<Item = WriterOptions> {
     let default = WriterOptions::default();
-    [
+    let buffered = [
         default,
         WriterOptions { window: 1, ..default },
-        WriterOptions { window: 30_000, sync_every: 10_000, reserve: 64 << 10 },
-    ]
+        WriterOptions { window: 30_000, sync_every: 10_000, reserve: 64 << 10, ..default },
+    ];
+    let modes = if direct { &[false, true][..] } else { &[false] };
+    modes.iter().flat_map(move |direct| buffered.map(|options| WriterOptions { direct: *direct, ..options }))
 }
 
 /// Append `sizes` many bytes one after the other, so that the file becomes the pattern.
@@ -33,16 +36,21 @@ fn sizes() -> impl Iterator<Item = usize> {
     (0..60).map(|i| i * i * 7 % 9973)
 }
 
-pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path) {
+pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path, direct: bool) {
     let path = dir.join("written");
     let expected = pattern(0, sizes().sum());
-    for options in windows() {
+    for options in windows(direct) {
         let write = |env: Env, path: std::path::PathBuf| async move {
             let mut file = FileWriter::create(&env, &path, options).await.unwrap();
-            assert_eq!((file.size(), file.path()), (0, &*path));
-            append_all(&mut file, sizes()).await;
+            assert_eq!((file.size(), file.path(), file.is_direct()), (0, &*path, options.direct));
+            // A flush in between: what comes then goes on within a unit that is in the file.
+            append_all(&mut file, sizes().take(20)).await;
+            file.flush().await.unwrap();
+            assert_eq!(env.fs().read_file(&path).unwrap(), pattern(0, file.size() as usize));
+            append_all(&mut file, sizes().skip(20)).await;
             file.flush().await.unwrap();
             assert_eq!(env.fs().metadata(&path).unwrap().len, file.size());
+            file.flush().await.unwrap();
             file.sync().await.unwrap();
             file.finish().await.unwrap()
         };
@@ -60,10 +68,10 @@ pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path) {
     }
 }
 
-pub(super) fn files_are_cut_and_replaced(env: &Env, dir: &Path) {
+pub(super) fn files_are_cut_and_replaced(env: &Env, dir: &Path, direct: bool) {
     let path = dir.join("cut");
     env.fs().create(&path).unwrap().append(&[0xff; 300_000]).unwrap();
-    for options in windows() {
+    for options in windows(direct) {
         crate::block_on(env, async {
             let mut file = FileWriter::create(env, &path, options).await.unwrap();
             append_all(&mut file, [100_000, 50_000].into_iter()).await;
@@ -83,9 +91,9 @@ pub(super) fn files_are_cut_and_replaced(env: &Env, dir: &Path) {
 }
 
 /// A call that is dropped while it waits has done nothing, and loses nothing.
-pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path) {
+pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path, direct: bool) {
     let path = dir.join("given-up");
-    let options = WriterOptions { window: 5000, ..WriterOptions::default() };
+    let options = WriterOptions { window: 5000, direct, ..WriterOptions::default() };
     let size = crate::block_on(env, async {
         let mut file = FileWriter::create(env, &path, options).await.unwrap();
         for i in 0..200usize {

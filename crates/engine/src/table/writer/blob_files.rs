@@ -195,7 +195,7 @@ impl OpenFile {
             &outputs.env,
             outputs.blob_path(number),
             outputs.throttle.clone(),
-            outputs.bytes_per_sync,
+            outputs.writing,
             outputs.file_checksums,
             outputs.sync_times(HistogramKind::BlobDbBlobFileSyncMicros),
         );

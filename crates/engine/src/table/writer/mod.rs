@@ -35,7 +35,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::table_builder::TableIdentity;
 use karst_format::version_edit::Temperature;
-use karst_io::Env;
+use karst_io::{Env, WriterOptions};
 
 use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
@@ -90,8 +90,8 @@ pub(crate) struct Outputs {
     /// When the oldest key was written, Unix time in seconds; 0 unknown.
     pub(crate) oldest_key_time_s: u64,
     pub(crate) throttle: Option<Throttle>,
-    /// Start writing back to the device after so many bytes of a file; 0 for never.
-    pub(crate) bytes_per_sync: u64,
+    /// How files are written.
+    pub(crate) writing: WriterOptions,
     /// Make a checksum of each whole file.
     pub(crate) file_checksums: bool,
     pub(crate) stats: Arc<Statistics>,
@@ -138,6 +138,16 @@ impl Outputs {
 
     fn blob_path(&self, number: FileNumber) -> PathBuf {
         self.blob_directory.join(FileName::Blob(number).to_string())
+    }
+}
+
+/// How tables and blob files are written.
+pub(crate) fn writer_options(options: &DbOptions) -> WriterOptions {
+    WriterOptions {
+        window: write_behind::WINDOW_BYTES,
+        sync_every: options.bytes_per_sync,
+        direct: options.use_direct_io_for_flush_and_compaction,
+        ..WriterOptions::default()
     }
 }
 

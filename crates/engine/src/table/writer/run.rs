@@ -427,7 +427,7 @@ impl OpenTable {
             &outputs.env,
             outputs.table_path(number),
             outputs.throttle.clone(),
-            outputs.bytes_per_sync,
+            outputs.writing,
             outputs.file_checksums,
             outputs.sync_times(if outputs.place.flush {
                 HistogramKind::TableSyncMicros

@@ -45,7 +45,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         oldest_ancestor_time_s: 1000,
         oldest_key_time_s: 900,
         throttle: None,
-        bytes_per_sync: 0,
+        writing: Default::default(),
         file_checksums: true,
         stats: Default::default(),
     }

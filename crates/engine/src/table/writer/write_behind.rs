@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::stats::{HistogramKind, Statistics};
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
-const WINDOW_BYTES: usize = 2 << 20;
+pub(super) const WINDOW_BYTES: usize = 2 << 20;
 
 /// A file being written.
 pub(super) struct WriteBehind {
@@ -30,7 +30,7 @@ pub(super) struct WriteBehind {
     /// Comes next in the file.
     waiting: Vec<u8>,
     throttle: Option<Throttle>,
-    bytes_per_sync: u64,
+    writing: WriterOptions,
     /// The checksum of all bytes so far, where one is made.
     checksum: Option<u32>,
     /// What waits is the last piece: the file is synced behind it.
@@ -58,7 +58,7 @@ impl WriteBehind {
         env: &Env,
         path: PathBuf,
         throttle: Option<Throttle>,
-        bytes_per_sync: u64,
+        writing: WriterOptions,
         with_checksum: bool,
         sync_times: SyncTimes,
     ) -> Self {
@@ -67,7 +67,7 @@ impl WriteBehind {
             state: State::Path(path),
             waiting: Vec::new(),
             throttle,
-            bytes_per_sync,
+            writing,
             checksum: with_checksum.then_some(0),
             ending: false,
             sync_times,
@@ -108,14 +108,7 @@ impl WriteBehind {
     pub(super) async fn make_room(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {
             let mut writer = match std::mem::replace(&mut self.state, State::Failed) {
-                State::Path(path) => {
-                    let options = WriterOptions {
-                        window: WINDOW_BYTES,
-                        sync_every: self.bytes_per_sync,
-                        ..WriterOptions::default()
-                    };
-                    FileWriter::create(&self.env, &path, options).await?
-                }
+                State::Path(path) => FileWriter::create(&self.env, &path, self.writing).await?,
                 State::Open(writer) => writer,
                 _ => panic!("a file that failed or was closed takes nothing more"),
             };
