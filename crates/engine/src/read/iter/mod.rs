@@ -489,7 +489,8 @@ impl DbIterator {
 fn visible(superversion: &SuperVersion, at: &ReadAt, bounds: &Bounds, options: &ReadOptions) -> Visible {
     let readahead = readahead_limits(options, superversion);
     let merging = Merging::new(superversion, at.seq, bounds, readahead, !options.ignore_range_deletions);
-    Visible::new(merging, at.seq, readahead)
+    let skips_before_seek = superversion.config().options.max_sequential_skip_in_iterations;
+    Visible::new(merging, at.seq, readahead, skips_before_seek)
 }
 
 impl Scan {

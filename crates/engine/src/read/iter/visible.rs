@@ -6,6 +6,9 @@
 //! Forward, the first visible entry of a key decides, and the older ones are skipped. Backward, entries of a key come from old to new, so
 //! the whole key is walked, and the newest visible entry decides at its end; the merging iterator then stands before the key.
 //!
+//! Where a key has more versions than `max_sequential_skip_in_iterations`, the rest is passed by one seek: forward to behind the key, or to what the snapshot sees of it; backward to its
+//! newest visible entry, from which on the iterator moves forward, or to before the key.
+//!
 //! Invariants:
 //! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in between nothing can stop. So a
 //!   repeated call applies no entry twice.
@@ -27,9 +30,6 @@ use crate::stats::Ticker;
 use crate::table::Value;
 use crate::table::pending::{Pending, Stop};
 
-/// After so many hidden versions of one key, seek past the rest. RocksDB's `max_sequential_skip_in_iterations`.
-const SKIPS_BEFORE_SEEK: u32 = 8;
-
 #[derive(Debug)]
 enum Phase {
     /// At a key, or nowhere.
@@ -40,6 +40,8 @@ enum Phase {
     ForwardOperands,
     /// Walking the versions of `key` from old to new, or looking for the previous key.
     Backward { inside: bool },
+    /// On the way backward, but forward through `key`, which has many versions, to the newest that is visible.
+    Newest,
     /// Making the value of what was found.
     Resolve(Base),
 }
@@ -69,7 +71,10 @@ pub(super) struct Visible {
     skipping: bool,
     /// Forward: `key`'s entry has sequence number 0, so there is no older one.
     key_is_oldest: bool,
-    skipped: u32,
+    /// Entries of one key that were passed since the last seek.
+    skipped: u64,
+    /// After so many the next is a seek.
+    skips_before_seek: u64,
     /// Newest first when moving forward, oldest first when moving backward.
     operands: Vec<Value>,
     /// The child of the merge that the last reference to a blob was found in.
@@ -85,7 +90,12 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    pub(super) fn new(merging: Merging, snapshot: SeqNo, readahead: ReadaheadLimits) -> Self {
+    pub(super) fn new(
+        merging: Merging,
+        snapshot: SeqNo,
+        readahead: ReadaheadLimits,
+        skips_before_seek: u64,
+    ) -> Self {
         Visible {
             merging,
             snapshot,
@@ -98,6 +108,7 @@ impl Visible {
             skipping: false,
             key_is_oldest: false,
             skipped: 0,
+            skips_before_seek,
             operands: Vec::new(),
             blob_child: 0,
             newest: Base::Nothing,
@@ -278,6 +289,7 @@ impl Visible {
                 Phase::Forward => self.forward(view, pending, prefix, bounds)?,
                 Phase::ForwardOperands => self.forward_operands(view, pending, prefix, bounds)?,
                 Phase::Backward { .. } => self.backward(view, pending, prefix, bounds)?,
+                Phase::Newest => self.newest_of_key(view, pending, prefix, bounds)?,
                 Phase::Resolve(_) => self.resolve(view, pending, bounds)?,
             }
         }
@@ -352,8 +364,8 @@ impl Visible {
             if self.skipping && comparator.equal_user(user_key, &self.key) {
                 self.skip(view)?;
                 self.skipped += 1;
-                if self.skipped > SKIPS_BEFORE_SEEK && seq > SeqNo::ZERO {
-                    self.seek_past_versions(view, pending);
+                if self.skipped > self.skips_before_seek && seq > SeqNo::ZERO {
+                    self.seek_within_key(view, To::AtOrAfter, (SeqNo::ZERO, ValueType::Deletion), pending);
                 } else {
                     self.merging.begin_advance()?;
                 }
@@ -366,8 +378,20 @@ impl Visible {
             }
             if view.hides(seq, self.snapshot) {
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
+                if comparator.equal_user(user_key, &self.key) {
+                    self.skipped += 1;
+                } else {
+                    self.key.clear();
+                    self.key.extend_from_slice(user_key);
+                    self.skipped = 0;
+                }
                 self.skip(view)?;
-                self.merging.begin_advance()?;
+                // Why only above: below are those that are hidden for another reason, and a seek would lead back.
+                if self.skipped > self.skips_before_seek && seq > self.snapshot {
+                    self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), pending);
+                } else {
+                    self.merging.begin_advance()?;
+                }
                 continue;
             }
             self.key.clear();
@@ -381,20 +405,7 @@ impl Visible {
                 self.merging.begin_advance()?;
                 continue;
             }
-            match kind {
-                ValueType::Value => self.rest(Current::InPlace),
-                ValueType::Merge => {
-                    view.superversion.config().merge_operator()?;
-                    perf_context::count(PerfMetric::InternalMergeCount, 1);
-                    self.operands.clear();
-                    self.operands.push(self.merging.pin_value());
-                    self.past_key = true;
-                    self.phase = Phase::ForwardOperands;
-                    self.merging.begin_advance()?;
-                }
-                other => self.phase = Phase::Resolve(self.base_of(other)?),
-            }
-            return Ok(());
+            return self.take(view, kind);
         }
     }
 
@@ -417,15 +428,92 @@ impl Visible {
         })
     }
 
-    /// Leave the rest of `key`'s versions behind in one seek.
+    /// Pass versions of `key` in one seek.
     #[cold]
-    fn seek_past_versions(&mut self, view: &View<'_>, pending: &mut Pending) {
+    fn seek_within_key(
+        &mut self,
+        view: &View<'_>,
+        to: To,
+        (seq, kind): (SeqNo, ValueType),
+        pending: &mut Pending,
+    ) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
         let user_key = std::mem::take(&mut self.key);
-        self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
+        self.set_target(&user_key, seq, kind);
         self.key = user_key;
-        self.merging.begin(To::AtOrAfter, &self.target, pending);
+        self.merging.begin(to, &self.target, pending);
+    }
+
+    /// Backward: leave the newer entries of `key`, none of which counts, in one seek.
+    fn seek_before_key(&mut self, view: &View<'_>, pending: &mut Pending) {
+        view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
+        self.skipped = 0;
+        let user_key = std::mem::take(&mut self.key);
+        self.set_back_target(&user_key, true);
+        self.key = user_key;
+        self.merging.begin(To::AtOrBefore, &self.target, pending);
+    }
+
+    /// Turn around where entries of one key are hidden or not, without forgetting how many have been.
+    fn turn(&mut self, forward: bool, pending: &mut Pending) {
+        let skippable = self.skippable;
+        self.start(forward, pending);
+        self.skippable = skippable;
+    }
+
+    /// From the newest visible entry of `key` on as if the key had been sought; if it is gone, backward to the one before.
+    fn newest_of_key(
+        &mut self,
+        view: &View<'_>,
+        pending: &mut Pending,
+        prefix: &PrefixFilter,
+        bounds: &Bounds,
+    ) -> Result<(), Stop> {
+        let comparator = view.superversion.version().comparator();
+        loop {
+            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            let in_key =
+                self.merging.valid() && comparator.equal_user(key::user_key(self.merging.key()), &self.key);
+            let found = if in_key { Some(self.parse(view)?) } else { None };
+            match found {
+                Some((seq, _)) if view.hides(seq, self.snapshot) => {
+                    self.skip(view)?;
+                    self.merging.begin_advance()?;
+                }
+                Some((seq, kind)) if !self.is_gone(seq, kind) => {
+                    self.key_is_oldest = seq == SeqNo::ZERO;
+                    return self.take(view, kind);
+                }
+                _ => {
+                    if in_key {
+                        perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
+                    }
+                    self.turn(false, pending);
+                    self.seek_before_key(view, pending);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Forward: take the entry that decides what `key` is, which is no deletion.
+    #[inline]
+    fn take(&mut self, view: &View<'_>, kind: ValueType) -> Result<(), Stop> {
+        match kind {
+            ValueType::Value => self.rest(Current::InPlace),
+            ValueType::Merge => {
+                view.superversion.config().merge_operator()?;
+                perf_context::count(PerfMetric::InternalMergeCount, 1);
+                self.operands.clear();
+                self.operands.push(self.merging.pin_value());
+                self.past_key = true;
+                self.phase = Phase::ForwardOperands;
+                self.merging.begin_advance()?;
+            }
+            other => self.phase = Phase::Resolve(self.base_of(other)?),
+        }
+        Ok(())
     }
 
     #[inline]
@@ -537,8 +625,24 @@ impl Visible {
                 self.operands.clear();
                 self.newest = Base::Nothing;
                 self.found_in_key = false;
+                self.skipped = 0;
                 inside = true;
                 self.phase = Phase::Backward { inside };
+            }
+            let many = self.skipped >= self.skips_before_seek;
+            self.skipped += 1;
+            if many && seq > self.snapshot {
+                // All that comes of the key is newer.
+                perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
+                self.skip(view)?;
+                self.seek_before_key(view, pending);
+                continue;
+            }
+            if many {
+                self.turn(true, pending);
+                self.phase = Phase::Newest;
+                self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), pending);
+                return Ok(());
             }
             if !view.hides(seq, self.snapshot) {
                 if self.is_gone(seq, kind) {
