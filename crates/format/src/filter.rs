@@ -129,6 +129,18 @@ impl FilterReader {
         self.may_match(key, FilterHash::new(key))
     }
 
+    /// Whether a key with this hash may have been added; the hash is that of the filter's kind.
+    pub(crate) fn may_match_hash(&self, hash: u64) -> bool {
+        match &self.0 {
+            Kind::FastBloom(bloom) => bloom.may_match(hash),
+            Kind::Ribbon(ribbon) => ribbon.may_match(hash),
+            // Why cut: legacy hashes have 32 bits, and are kept in as many more.
+            Kind::LegacyBloom(bloom) => bloom.may_match(hash as u32),
+            Kind::AlwaysTrue => true,
+            Kind::AlwaysFalse => false,
+        }
+    }
+
     /// What it occupies on the heap, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -184,4 +196,4 @@ pub(crate) fn fast_range32(hash: u32, range: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

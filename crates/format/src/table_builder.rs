@@ -68,6 +68,60 @@ pub struct TableBuilder {
     compressed_any: bool,
     compression: CompressionCounts,
     scratch: Vec<u8>,
+    /// What was found damaged first.
+    damage: Option<TableBuildError>,
+}
+
+/// How a block is compressed.
+#[derive(Clone, Copy, Debug)]
+struct Compressing<'a> {
+    compression: CompressionType,
+    level: Option<i32>,
+    dictionary: Option<&'a Dictionary>,
+    /// The format version for which it is decompressed again and compared, if it is.
+    verified_for: Option<u32>,
+}
+
+impl Compressing<'_> {
+    /// Compresses `contents` into `out`, which is empty.
+    ///
+    /// # Errors
+    /// What came of it does not decompress to the same.
+    fn run(&self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), TableBuildError> {
+        compression::compress_into(self.compression, self.level, contents, self.dictionary, out);
+        #[cfg(test)]
+        tests::flip_if_asked(out);
+        match self.verified_for.filter(|_| saves_enough(contents, out)) {
+            Some(format_version) => self.verify(contents, out, format_version),
+            None => Ok(()),
+        }
+    }
+
+    fn verify(&self, contents: &[u8], compressed: &[u8], format_version: u32) -> Result<(), TableBuildError> {
+        let back = compression::decompress(
+            self.compression,
+            compressed,
+            self.dictionary,
+            format_version,
+            contents.len(),
+        );
+        let what = match back {
+            Ok(back) if *back == *contents => return Ok(()),
+            Ok(_) => "something else".to_owned(),
+            Err(corruption) => format!("nothing ({})", corruption.what),
+        };
+        let (name, bytes) = (self.compression.name(), contents.len());
+        Err(TableBuildError::Damaged(format!(
+            "a block of {bytes} bytes, compressed with {name}, decompresses to {what}"
+        )))
+    }
+}
+
+/// Whether a block is stored compressed.
+///
+/// Compat: RocksDB keeps what saves at least an eighth.
+fn saves_enough(contents: &[u8], compressed: &[u8]) -> bool {
+    compressed.len() < contents.len() - contents.len() / 8
 }
 
 #[derive(Debug)]
@@ -145,7 +199,10 @@ impl TableBuilder {
         options.check()?;
         let context = FilterContext { format_version: options.format_version, level: options.level };
         let bits = options.filter_policy.as_ref().and_then(|policy| policy.builder(context));
-        let filter = bits.map(|bits| {
+        let filter = bits.map(|mut bits| {
+            if options.verify_filters {
+                bits.verify();
+            }
             let filter =
                 FilterBuilder::new(bits, options.prefix_extractor.clone(), options.whole_key_filtering);
             if options.partition_filters {
@@ -181,6 +238,7 @@ impl TableBuilder {
             compressed_any: false,
             compression: CompressionCounts::default(),
             scratch: Vec::new(),
+            damage: None,
         })
     }
 
@@ -413,16 +471,27 @@ impl TableBuilder {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        compression::compress_into(
+        let compressing = Compressing {
             compression,
-            self.options.compression_level,
-            contents,
+            level: self.options.compression_level,
             dictionary,
-            &mut scratch,
-        );
+            verified_for: self.verified_for(),
+        };
+        let outcome = compressing.run(contents, &mut scratch);
+        self.note_damage(outcome);
         let written = self.write_compressed(contents, &scratch, compression);
         self.scratch = scratch;
         written
+    }
+
+    fn verified_for(&self) -> Option<u32> {
+        self.options.verify_compression.then_some(self.options.format_version)
+    }
+
+    fn note_damage(&mut self, outcome: Result<(), TableBuildError>) {
+        if let Err(damage) = outcome {
+            self.damage.get_or_insert(damage);
+        }
     }
 
     /// Writes a block as it was compressed, if that saved enough, else as it is.
@@ -433,8 +502,7 @@ impl TableBuilder {
         compression: CompressionType,
     ) -> (BlockHandle, bool) {
         let raw_bytes = contents.len() as u64;
-        // Compat: RocksDB keeps what saves at least an eighth.
-        if compressed.len() < contents.len() - contents.len() / 8 {
+        if saves_enough(contents, compressed) {
             self.compressed_any = true;
             self.compression.compressed.add(raw_bytes);
             self.compression.compressed_to_bytes += compressed.len() as u64;
@@ -466,9 +534,12 @@ impl TableBuilder {
 
     /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].
     ///
+    /// # Errors
+    /// Something was found damaged that was checked because the options ask for it: [`TableBuildError::Damaged`].
+    ///
     /// # Panics
     /// Data blocks that are compressed elsewhere have not come back.
-    pub fn finish(&mut self) -> FinishedTable {
+    pub fn finish(&mut self) -> Result<FinishedTable, TableBuildError> {
         self.write_deferred();
         self.close_data_block(None);
         self.make_dictionary();
@@ -503,7 +574,10 @@ impl TableBuilder {
             let largest = std::mem::take(&mut self.last_key);
             self.bounds.widen_largest(&self.options, &largest);
         }
-        FinishedTable {
+        if let Some(damage) = self.damage.take() {
+            return Err(damage);
+        }
+        Ok(FinishedTable {
             file_bytes: self.file_bytes(),
             smallest: self.bounds.smallest.take(),
             largest: self.bounds.largest.take(),
@@ -511,7 +585,7 @@ impl TableBuilder {
             largest_seq: self.bounds.largest_seq,
             properties: self.properties.clone(),
             compression: self.compression,
-        }
+        })
     }
 
     fn write_filter(&mut self, metaindex: &mut Metaindex) {
@@ -520,12 +594,15 @@ impl TableBuilder {
             None => return,
             Some(Filter::Full(mut filter)) => {
                 self.properties.num_filter_entries = filter.entries() as u64;
-                let Some(contents) = filter.finish() else { return };
+                let contents = filter.finish();
+                self.note_damage(filter_outcome(filter.is_damaged()));
+                let Some(contents) = contents else { return };
                 (metaindex::FULL_FILTER_PREFIX, self.write_raw_block(&contents))
             }
             Some(Filter::Partitioned(filter)) => {
                 self.properties.num_filter_entries = filter.entries() as u64;
-                let partitions = filter.finish();
+                let (partitions, damaged) = filter.finish();
+                self.note_damage(filter_outcome(damaged));
                 if partitions.is_empty() {
                     return;
                 }
@@ -624,3 +701,13 @@ impl Bounds {
         }
     }
 }
+
+fn filter_outcome(damaged: bool) -> Result<(), TableBuildError> {
+    match damaged {
+        false => Ok(()),
+        true => Err(TableBuildError::Damaged("its filter has not all the keys that were added".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

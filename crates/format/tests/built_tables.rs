@@ -59,7 +59,7 @@ fn build(options: TableOptions, entries: &Entries, range_deletions: &[(&str, &st
     for (start, end, seq) in range_deletions {
         builder.add_range_deletion(start.as_bytes(), end.as_bytes(), SeqNo(*seq)).unwrap();
     }
-    let finished = builder.finish();
+    let finished = builder.finish().unwrap();
     bytes.extend(builder.take_output());
     assert_eq!(finished.file_bytes, bytes.len() as u64);
     bytes
@@ -355,7 +355,7 @@ fn bounds_take_in_range_deletions() {
     let mut builder = TableBuilder::new(base()).unwrap();
     builder.add(&internal("d", 5, ValueType::Value), b"1").unwrap();
     builder.add(&internal("m", 9, ValueType::Value), b"2").unwrap();
-    let finished = builder.finish();
+    let finished = builder.finish().unwrap();
     assert_eq!(finished.smallest, Some(internal("d", 5, ValueType::Value)));
     assert_eq!(finished.largest, Some(internal("m", 9, ValueType::Value)));
     assert_eq!((finished.smallest_seq, finished.largest_seq), (SeqNo(5), SeqNo(9)));
@@ -364,12 +364,12 @@ fn bounds_take_in_range_deletions() {
     builder.add_range_deletion(b"a", b"e", SeqNo(3)).unwrap();
     builder.add(&internal("b", 5, ValueType::Value), b"1").unwrap();
     builder.add_range_deletion(b"a", b"z", SeqNo(4)).unwrap();
-    let finished = builder.finish();
+    let finished = builder.finish().unwrap();
     assert_eq!(finished.smallest, Some(internal("a", 4, ValueType::RangeDeletion)));
     assert_eq!(finished.largest, Some(internal("z", SeqNo::MAX.0, ValueType::RangeDeletion)));
     assert_eq!((finished.smallest_seq, finished.largest_seq), (SeqNo(3), SeqNo(5)));
 
-    let empty = TableBuilder::new(base()).unwrap().finish();
+    let empty = TableBuilder::new(base()).unwrap().finish().unwrap();
     assert_eq!((empty.smallest, empty.largest), (None, None));
 }
 
@@ -479,7 +479,7 @@ fn blocks_that_are_compressed_elsewhere_make_the_same_file() {
         };
         away.drain(..).for_each(|block| builder.add_compressed(elsewhere(block)));
         assert!(builder.file_bytes() <= most);
-        let finished = builder.finish();
+        let finished = builder.finish().unwrap();
         bytes.extend(builder.take_output());
         assert_eq!(finished.file_bytes, bytes.len() as u64);
         let differs = bytes.iter().zip(&whole).position(|(a, b)| a != b);

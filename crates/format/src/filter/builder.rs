@@ -9,7 +9,9 @@
 //! the policy says. Readers take any size.
 
 use super::policy::BitsPerKey;
-use super::{METADATA_BYTES, fast_bloom, hash64, legacy_bloom, legacy_filter_hash, ribbon_solver};
+use super::{
+    FilterReader, METADATA_BYTES, fast_bloom, hash64, legacy_bloom, legacy_filter_hash, ribbon_solver,
+};
 use crate::slice_transform::PrefixExtractor;
 
 /// Which bits are made of the hashes.
@@ -26,18 +28,46 @@ pub struct FilterBitsBuilder {
     construction: Construction,
     hashes: Vec<u64>,
     last_prefix: Option<u64>,
+    check: Option<Check>,
+}
+
+/// What says, when a block is built, whether it has what was added.
+#[derive(Debug, Clone, Copy, Default)]
+struct Check {
+    /// All hashes added since the last block, in one that does not depend on their order.
+    sum: u64,
+    damaged: bool,
 }
 
 impl FilterBitsBuilder {
     pub(super) fn new(construction: Construction) -> FilterBitsBuilder {
-        FilterBitsBuilder { construction, hashes: Vec::new(), last_prefix: None }
+        FilterBitsBuilder { construction, hashes: Vec::new(), last_prefix: None, check: None }
+    }
+
+    /// From now on checks what it builds; see [`is_damaged`](Self::is_damaged).
+    pub fn verify(&mut self) {
+        self.check.get_or_insert_default();
+    }
+
+    /// Whether a block was built from other hashes than those that were added, or does not have them all. False unless it [verifies](Self::verify).
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.check.is_some_and(|check| check.damaged)
+    }
+
+    #[inline]
+    fn push(&mut self, hash: u64) {
+        if let Some(check) = &mut self.check {
+            check.sum = check.sum.wrapping_add(hash);
+        }
+        self.hashes.push(hash);
     }
 
     /// Adds a key, or a prefix on its own.
     pub fn add_key(&mut self, key: &[u8]) {
         let hash = self.hash(key);
         if self.hashes.last() != Some(&hash) {
-            self.hashes.push(hash);
+            self.push(hash);
         }
     }
 
@@ -48,11 +78,11 @@ impl FilterBitsBuilder {
         let last_prefix = self.last_prefix.replace(prefix);
         // Why the prefix first: so the last hash is always that of the last key.
         if last_prefix != Some(prefix) && prefix != key && last_key != Some(prefix) {
-            self.hashes.push(prefix);
+            self.push(prefix);
         }
         // Why the last prefix too: in reverse order a key that is its own prefix comes last of its group.
         if last_key != Some(key) && last_prefix != Some(key) {
-            self.hashes.push(key);
+            self.push(key);
         }
     }
 
@@ -112,14 +142,25 @@ impl FilterBitsBuilder {
         if hashes.is_empty() {
             return Vec::new();
         }
-        match self.construction {
+        #[cfg(test)]
+        let hashes = super::tests::flipped(hashes);
+        let block = match self.construction {
             Construction::FastBloom(bits) => fast_bloom::build(&hashes, bits.milli()),
             Construction::LegacyBloom(bits) => legacy_bloom::build(&hashes, bits.whole()),
             Construction::Ribbon(bits) => {
                 ribbon_solver::build(&hashes, bits.one_in_false_positives(), bits.milli())
                     .unwrap_or_else(|| fast_bloom::build(&hashes, bits.milli()))
             }
+        };
+        #[cfg(test)]
+        let block = super::tests::damaged(block);
+        if let Some(check) = &mut self.check {
+            let sum = hashes.iter().fold(0_u64, |sum, hash| sum.wrapping_add(*hash));
+            let reader = FilterReader::parse(&block);
+            let sound = sum == check.sum && hashes.iter().all(|hash| reader.may_match_hash(*hash));
+            *check = Check { sum: 0, damaged: check.damaged || !sound };
         }
+        block
     }
 }
 
@@ -156,6 +197,12 @@ impl FilterBuilder {
     #[must_use]
     pub fn entries(&self) -> usize {
         self.bits.len()
+    }
+
+    /// See [`FilterBitsBuilder::is_damaged`].
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.bits.is_damaged()
     }
 
     /// The contents of the filter block; `None` if nothing was added, and no block is written.

@@ -123,12 +123,12 @@ impl PartitionedFilterBuilder {
         self.entries + self.filter.bits.len()
     }
 
-    /// All partitions in order; none if nothing was added, and then there is no filter.
+    /// All partitions in order; none if nothing was added, and then there is no filter. And whether one of them is [damaged](super::FilterBitsBuilder::is_damaged).
     #[must_use]
-    pub fn finish(mut self) -> Vec<FilterPartition> {
+    pub fn finish(mut self) -> (Vec<FilterPartition>, bool) {
         if !self.filter.bits.is_empty() {
             self.cut(None);
         }
-        self.partitions
+        (self.partitions, self.filter.is_damaged())
     }
 }

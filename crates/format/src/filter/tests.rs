@@ -9,6 +9,69 @@ use proptest::prelude::*;
 const CONTEXT: FilterContext = FilterContext { format_version: 6, level: None };
 const LEGACY: FilterContext = FilterContext { format_version: 4, level: None };
 
+thread_local! {
+    /// What goes wrong when this thread builds the next filter block.
+    static TROUBLE: std::cell::Cell<Option<Trouble>> = const { std::cell::Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// A bit of a hash that was added flips.
+    Hash,
+    /// The block loses its bits.
+    Block,
+}
+
+/// Has the next filter block of this thread be damaged.
+pub(crate) fn trouble_next(trouble: Trouble) {
+    TROUBLE.set(Some(trouble));
+}
+
+pub(super) fn flipped(mut hashes: Vec<u64>) -> Vec<u64> {
+    if TROUBLE.get() == Some(Trouble::Hash) {
+        TROUBLE.set(None);
+        hashes[0] ^= 1 << 20;
+    }
+    hashes
+}
+
+pub(super) fn damaged(mut block: Vec<u8>) -> Vec<u8> {
+    if TROUBLE.get() == Some(Trouble::Block) {
+        TROUBLE.set(None);
+        let bits = block.len() - METADATA_BYTES;
+        block[..bits].fill(0);
+    }
+    block
+}
+
+#[test]
+fn a_filter_that_is_checked_tells_what_went_wrong_while_it_was_built() {
+    let kinds = [
+        (FilterPolicy::bloom(10.0), CONTEXT),
+        (FilterPolicy::bloom(10.0), LEGACY),
+        (FilterPolicy::ribbon(10.0, -1), CONTEXT),
+    ];
+    for ((policy, context), trouble) in kinds
+        .into_iter()
+        .flat_map(|kind| [None, Some(Trouble::Hash), Some(Trouble::Block)].map(|t| (kind, t)))
+    {
+        for checked in [false, true] {
+            let mut builder = policy.builder(context).unwrap();
+            if checked {
+                builder.verify();
+            }
+            (0..5000).for_each(|i| builder.add_key(&key(i)));
+            trouble.into_iter().for_each(trouble_next);
+            let _ = builder.finish();
+            assert_eq!(builder.is_damaged(), checked && trouble.is_some(), "{policy:?} {trouble:?}");
+            // It stays so, though the next block is sound.
+            (0..50).for_each(|i| builder.add_key(&key(i)));
+            let _ = builder.finish();
+            assert_eq!(builder.is_damaged(), checked && trouble.is_some());
+        }
+    }
+}
+
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
@@ -279,7 +342,7 @@ fn partitions() {
         let keys: Vec<_> = (0..20_000u32).map(|i| format!("{:06}-{i:08}", i / 3).into_bytes()).collect();
         keys.iter().for_each(|k| builder.add(k));
         let entries = builder.entries();
-        let partitions = builder.finish();
+        let (partitions, _) = builder.finish();
         let least = if whole_keys { 20_000 } else { 6_667 };
         assert!(entries >= least, "{entries}");
         assert!(partitions.len() > 1 && partitions.len() < entries / 1000, "{} partitions", partitions.len());
@@ -308,9 +371,11 @@ fn tiny_partitions() {
     let bits = FilterPolicy::bloom(10.0).builder(CONTEXT).unwrap();
     let mut builder = PartitionedFilterBuilder::new(FilterBuilder::new(bits, None, true), 1, 8);
     (0..500u32).for_each(|i| builder.add(&i.to_be_bytes()));
-    let partitions = builder.finish();
+    let (partitions, _) = builder.finish();
     assert!(partitions.len() >= 9);
     assert!(partitions.iter().all(|p| p.last_key.len() == 4 + 8 + 8 && p.block.len() == 64 + METADATA_BYTES));
     let bits = FilterPolicy::bloom(10.0).builder(CONTEXT).unwrap();
-    assert!(PartitionedFilterBuilder::new(FilterBuilder::new(bits, None, true), 4096, 0).finish().is_empty());
+    assert!(
+        PartitionedFilterBuilder::new(FilterBuilder::new(bits, None, true), 4096, 0).finish().0.is_empty()
+    );
 }

@@ -34,8 +34,8 @@ option_table! {
         use_udi_as_primary_index: bool = false, mutable, kept, "That index replaces the built-in one";
         fail_if_no_udi_on_open: bool = false, mutable, kept, "Refuse tables without that index";
         whole_key_filtering: bool = true, mutable, honoured, "Put whole keys into filters";
-        detect_filter_construct_corruption: bool = false, mutable, kept, "Check filters while they are built";
-        verify_compression: bool = false, mutable, kept, "Decompress what was compressed and compare";
+        detect_filter_construct_corruption: bool = false, mutable, honoured, "Check filters while they are built";
+        verify_compression: bool = false, mutable, honoured, "Decompress what was compressed and compare";
         read_amp_bytes_per_bit: u32 = 0, mutable, kept, "Estimate read amplification, this many bytes a bit; 0 for not";
         format_version: u32 = 6, mutable, honoured, "The format of new tables; RocksDB 11.8 defaults to 7, which fewer releases read", in 0..=7;
         separate_key_value_in_data_block: bool = false, mutable, honoured, "Store the values of a data block behind its keys";

@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::index_writer::{IndexEntry, IndexWriter};
-use super::{CompressionType, Dictionary, TableBuilder};
-use crate::compression;
+use super::{Compressing, CompressionType, Dictionary, TableBuildError, TableBuilder};
 use crate::handle::BLOCK_TRAILER_BYTES;
 
 /// Blocks on their way.
@@ -39,6 +38,7 @@ pub struct ClosedBlock {
     compression: CompressionType,
     level: Option<i32>,
     dictionary: Option<Arc<Dictionary>>,
+    verified_for: Option<u32>,
 }
 
 /// A data block, and what compression made of it.
@@ -46,6 +46,7 @@ pub struct ClosedBlock {
 pub struct CompressedBlock {
     contents: Vec<u8>,
     compressed: Vec<u8>,
+    outcome: Result<(), TableBuildError>,
 }
 
 impl ClosedBlock {
@@ -58,10 +59,11 @@ impl ClosedBlock {
     /// Compresses it; takes as long as that takes.
     #[must_use]
     pub fn compress(self) -> CompressedBlock {
-        let ClosedBlock { contents, compression, level, dictionary } = self;
+        let ClosedBlock { contents, compression, level, dictionary, verified_for } = self;
         let mut compressed = Vec::new();
-        compression::compress_into(compression, level, &contents, dictionary.as_deref(), &mut compressed);
-        CompressedBlock { contents, compressed }
+        let compressing = Compressing { compression, level, dictionary: dictionary.as_deref(), verified_for };
+        let outcome = compressing.run(&contents, &mut compressed);
+        CompressedBlock { contents, compressed, outcome }
     }
 }
 
@@ -95,6 +97,7 @@ impl TableBuilder {
         deferred.raw_bytes -= raw_bytes;
         deferred.index_bytes -= IndexWriter::entry_size_estimate(&entry);
         let compression = self.options.compression;
+        self.note_damage(block.outcome);
         let (handle, kept) = self.write_compressed(&block.contents, &block.compressed, compression);
         self.add_data_block(entry, handle, kept);
         self.data_block.recycle(block.contents);
@@ -117,6 +120,7 @@ impl TableBuilder {
     }
 
     pub(super) fn defer(&mut self, contents: Vec<u8>, entry: IndexEntry) {
+        let verified_for = self.verified_for();
         let deferred = self.deferred.as_mut().expect("compression is deferred");
         deferred.raw_bytes += contents.len();
         deferred.index_bytes += IndexWriter::entry_size_estimate(&entry);
@@ -126,6 +130,7 @@ impl TableBuilder {
             compression: self.options.compression,
             level: self.options.compression_level,
             dictionary: self.dictionary.clone(),
+            verified_for,
         });
     }
 

@@ -95,6 +95,11 @@ pub struct TableOptions {
     pub max_dictionary_bytes: usize,
     /// How much data to hold back while waiting for the dictionary; 0 for all of the file (`max_dict_buffer_bytes`).
     pub max_dictionary_buffer_bytes: usize,
+    /// Whether each block that is compressed is decompressed again and compared (`verify_compression`).
+    pub verify_compression: bool,
+    /// Whether a filter is checked when it is built: that the hashes of its keys are still those that were added, and that it has them all
+    /// (`detect_filter_construct_corruption`).
+    pub verify_filters: bool,
     /// Whether index blocks are compressed (`enable_index_compression`).
     pub compress_index: bool,
     /// Kind of index. Hash indexes need a prefix extractor.
@@ -145,6 +150,8 @@ impl Default for TableOptions {
             compression_level: None,
             max_dictionary_bytes: 0,
             max_dictionary_buffer_bytes: 0,
+            verify_compression: false,
+            verify_filters: false,
             compress_index: true,
             index_type: IndexType::BinarySearch,
             index_shortening: IndexShortening::default(),
@@ -283,6 +290,8 @@ pub enum TableBuildError {
     },
     /// Something that cannot be added here.
     Misplaced(&'static str),
+    /// Bytes that changed in memory while the table was built, or a library that compressed them wrongly. The table is not to be used.
+    Damaged(String),
 }
 
 impl fmt::Display for TableBuildError {
@@ -294,6 +303,7 @@ impl fmt::Display for TableBuildError {
                 write!(f, "key {} added behind {}", key.escape_ascii(), after.escape_ascii())
             }
             TableBuildError::Misplaced(what) => write!(f, "table builder was given {what}"),
+            TableBuildError::Damaged(what) => write!(f, "table being built: {what}"),
         }
     }
 }

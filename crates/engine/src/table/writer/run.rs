@@ -330,7 +330,7 @@ impl<C: CutPolicy> RunWriter<C> {
             open.builder.close_data();
             compressors.settle(&mut open.builder);
         }
-        let table = open.builder.finish();
+        let table = open.builder.finish().map_err(build_error)?;
         open.hand_over();
         self.table_bytes += table.file_bytes;
         count_blocks(&self.outputs.stats, &table.compression);
@@ -502,5 +502,9 @@ impl EndedTable {
 
 fn build_error(error: TableBuildError) -> Error {
     let text = error.to_string();
-    Error::with_source(ErrorKind::InvalidArgument, text, error)
+    let kind = match &error {
+        TableBuildError::Damaged(_) => ErrorKind::Corruption,
+        _ => ErrorKind::InvalidArgument,
+    };
+    Error::with_source(kind, text, error)
 }

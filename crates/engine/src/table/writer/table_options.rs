@@ -117,6 +117,8 @@ pub(crate) fn table_options(
             "max_dict_buffer_bytes",
             compression_options.max_dict_buffer_bytes,
         )?,
+        verify_compression: tables.verify_compression,
+        verify_filters: tables.detect_filter_construct_corruption,
         compress_index: tables.enable_index_compression,
         index_type: index_type(tables.index_type.number())?,
         index_shortening: match tables.index_shortening {
