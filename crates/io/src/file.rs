@@ -140,6 +140,13 @@ pub trait WritableFile: Send + Debug {
     /// The sync failed: what was appended since the last sync may be lost, and the file must not be trusted
     /// with more.
     fn sync(&mut self) -> Result<()>;
+    /// The same, and what else the file system knows of the file, such as when it was changed (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn sync_all(&mut self) -> Result<()> {
+        self.sync()
+    }
     /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
     /// the file system cannot.
     ///
@@ -174,11 +181,19 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// # Errors
     /// The sync failed: what was written since the last sync may be lost, and the file must not be trusted with more.
     fn sync(&self) -> Result<()>;
-    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and without any promise.
+    /// The same, and what else the file system knows of the file, such as when it was changed (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn sync_all(&self) -> Result<()> {
+        self.sync()
+    }
+    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and without any promise. `strict`: first wait until what began to travel before, of all
+    /// up to there, has arrived, so that no more than one stretch is on its way.
     ///
     /// # Errors
     /// The device has failed. That it cannot be asked is no error.
-    fn sync_range(&self, offset: u64, len: u64) -> Result<()>;
+    fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()>;
     /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
     /// the file system cannot.
     ///

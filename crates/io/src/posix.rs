@@ -219,6 +219,10 @@ impl WritableFile for Appender {
         self.file.sync_data().context("sync", &self.path)
     }
 
+    fn sync_all(&mut self) -> Result<()> {
+        self.file.sync_all().context("sync", &self.path)
+    }
+
     fn reserve(&mut self, offset: u64, len: u64) -> Result<()> {
         let reserved = reserve_space(self.file.as_fd(), offset, len);
         reserved.map_err(|e| Error::at("reserve space in", &self.path, offset, e))
@@ -257,8 +261,14 @@ impl PositionalFile for PosixWriter {
         self.file.sync_data().context("sync", &self.path)
     }
 
-    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
-        let begun = begin_write_back(self.file.as_fd(), offset, len);
+    fn sync_all(&self) -> Result<()> {
+        self.file.sync_all().context("sync", &self.path)
+    }
+
+    fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()> {
+        // Why from the start: what is waited for is what began to travel before.
+        let (offset, len) = if strict { (0, offset + len) } else { (offset, len) };
+        let begun = begin_write_back(self.file.as_fd(), offset, len, strict);
         begun.map_err(|e| Error::at("sync", &self.path, offset, e))
     }
 
@@ -348,10 +358,11 @@ fn set_lock(fd: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Have the kernel start to write dirty pages of a range; nothing where it cannot be asked.
-fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+/// Have the kernel start to write dirty pages of a range, if asked after it has written those that it began with before; nothing where it cannot be asked.
+fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool) -> io::Result<()> {
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
-    let flags = libc::SYNC_FILE_RANGE_WRITE;
+    let wait = if wait_before { libc::SYNC_FILE_RANGE_WAIT_BEFORE } else { 0 };
+    let flags = libc::SYNC_FILE_RANGE_WRITE | wait;
     // SAFETY: the descriptor is open; no memory is involved.
     match unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) } {
         0 => Ok(()),

@@ -37,6 +37,10 @@ pub struct WriterOptions {
     /// After every so many bytes have the operating system begin to write them to the device (`bytes_per_sync`), so that the sync at
     /// the end finds little left; 0: leave that to it. Default: 0.
     pub sync_every: u64,
+    /// Have it wait then for what it began with before (`strict_bytes_per_sync`), so that the writer is held up rather than the sync at the end. Default: false.
+    pub strict: bool,
+    /// Sync with `fsync` rather than `fdatasync` (`use_fsync`). Default: false.
+    pub fsync: bool,
     /// Reserve space in steps of so many bytes ahead of what is written, and give back what is left at the end; 0: do
     /// not. Default: 0.
     pub reserve: u64,
@@ -47,7 +51,7 @@ pub struct WriterOptions {
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        Self { window: 4 << 20, sync_every: 0, reserve: 0, direct: false }
+        Self { window: 4 << 20, sync_every: 0, strict: false, fsync: false, reserve: 0, direct: false }
     }
 }
 
@@ -284,7 +288,8 @@ impl FileWriter {
     /// A write or the sync has failed; the file must not be trusted with more.
     pub async fn sync(&mut self) -> Result<()> {
         self.flush().await?;
-        self.start(0, |file| (file.sync(), Memory::None));
+        let fsync = self.options.fsync;
+        self.start(0, move |file| (if fsync { file.sync_all() } else { file.sync() }, Memory::None));
         self.flush().await
     }
 
@@ -386,7 +391,8 @@ impl FileWriter {
         let (from, every) = (self.range_synced, self.options.sync_every);
         if every > 0 && !self.is_direct() && landed - from >= every {
             self.range_synced = landed;
-            self.start(0, move |file| (file.sync_range(from, landed - from), Memory::None));
+            let strict = self.options.strict;
+            self.start(0, move |file| (file.sync_range(from, landed - from, strict), Memory::None));
         }
     }
 

@@ -81,6 +81,7 @@ impl Workshop {
                 max_file_bytes: 1 << 30,
                 growth_percent: 500,
                 reserve_bytes: 0,
+                fsync: false,
                 writes_db_id: true,
                 tracks_wals: false,
                 allow_ingest_behind: false,

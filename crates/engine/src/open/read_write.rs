@@ -335,6 +335,7 @@ pub(crate) fn manifest_options(options: &DbOptions) -> ManifestOptions {
         max_file_bytes: options.max_manifest_file_size,
         growth_percent: u64::try_from(options.max_manifest_space_amp_pct).unwrap_or(0),
         reserve_bytes: if options.allow_fallocate { options.manifest_preallocation_size as u64 } else { 0 },
+        fsync: options.use_fsync,
         writes_db_id: options.write_dbid_to_manifest,
         tracks_wals: options.track_and_verify_wals_in_manifest,
         allow_ingest_behind: options.allow_ingest_behind,

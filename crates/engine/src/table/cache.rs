@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) may_read_buffered: bool,
     /// A table must have the unique id that the MANIFEST says, if it says any.
     pub(crate) verify_unique_ids: bool,
+    /// Iterators ask prefix filters only where their options say so.
+    pub(crate) prefix_seek_opt_in_only: bool,
     /// None: files stay open.
     open_files: Option<OpenFiles>,
     /// The blob files that stay open; tables are kept with their metadata.
@@ -81,6 +83,7 @@ impl Shared {
             use_direct_reads: options.use_direct_reads,
             may_read_buffered: false,
             verify_unique_ids: options.verify_sst_unique_id_in_manifest,
+            prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
             open_files,
             open_blobs: RwLock::default(),
             instance,
@@ -97,6 +100,7 @@ impl Shared {
             use_direct_reads: true,
             may_read_buffered: true,
             verify_unique_ids: self.verify_unique_ids,
+            prefix_seek_opt_in_only: self.prefix_seek_opt_in_only,
             open_files: None,
             open_blobs: RwLock::default(),
             instance: self.instance,

@@ -25,23 +25,32 @@ pub(super) struct ManifestFile {
     begun_bytes: u64,
     /// Bytes reserved for it, and how many to reserve at a time; 0 for none.
     reserved: u64,
-    reserve_bytes: u64,
+    how: Writing,
+}
+
+/// How a MANIFEST is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Writing {
+    /// Space is reserved in steps of so many bytes; 0 for never.
+    pub(super) reserve_bytes: u64,
+    /// It is synced with `fsync`, not with `fdatasync`.
+    pub(super) fsync: bool,
 }
 
 impl ManifestFile {
-    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number. Space is reserved in steps of `reserve_bytes`; 0 for never.
+    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number.
     pub(super) fn begin(
         fs: &dyn FileSystem,
         directory: &Path,
         number: FileNumber,
         temporary: FileNumber,
         snapshot: &[VersionEdit],
-        reserve_bytes: u64,
+        how: Writing,
     ) -> Result<ManifestFile> {
         let name = FileName::Manifest(number);
         let file = fs.create(&directory.join(name.to_string()))?;
         let log = LogWriter::new(FileNumber(0), false);
-        let mut manifest = ManifestFile { number, file, log, begun_bytes: 0, reserved: 0, reserve_bytes };
+        let mut manifest = ManifestFile { number, file, log, begun_bytes: 0, reserved: 0, how };
         manifest.append(snapshot)?;
         manifest.begun_bytes = manifest.file.size();
         // Why before the rename: CURRENT shall not outlive the name of the file that it names.
@@ -71,14 +80,14 @@ impl ManifestFile {
                 .map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
         }
         let end = self.file.size() + bytes.len() as u64;
-        if self.reserve_bytes > 0 && end > self.reserved {
-            let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
+        if self.how.reserve_bytes > 0 && end > self.reserved {
+            let more = (end - self.reserved).next_multiple_of(self.how.reserve_bytes);
             // Why ignored: space that cannot be reserved may still be there; the write will tell.
             let _ = self.file.reserve(self.reserved, more);
             self.reserved += more;
         }
         self.file.append(&bytes)?;
-        Ok(self.file.sync()?)
+        Ok(if self.how.fsync { self.file.sync_all() } else { self.file.sync() }?)
     }
 
     /// Gives back the space that it does not use. Nothing is written to it afterwards.

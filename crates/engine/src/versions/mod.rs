@@ -38,7 +38,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_io::Env;
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
-use manifest::ManifestFile;
+use manifest::{ManifestFile, Writing};
 use parking_lot::Mutex;
 use staged::{Described, FamilyState, ManifestState, Staged};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +58,8 @@ pub(crate) struct ManifestOptions {
     pub(crate) growth_percent: u64,
     /// Bytes of space to reserve for it at a time (`manifest_preallocation_size`, `allow_fallocate`); 0 for none.
     pub(crate) reserve_bytes: u64,
+    /// It is synced with `fsync` (`use_fsync`).
+    pub(crate) fsync: bool,
     /// `write_dbid_to_manifest`.
     pub(crate) writes_db_id: bool,
     /// `track_and_verify_wals_in_manifest`.
@@ -421,9 +423,11 @@ impl Versions {
             outgrown => {
                 let (number, temporary) = (self.new_file_number(), self.new_file_number());
                 let snapshot = staged.state.snapshot(self.next_number_unused(), described);
-                let reserve_bytes = self.options.load().reserve_bytes;
-                let begun =
-                    ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot, reserve_bytes);
+                let how = {
+                    let options = self.options.load();
+                    Writing { reserve_bytes: options.reserve_bytes, fsync: options.fsync }
+                };
+                let begun = ManifestFile::begin(fs.as_ref(), &self.path, number, temporary, &snapshot, how);
                 if let Some(outgrown) = outgrown {
                     outgrown.end();
                 }

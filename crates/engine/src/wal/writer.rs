@@ -37,6 +37,10 @@ pub(crate) struct LogOptions {
     pub(crate) reserve_bytes: u64,
     /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0 for never.
     pub(crate) bytes_per_sync: u64,
+    /// After it has waited for what started before (`strict_bytes_per_sync`).
+    pub(crate) strict: bool,
+    /// Logs are synced with `fsync` (`use_fsync`).
+    pub(crate) fsync: bool,
 }
 
 impl LogOptions {
@@ -60,6 +64,8 @@ impl LogOptions {
             reserves: options.allow_fallocate,
             reserve_bytes: 0,
             bytes_per_sync: options.wal_bytes_per_sync,
+            strict: options.strict_bytes_per_sync,
+            fsync: options.use_fsync,
         })
     }
 
@@ -166,6 +172,8 @@ pub(crate) struct LogFile {
     /// Bytes that were told to travel to the device, and after how many more they are told again; 0 for never.
     started: u64,
     bytes_per_sync: u64,
+    strict: bool,
+    fsync: bool,
     /// Whether its name is durable.
     named: bool,
     /// Whether it has bytes that may not be durable.
@@ -212,7 +220,7 @@ impl LogFile {
         self.size = end;
         self.file_bytes = self.file_bytes.max(end);
         if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
-            self.file.sync_range(self.started, end - self.started)?;
+            self.file.sync_range(self.started, end - self.started, self.strict)?;
             self.started = end;
         }
         Ok(())
@@ -244,7 +252,7 @@ impl LogFile {
     /// The sync failed; the file must not be written again.
     pub(crate) fn sync(&mut self) -> Result<()> {
         if self.unsynced {
-            self.file.sync()?;
+            if self.fsync { self.file.sync_all() } else { self.file.sync() }?;
             self.unsynced = false;
         }
         if !self.named {
@@ -339,6 +347,8 @@ impl NewLog {
             reserve_bytes: options.reserve_bytes,
             started: 0,
             bytes_per_sync: options.bytes_per_sync,
+            strict: options.strict,
+            fsync: options.fsync,
             named: false,
             unsynced: false,
         };

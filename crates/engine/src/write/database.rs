@@ -146,7 +146,11 @@ impl Sealer {
         if self.ready.lock().is_none() {
             let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
             let now = self.options.get();
-            let options = LogOptions { bytes_per_sync: now.wal_bytes_per_sync, ..pipeline.log_options() };
+            let options = LogOptions {
+                bytes_per_sync: now.wal_bytes_per_sync,
+                strict: now.strict_bytes_per_sync,
+                ..pipeline.log_options()
+            };
             let options = options.reserving(self.reserve_bytes());
             let ready = self.ready.clone();
             let make = move |env: &karst_io::Env| -> Result<()> {

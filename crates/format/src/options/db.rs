@@ -23,7 +23,7 @@ option_table! {
         read_io_executor_threads: i32 = 1, fixed, kept, "Threads that carry out asynchronous reads in RocksDB";
         open_files_async: bool = false, fixed, kept, "Open tables in the background when the database is opened";
         max_total_wal_size: u64 = 0, mutable, honoured, "Bytes of logs above which the oldest memtables are flushed; 0 derives it from the write buffers";
-        use_fsync: bool = false, fixed, kept, "Sync with fsync rather than fdatasync";
+        use_fsync: bool = false, fixed, honoured, "Sync with fsync rather than fdatasync";
         db_log_dir: String = String::new(), fixed, honoured, "Directory of the info log; empty for the database's own";
         wal_dir: String = String::new(), fixed, honoured, "Directory of the logs; empty for the database's own";
         delete_obsolete_files_period_micros: u64 = 21_600_000_000, mutable, kept, "Microseconds between full scans for obsolete files";
@@ -63,7 +63,7 @@ option_table! {
         use_adaptive_mutex: bool = false, fixed, kept, "Mutexes spin before they sleep";
         bytes_per_sync: u64 = 0, mutable, honoured, "Start writing back after this many bytes of a file; 0 for never";
         wal_bytes_per_sync: u64 = 0, mutable, honoured, "The same for logs";
-        strict_bytes_per_sync: bool = false, mutable, kept, "Wait for what was started before";
+        strict_bytes_per_sync: bool = false, mutable, honoured, "Wait for what was started before";
         listeners: Verbatim = Verbatim::default(), fixed, honoured, "Who is told of events";
         enable_thread_tracking: bool = false, fixed, kept, "Record what each thread is doing";
         delayed_write_rate: u64 = 0, mutable, honoured, "Bytes a second of writes when they are slowed down; 0 decides by itself";
@@ -89,7 +89,7 @@ option_table! {
         background_close_inactive_wals: bool = false, fixed, kept, "Close finished logs in the background";
         atomic_flush: bool = false, fixed, honoured, "Column families are flushed together";
         avoid_unnecessary_blocking_io: bool = false, fixed, kept, "Leave slow clean-up to background threads";
-        prefix_seek_opt_in_only: bool = false, fixed, kept, "Iterators seek in total order unless told otherwise";
+        prefix_seek_opt_in_only: bool = false, fixed, honoured, "Iterators seek in total order unless told otherwise";
         write_dbid_to_manifest: bool = true, fixed, honoured, "Write the database's identity into the MANIFEST";
         write_identity_file: bool = true, fixed, honoured, "Write the database's identity into the IDENTITY file";
         log_readahead_size: usize = 0, fixed, kept, "Bytes that recovery reads ahead in logs and MANIFEST";

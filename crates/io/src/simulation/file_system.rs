@@ -489,7 +489,7 @@ impl PositionalFile for Writer {
     fn sync(&self) -> Result<()> {
         self.shared.sync(self.life, &self.path, &self.file).context("sync", &self.path)
     }
-    fn sync_range(&self, _: u64, _: u64) -> Result<()> {
+    fn sync_range(&self, _: u64, _: u64, _: bool) -> Result<()> {
         Ok(())
     }
     fn reserve(&self, _: u64, _: u64) -> Result<()> {

@@ -35,8 +35,11 @@ impl<F: PositionalFile> PositionalFile for UnalignedRefused<F> {
     fn sync(&self) -> Result<()> {
         self.inner.sync()
     }
-    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.sync_range(offset, len)
+    fn sync_all(&self) -> Result<()> {
+        self.inner.sync_all()
+    }
+    fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()> {
+        self.inner.sync_range(offset, len, strict)
     }
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.reserve(offset, len)

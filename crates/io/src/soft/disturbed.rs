@@ -41,6 +41,19 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         self.write(path)
     }
 
+    /// Called before a file is synced with all that is known of it (`fsync`). By default [`write`](Self::write).
+    ///
+    /// # Errors
+    /// Then it is not synced, and this is why.
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        self.write(path)
+    }
+
+    /// Called before bytes of a file are told to travel to the device; see [`PositionalFile::sync_range`].
+    fn sync_range(&self, path: &Path, strict: bool) {
+        let _ = (path, strict);
+    }
+
     /// Called before anything is created, changed or synced.
     ///
     /// # Errors
@@ -129,6 +142,10 @@ impl<D: Disturb> WritableFile for DisturbedAppender<D> {
         self.between.write(self.inner.path()).context("sync", self.inner.path())?;
         self.inner.sync()
     }
+    fn sync_all(&mut self) -> Result<()> {
+        self.between.sync_all(self.inner.path()).context("sync", self.inner.path())?;
+        self.inner.sync_all()
+    }
     fn reserve(&mut self, offset: u64, len: u64) -> Result<()> {
         self.inner.reserve(offset, len)
     }
@@ -159,8 +176,13 @@ impl<D: Disturb> PositionalFile for DisturbedWriter<D> {
         self.between.write(self.path()).context("sync", self.path())?;
         self.inner.sync()
     }
-    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.sync_range(offset, len)
+    fn sync_all(&self) -> Result<()> {
+        self.between.sync_all(self.path()).context("sync", self.path())?;
+        self.inner.sync_all()
+    }
+    fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()> {
+        self.between.sync_range(self.path(), strict);
+        self.inner.sync_range(offset, len, strict)
     }
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         self.between.write(self.path()).context("reserve space in", self.path())?;

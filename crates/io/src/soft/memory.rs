@@ -366,7 +366,7 @@ impl PositionalFile for MemoryAppender {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
-    fn sync_range(&self, _: u64, _: u64) -> Result<()> {
+    fn sync_range(&self, _: u64, _: u64, _: bool) -> Result<()> {
         Ok(())
     }
     fn reserve(&self, _: u64, _: u64) -> Result<()> {

@@ -17,6 +17,7 @@ fn windows(direct: bool) -> impl Iterator<Item = WriterOptions> {
         default,
         WriterOptions { window: 1, ..default },
         WriterOptions { window: 30_000, sync_every: 10_000, reserve: 64 << 10, ..default },
+        WriterOptions { sync_every: 5000, strict: true, fsync: true, ..default },
     ];
     let modes = if direct { &[false, true][..] } else { &[false] };
     modes.iter().flat_map(move |direct| buffered.map(|options| WriterOptions { direct: *direct, ..options }))

@@ -82,9 +82,10 @@ pub(crate) struct PrefixFilter(Option<PrefixExtractor>);
 
 impl PrefixFilter {
     /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such an iterator shows behind the prefix it
-    /// was sent to is then not defined. With `auto_prefix_mode` they are asked only where they cannot change the result.
-    fn new(options: &ReadOptions, superversion: &SuperVersion) -> Self {
-        let asks = options.prefix_same_as_start || !(options.total_order_seek || options.auto_prefix_mode);
+    /// was sent to is then not defined. With `prefix_seek_opt_in_only` they are not asked unless `prefix_same_as_start` says so. With `auto_prefix_mode` they are asked only where they cannot change the result.
+    fn new(options: &ReadOptions, superversion: &SuperVersion, opt_in_only: bool) -> Self {
+        let total_order = options.total_order_seek || options.auto_prefix_mode || opt_in_only;
+        let asks = options.prefix_same_as_start || !total_order;
         PrefixFilter(superversion.config().prefix_extractor.clone().filter(|_| asks))
     }
 
@@ -174,7 +175,7 @@ impl DbIterator {
         let bounds =
             Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
         let visible = visible(&superversion, &at, &bounds, &options);
-        let prefix = PrefixFilter::new(&options, &superversion);
+        let prefix = PrefixFilter::new(&options, &superversion, tables.shared.prefix_seek_opt_in_only);
         let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
         tables.shared.stats.tick(Ticker::NoIteratorCreated);
         Ok(DbIterator {

@@ -146,6 +146,8 @@ pub(crate) fn writer_options(options: &DbOptions) -> WriterOptions {
     WriterOptions {
         window: write_behind::WINDOW_BYTES,
         sync_every: options.bytes_per_sync,
+        strict: options.strict_bytes_per_sync,
+        fsync: options.use_fsync,
         direct: options.use_direct_io_for_flush_and_compaction,
         ..WriterOptions::default()
     }

@@ -1,0 +1,46 @@
+//! Which iterators may pass over keys of other prefixes: all that do not ask for total order, or with `prefix_seek_opt_in_only` those that ask for it.
+
+use karst_engine::{Db, FlushOptions, Options, ReadOptions, Statistics, StatsLevel, Ticker};
+use std::sync::Arc;
+
+/// Keys of two prefixes in two tables, whose filters know prefixes only. Returns what a seek to a prefix that exists shows, and how many data blocks were read for it.
+fn shown(opt_in_only: bool, options: &ReadOptions) -> (Vec<String>, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let statistics = Arc::new(Statistics::new(StatsLevel::All));
+    let text = format!(
+        "prefix_extractor=rocksdb.FixedPrefix.2;filter_policy=bloomfilter:20:false;whole_key_filtering=false;disable_auto_compactions=true;prefix_seek_opt_in_only={opt_in_only}"
+    );
+    let all = Options::new().set_all(&text).unwrap().statistics(statistics.clone());
+    let db = Db::open(folder.path(), &all.db(|db| db.create_if_missing = true)).unwrap();
+    for prefix in ["aa", "cc"] {
+        for number in 0..3 {
+            db.put(format!("{prefix}{number}"), "").unwrap();
+        }
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    let mut iter = db.iter(options).unwrap();
+    let mut keys = Vec::new();
+    let before = statistics.ticker(Ticker::BlockCacheDataMiss);
+    iter.seek("aa1").unwrap();
+    while iter.valid() {
+        keys.push(String::from_utf8(iter.key().to_vec()).unwrap());
+        iter.next().unwrap();
+    }
+    (keys, statistics.ticker(Ticker::BlockCacheDataMiss) - before)
+}
+
+#[test]
+fn an_iterator_that_asks_for_nothing_shows_all_keys_if_prefixes_are_to_be_asked_for() {
+    let (plain, total) = (ReadOptions::new(), ReadOptions { total_order_seek: true, ..ReadOptions::new() });
+    let same_prefix = ReadOptions { prefix_same_as_start: true, ..ReadOptions::new() };
+    let all = ["aa1", "aa2", "cc0", "cc1", "cc2"];
+    // The table of the other prefix is passed by, as its filter does not know the one that was sought.
+    assert_eq!(shown(false, &plain), (all[..2].iter().map(|key| (*key).to_owned()).collect(), 1));
+    assert_eq!(shown(true, &plain), (all.map(str::to_owned).to_vec(), 2));
+    for opt_in_only in [false, true] {
+        assert_eq!(shown(opt_in_only, &total), (all.map(str::to_owned).to_vec(), 2));
+        // It has opted in.
+        let few = all[..2].iter().map(|key| (*key).to_owned()).collect();
+        assert_eq!(shown(opt_in_only, &same_prefix), (few, 1));
+    }
+}
