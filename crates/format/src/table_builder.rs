@@ -70,6 +70,35 @@ pub struct TableBuilder {
     scratch: Vec<u8>,
     /// What was found damaged first.
     damage: Option<TableBuildError>,
+    kept: Vec<WrittenBlock>,
+}
+
+/// What a block of a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WrittenKind {
+    /// Entries.
+    Data,
+    /// The index, or the top level of a partitioned index.
+    Index,
+    /// A partition of the index.
+    IndexPartition,
+    /// A full filter.
+    Filter,
+    /// The top level of a partitioned filter.
+    FilterIndex,
+    /// A partition of the filter.
+    FilterPartition,
+}
+
+/// A block as it is before compression, and where it is in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenBlock {
+    /// What it is for.
+    pub kind: WrittenKind,
+    /// Where it is, as the index says it.
+    pub handle: BlockHandle,
+    /// What a reader of the table finds there.
+    pub contents: Vec<u8>,
 }
 
 /// How a block is compressed.
@@ -239,6 +268,7 @@ impl TableBuilder {
             compression: CompressionCounts::default(),
             scratch: Vec::new(),
             damage: None,
+            kept: Vec::new(),
         })
     }
 
@@ -443,6 +473,7 @@ impl TableBuilder {
         let dictionary = self.dictionary.take();
         let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_deref());
         self.dictionary = dictionary;
+        self.keep(WrittenKind::Data, handle, contents);
         self.add_data_block(entry, handle, kept);
     }
 
@@ -482,6 +513,18 @@ impl TableBuilder {
         let written = self.write_compressed(contents, &scratch, compression);
         self.scratch = scratch;
         written
+    }
+
+    /// Blocks that were written since the last call, if the options have them kept: data blocks as they are written, all others when the table is finished.
+    pub fn take_blocks(&mut self) -> Vec<WrittenBlock> {
+        std::mem::take(&mut self.kept)
+    }
+
+    #[inline]
+    fn keep(&mut self, kind: WrittenKind, handle: BlockHandle, contents: &[u8]) {
+        if self.options.keep_blocks {
+            self.kept.push(WrittenBlock { kind, handle, contents: contents.to_vec() });
+        }
     }
 
     fn verified_for(&self) -> Option<u32> {
@@ -597,7 +640,9 @@ impl TableBuilder {
                 let contents = filter.finish();
                 self.note_damage(filter_outcome(filter.is_damaged()));
                 let Some(contents) = contents else { return };
-                (metaindex::FULL_FILTER_PREFIX, self.write_raw_block(&contents))
+                let handle = self.write_raw_block(&contents);
+                self.keep(WrittenKind::Filter, handle, &contents);
+                (metaindex::FULL_FILTER_PREFIX, handle)
             }
             Some(Filter::Partitioned(filter)) => {
                 self.properties.num_filter_entries = filter.entries() as u64;
@@ -609,6 +654,7 @@ impl TableBuilder {
                 let mut entries = Vec::with_capacity(partitions.len());
                 for partition in partitions {
                     let handle = self.write_raw_block(&partition.block);
+                    self.keep(WrittenKind::FilterPartition, handle, &partition.block);
                     entries.push((partition.last_key, handle));
                 }
                 let layout = IndexLayout { first_keys: false, ..self.index.layout() };
@@ -617,7 +663,9 @@ impl TableBuilder {
                     self.options.index_restart_interval,
                     entries.iter().map(|(key, handle)| (&key[..], *handle, None)),
                 );
-                (metaindex::PARTITIONED_FILTER_PREFIX, self.write_raw_block(&top))
+                let handle = self.write_raw_block(&top);
+                self.keep(WrittenKind::FilterIndex, handle, &top);
+                (metaindex::PARTITIONED_FILTER_PREFIX, handle)
             }
         };
         self.properties.filter_size = self.file_bytes() - before;
@@ -645,6 +693,7 @@ impl TableBuilder {
             for (last_key, contents) in partitions {
                 index_bytes += contents.len();
                 let (handle, _) = self.write_block(&contents, compression, None);
+                self.keep(WrittenKind::IndexPartition, handle, &contents);
                 entries.push((last_key, handle));
             }
             let top = index.top(&self.options, &entries);
@@ -656,6 +705,7 @@ impl TableBuilder {
         index_bytes += top.len();
         self.properties.num_uniform_blocks = index.uniform_blocks();
         let (handle, _) = self.write_block(&top, compression, None);
+        self.keep(WrittenKind::Index, handle, &top);
         self.properties.index_size = index_bytes as u64 + crate::handle::BLOCK_TRAILER_BYTES as u64;
         if self.options.format_version >= 6 {
             metaindex.insert(metaindex::INDEX, handle);

@@ -36,6 +36,7 @@ use crate::snapshot::Readers;
 use crate::stats::level_jobs::JobSums;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::file_counts;
+use crate::table::warming::Warming;
 use crate::table::writer::{
     Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
 };
@@ -204,9 +205,12 @@ impl CompactionJob {
         let table_directory = shared.directories.get(usize::from(path_id)).cloned().ok_or_else(|| {
             Error::invalid_argument(format!("a compaction writes to path {path_id}, which is not configured"))
         })?;
+        let config = self.family.settings();
+        let warming = Warming::of(shared, &config.options.table_factory.block_based, false);
         let outputs = Outputs {
             env: env.clone(),
-            config: self.family.settings(),
+            config,
+            warming,
             identity: self.surroundings.identity.clone(),
             new_files,
             table_directory,

@@ -24,6 +24,7 @@ use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::snapshot::Snapshots;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::{Shared, file_counts};
+use crate::table::warming::Warming;
 use crate::table::writer::{
     Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
     writer_options,
@@ -275,9 +276,12 @@ impl FlushContext {
         let now_s = self.env.unix_time().as_secs();
         let throttle = self.limiter.clone().map(|limiter| Throttle { limiter, priority: IoPriority::High });
         let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
+        let config = flush.family.settings();
+        let warming = Warming::of(&self.shared, &config.options.table_factory.block_based, true);
         Ok(Outputs {
             env: self.env.clone(),
-            config: flush.family.settings(),
+            config,
+            warming,
             identity: self.identity.clone(),
             new_files,
             table_directory: directory(0),

@@ -374,6 +374,7 @@ impl BulkLoader {
             oldest_key_time_s: self.identity.now_s,
             throttle: None,
             writing: writer_options(&self.db_options),
+            warming: None,
             file_checksums: file_checksums(&self.db_options)?,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

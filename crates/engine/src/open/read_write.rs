@@ -456,6 +456,8 @@ async fn write_level0(
         oldest_key_time_s: now_s,
         throttle: None,
         writing: writer_options(&opened.db_options.get()),
+        // Compat: recovery is no flush.
+        warming: None,
         file_checksums: file_checksums(&opened.db_options.get())?,
         stats: opened.statistics.clone(),
     };

@@ -23,6 +23,7 @@ pub(crate) mod pending;
 mod stock;
 pub(crate) mod tail;
 mod value;
+pub(crate) mod warming;
 pub(crate) mod writer;
 
 use std::path::Path;

@@ -46,7 +46,7 @@ option_table! {
         super_block_alignment_space_overhead_ratio: usize = 128, mutable, kept, "Pad at most one byte in this many for it";
         index_shortening: IndexShortening = IndexShortening::ShortenSeparators, mutable, honoured, "Which index keys are shortened";
         max_auto_readahead_size: usize = 256 << 10, mutable, honoured, "Most bytes that an iterator reads ahead by itself";
-        prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, mutable, kept, "Put blocks into the cache as they are written";
+        prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, mutable, honoured, "Put blocks into the cache as they are written";
         initial_auto_readahead_size: usize = 8 << 10, mutable, honoured, "Bytes of the first readahead that an iterator starts by itself";
         num_file_reads_for_auto_readahead: u64 = 2, mutable, honoured, "Sequential reads before an iterator reads ahead by itself";
         block_cache: Unprinted = Unprinted::default(), fixed, honoured, "The cache for blocks, as a size or an object";

@@ -95,6 +95,8 @@ pub struct TableOptions {
     pub max_dictionary_bytes: usize,
     /// How much data to hold back while waiting for the dictionary; 0 for all of the file (`max_dict_buffer_bytes`).
     pub max_dictionary_buffer_bytes: usize,
+    /// Whether the contents of blocks are kept for [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).
+    pub keep_blocks: bool,
     /// Whether each block that is compressed is decompressed again and compared (`verify_compression`).
     pub verify_compression: bool,
     /// Whether a filter is checked when it is built: that the hashes of its keys are still those that were added, and that it has them all
@@ -150,6 +152,7 @@ impl Default for TableOptions {
             compression_level: None,
             max_dictionary_bytes: 0,
             max_dictionary_buffer_bytes: 0,
+            keep_blocks: false,
             verify_compression: false,
             verify_filters: false,
             compress_index: true,

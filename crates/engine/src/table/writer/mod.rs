@@ -33,7 +33,8 @@ use std::sync::Arc;
 
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
-use karst_format::table_builder::TableIdentity;
+use karst_format::properties::TableProperties;
+use karst_format::table_builder::{TableBuilder, TableIdentity};
 use karst_format::version_edit::Temperature;
 use karst_io::{Env, WriterOptions};
 
@@ -41,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::stats::{HistogramKind, Statistics};
+use crate::table::warming::Warming;
 
 /// Slows background writes down, as the rate limiter of the database says.
 #[derive(Clone, Debug)]
@@ -92,6 +94,8 @@ pub(crate) struct Outputs {
     pub(crate) throttle: Option<Throttle>,
     /// How files are written.
     pub(crate) writing: WriterOptions,
+    /// What is written goes into the block cache too.
+    pub(crate) warming: Option<Warming>,
     /// Make a checksum of each whole file.
     pub(crate) file_checksums: bool,
     pub(crate) stats: Arc<Statistics>,
@@ -121,6 +125,18 @@ impl Outputs {
             file_creation_time: now_s,
             context_seed: 0,
         }
+    }
+
+    /// Puts the blocks into the cache that a table has got since the last time, if they belong there. Its properties are known when it is finished.
+    fn warm(
+        &self,
+        builder: &mut TableBuilder,
+        number: FileNumber,
+        properties: Option<&TableProperties>,
+    ) -> Result<()> {
+        let Some(warming) = &self.warming else { return Ok(()) };
+        let taken = warming.take(number, builder.take_blocks(), properties);
+        taken.map_err(|corruption| Error::in_file(&self.table_path(number), 0, corruption))
     }
 
     fn oldest_ancestor_time_s(&self, now_s: u64) -> u64 {

@@ -221,6 +221,7 @@ impl<C: CutPolicy> RunWriter<C> {
         }
         if open.builder.pending_bytes() >= PIECE_BYTES {
             open.hand_over();
+            self.outputs.warm(&mut open.builder, open.number, None)?;
         }
         Ok(())
     }
@@ -332,6 +333,7 @@ impl<C: CutPolicy> RunWriter<C> {
         }
         let table = open.builder.finish().map_err(build_error)?;
         open.hand_over();
+        self.outputs.warm(&mut open.builder, open.number, Some(&table.properties))?;
         self.table_bytes += table.file_bytes;
         count_blocks(&self.outputs.stats, &table.compression);
         open.file.end();
@@ -418,7 +420,8 @@ impl OpenTable {
         let number = outputs.new_files.new_table();
         let created_s = outputs.env.unix_time().as_secs();
         let identity = outputs.table_identity(number, created_s);
-        let options = table_options(&outputs.config, &outputs.place, identity)?;
+        let mut options = table_options(&outputs.config, &outputs.place, identity)?;
+        options.keep_blocks = outputs.warming.is_some();
         let mut builder = TableBuilder::new(options).map_err(build_error)?;
         if in_parallel {
             builder.defer_compression();

@@ -117,6 +117,7 @@ pub(crate) fn table_options(
             "max_dict_buffer_bytes",
             compression_options.max_dict_buffer_bytes,
         )?,
+        keep_blocks: false,
         verify_compression: tables.verify_compression,
         verify_filters: tables.detect_filter_construct_corruption,
         compress_index: tables.enable_index_compression,

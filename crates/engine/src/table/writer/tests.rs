@@ -46,6 +46,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         oldest_key_time_s: 900,
         throttle: None,
         writing: Default::default(),
+        warming: None,
         file_checksums: true,
         stats: Default::default(),
     }

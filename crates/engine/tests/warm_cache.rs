@@ -1,0 +1,114 @@
+//! What flushes and compactions write is in the block cache at once, if the options say so (`prepopulate_block_cache`).
+
+use karst_engine::{
+    BlockCache, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, ReadTier, Statistics,
+    StatsLevel, Ticker,
+};
+use std::sync::Arc;
+
+const KEYS: u32 = 3000;
+
+fn key(number: u32) -> String {
+    format!("key{number:05}")
+}
+
+struct Store {
+    db: Db,
+    statistics: Arc<Statistics>,
+    _folder: tempfile::TempDir,
+}
+
+fn filled(options: &str) -> Store {
+    let folder = tempfile::tempdir().unwrap();
+    let statistics = Arc::new(Statistics::new(StatsLevel::All));
+    let all =
+        format!("disable_auto_compactions=true;filter_policy=bloomfilter:10:false;block_size=1K;{options}");
+    let options = Options::new()
+        .set_all(&all)
+        .unwrap()
+        .statistics(statistics.clone())
+        .block_cache(BlockCache::new(64 << 20))
+        .db(|db| db.create_if_missing = true);
+    let db = Db::open(folder.path(), &options).unwrap();
+    for round in 0..2 {
+        for number in (round..KEYS).step_by(2) {
+            db.put(key(number), vec![number as u8; 100]).unwrap();
+        }
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    Store { db, statistics, _folder: folder }
+}
+
+impl Store {
+    /// Reads all keys from the cache alone; how many are there.
+    fn in_cache(&self) -> u32 {
+        let options = ReadOptions { read_tier: ReadTier::BlockCache, ..ReadOptions::new() };
+        let is_there = |number: &u32| match self.db.get_opt(&options, key(*number)) {
+            Ok(value) => {
+                assert_eq!(*value.unwrap(), *vec![*number as u8; 100]);
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), karst_engine::ErrorKind::Incomplete);
+                false
+            }
+        };
+        (0..KEYS).filter(is_there).count() as u32
+    }
+
+    fn blocks_read(&self) -> u64 {
+        let before = self.statistics.ticker(Ticker::BlockCacheMiss);
+        for number in 0..KEYS {
+            assert_eq!(*self.db.get(key(number)).unwrap().unwrap(), *vec![number as u8; 100]);
+        }
+        self.statistics.ticker(Ticker::BlockCacheMiss) - before
+    }
+}
+
+/// How tables are: blocks compressed or not, by one thread or several, metadata whole or in partitions, in the cache or not.
+fn shapes() -> Vec<String> {
+    let mut shapes = Vec::new();
+    for compression in [
+        "compression=kNoCompression",
+        "compression=kZSTD;compression_opts={parallel_threads=2;level=3;max_dict_bytes=4096;}",
+    ] {
+        for cached in [false, true] {
+            for index in ["kBinarySearch", "kTwoLevelIndexSearch"] {
+                let partition = index == "kTwoLevelIndexSearch";
+                shapes.push(format!("{compression};cache_index_and_filter_blocks={cached};index_type={index};partition_filters={partition}"));
+            }
+        }
+    }
+    shapes
+}
+
+#[test]
+fn a_flushed_table_is_read_without_a_miss() {
+    for shape in shapes() {
+        let cold = filled(&format!("{shape};prepopulate_block_cache=kDisable"));
+        assert!(cold.blocks_read() > 50, "{shape}");
+        let warm = filled(&format!("{shape};prepopulate_block_cache=kFlushOnly"));
+        let added = warm.statistics.ticker(Ticker::BlockCacheDataAdd);
+        assert!(added > 50, "{shape}: {added}");
+        // The first read opens the tables; what they are found by is read then, unless it is in the cache.
+        warm.db.get(key(0)).unwrap();
+        warm.db.get(key(1)).unwrap();
+        assert_eq!(warm.statistics.ticker(Ticker::BlockCacheDataMiss), 0, "{shape}");
+        assert_eq!(warm.in_cache(), KEYS, "{shape}");
+        assert_eq!(warm.blocks_read(), 0, "{shape}");
+        assert_eq!(warm.statistics.ticker(Ticker::BlockCacheDataAdd), added);
+    }
+}
+
+#[test]
+fn compactions_do_so_only_if_they_are_asked_to() {
+    for (mode, is_warm) in [("kDisable", false), ("kFlushOnly", false), ("kFlushAndCompaction", true)] {
+        let store = filled(&format!("prepopulate_block_cache={mode}"));
+        let before = store.statistics.ticker(Ticker::BlockCacheDataAdd);
+        store.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        let added = store.statistics.ticker(Ticker::BlockCacheDataAdd) - before;
+        assert_eq!(added > 50, is_warm, "{mode}: {added}");
+        store.db.get(key(0)).unwrap();
+        assert_eq!(store.blocks_read() == 0, is_warm, "{mode}");
+    }
+}
