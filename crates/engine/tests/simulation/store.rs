@@ -56,6 +56,12 @@ impl Plan {
         set("atomic_flush", &["false", "true"]);
         set("unordered_write", &["false", "true"]);
         set("memtable_prefix_bloom_size_ratio", &["0", "0.1"]);
+        set("use_direct_io_for_flush_and_compaction", &["false", "true"]);
+        set("use_direct_io_for_compaction_reads", &["false", "true"]);
+        set("memtable_protection_bytes_per_key", &["0", "0", "4"]);
+        set("max_sequential_skip_in_iterations", &["8", "0"]);
+        set("prepopulate_block_cache", &["kDisable", "kFlushOnly", "kFlushAndCompaction"]);
+        set("verify_compression", &["false", "true"]);
         set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
         let keeps_logs = random.one_in(4);
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
