@@ -28,6 +28,9 @@ mod tests;
 /// So many decided ranges are worth a copy of the list without them.
 const MANY_DECIDED: usize = 16;
 
+/// Most ranges of a list that are copied when another is added.
+const NEWER: usize = 128;
+
 /// One range.
 #[derive(Debug)]
 pub struct Range {
@@ -69,43 +72,58 @@ impl Range {
 }
 
 /// A list of ranges that does not change, in the order of their numbers.
+///
+/// Why in two parts: a range is added behind all others, as a rule, and while nobody may take a number. Then only the newer part is copied.
 #[derive(Debug, Default)]
-pub struct Ranges(Vec<Arc<Range>>);
+pub struct Ranges {
+    older: Arc<Vec<Arc<Range>>>,
+    /// Behind all that are older.
+    newer: Vec<Arc<Range>>,
+}
 
 impl Ranges {
+    fn of(all: Vec<Arc<Range>>) -> Self {
+        Self { older: Arc::new(all), newer: Vec::new() }
+    }
+
     /// Whether `number` does not count for whoever pinned this list together with `at`.
     #[inline]
     pub fn hides(&self, number: u64, at: u64) -> bool {
-        match self.0.first() {
-            Some(first) if number >= first.first => self.hides_here(number, at),
+        match self.first() {
+            Some(first) if number >= first => self.hides_here(number, at),
             _ => false,
         }
     }
 
     fn hides_here(&self, number: u64, at: u64) -> bool {
-        let behind = self.0.partition_point(|range| range.first <= number);
-        let range = &self.0[behind - 1];
+        let part = match self.newer.first() {
+            Some(first) if number >= first.first => &self.newer,
+            _ => &*self.older,
+        };
+        let behind = part.partition_point(|range| range.first <= number);
+        let Some(range) = behind.checked_sub(1).map(|before| &part[before]) else { return false };
         number < range.end && range.decided_at().is_none_or(|decided| decided > at)
     }
 
     /// The first number of the first range.
+    #[inline]
     pub fn first(&self) -> Option<u64> {
-        self.0.first().map(|range| range.first)
+        self.older.first().or(self.newer.first()).map(|range| range.first)
     }
 
     /// All of them, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Range>> {
-        self.0.iter()
+        self.older.iter().chain(&self.newer)
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.older.len() + self.newer.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.older.is_empty() && self.newer.is_empty()
     }
 }
 
@@ -140,14 +158,21 @@ impl PendingRanges {
         }
     }
 
-    /// Adds the range of `count` numbers from `first` on, undecided. It has none in common with another. Removes those that were decided at `published` or below.
+    /// Adds the range of `count` numbers from `first` on, undecided. It has none in common with another. From time to time removes those that were decided at `published` or below.
     pub fn add(&self, first: u64, count: u64, published: u64) -> Arc<Range> {
         let range = Arc::new(Range { first, end: first + count, decided_at: AtomicU64::new(0) });
         self.change(|ranges| {
-            ranges.retain(|range| !range.is_decided(published));
-            let at = ranges.partition_point(|other| other.first < first);
-            ranges.insert(at, range.clone());
-            true
+            let is_last = ranges.iter().last().is_none_or(|last| last.first < first);
+            if is_last && ranges.newer.len() < NEWER {
+                let undecided = ranges.newer.iter().filter(|range| !range.is_decided(published));
+                let newer = undecided.chain([&range]).cloned().collect();
+                return Some(Ranges { older: ranges.older.clone(), newer });
+            }
+            let mut all: Vec<_> =
+                ranges.iter().filter(|range| !range.is_decided(published)).cloned().collect();
+            let at = all.partition_point(|other| other.first < first);
+            all.insert(at, range.clone());
+            Some(Ranges::of(all))
         });
         range
     }
@@ -159,28 +184,28 @@ impl PendingRanges {
         if decided < now.len().clamp(1, MANY_DECIDED) {
             return;
         }
-        self.change(|ranges| {
-            let before = ranges.len();
-            ranges.retain(|range| !range.is_decided(published));
-            ranges.len() < before
-        });
+        self.keep(|range| !range.is_decided(published));
     }
 
     /// Removes a range of numbers that nothing has.
     pub fn withdraw(&self, range: &Arc<Range>) {
+        self.keep(|other| !Arc::ptr_eq(other, range));
+    }
+
+    fn keep(&self, keeps: impl Fn(&Arc<Range>) -> bool) {
         self.change(|ranges| {
-            let before = ranges.len();
-            ranges.retain(|other| !Arc::ptr_eq(other, range));
-            ranges.len() < before
+            let kept: Vec<_> = ranges.iter().filter(|range| keeps(range)).cloned().collect();
+            (kept.len() < ranges.len()).then(|| Ranges::of(kept))
         });
     }
 
-    fn change(&self, edit: impl FnOnce(&mut Vec<Arc<Range>>) -> bool) {
+    /// Puts what `edit` makes of the list in its place, if it makes something.
+    fn change(&self, edit: impl FnOnce(&Ranges) -> Option<Ranges>) {
         let _changing = self.changing.lock();
-        let mut ranges: Vec<Arc<Range>> = self.list.load().0.clone();
-        if edit(&mut ranges) {
+        let edited = edit(&self.list.load());
+        if let Some(ranges) = edited {
             let any = u64::from(!ranges.is_empty());
-            self.list.store(Arc::new(Ranges(ranges)));
+            self.list.store(Arc::new(ranges));
             // Ordering: under the lock; see the module's head.
             let changes = self.changes.load(Ordering::Relaxed);
             self.changes.store((changes | 1) + 1 + any, Ordering::Release);

@@ -23,17 +23,32 @@ fn a_range_hides_until_it_is_decided_and_from_older_readers_for_good() {
 
 #[test]
 fn many_ranges_are_told_apart() {
+    // As they come, and as an opening may find them.
+    let ascending: Vec<u64> = (0..1000).collect();
+    let mixed: Vec<u64> = (0..1000).map(|n| n * 7 % 1000).collect();
+    for order in [ascending, mixed, (0..1000).rev().collect()] {
+        are_told_apart(&order);
+    }
+}
+
+fn are_told_apart(order: &[u64]) {
     let pending = PendingRanges::new();
-    let ranges: Vec<_> = (0..1000).rev().map(|n| pending.add(10 + n * 10, 3, 0)).collect();
+    let ranges: Vec<_> = order.iter().map(|n| pending.add(10 + n * 10, 3, 0)).collect();
+    let firsts: Vec<u64> = pending.now().iter().map(|range| range.first()).collect();
+    assert!(firsts.is_sorted() && firsts.len() == 1000);
     let (_, list) = pending.pin(|| 20_000);
     let list = list.expect("there are ranges");
     for number in 0..10_020 {
         let inside = (10..10_010).contains(&number) && number % 10 < 3;
         assert_eq!(list.hides(number, 20_000), inside, "{number}");
     }
-    pending.withdraw(&ranges[0]);
+    pending.withdraw(ranges.iter().max_by_key(|range| range.first()).expect("there are ranges"));
     assert_eq!((pending.now().len(), list.len()), (999, 1000));
     assert_eq!(pending.now().first(), Some(10));
+    ranges.iter().filter(|range| range.first() < 5000).for_each(|range| range.decide(20_000));
+    pending.add(30_000, 1, 20_000);
+    pending.remove_decided(20_000);
+    assert_eq!((pending.now().len(), pending.now().first()), (501, Some(5000)));
 }
 
 #[test]
