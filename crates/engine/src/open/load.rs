@@ -271,8 +271,8 @@ pub(super) struct Logs {
     /// Logs below this number need not be there.
     first_needed: FileNumber,
     mode: RecoveryMode,
-    /// The database is opened for writing with the policy WritePrepared.
-    pub(super) write_prepared: bool,
+    /// There may be prepared transactions.
+    two_phases: bool,
     /// The last sequence number that the MANIFEST knows.
     last_seq: SeqNo,
     /// Each family's log number, and whether it has tables.
@@ -299,7 +299,7 @@ impl Logs {
             numbers: wal_directory.logs().into_iter().filter(|number| *number >= needed).collect(),
             first_needed: needed,
             mode: RecoveryMode::from_name(db_options.wal_recovery_mode.name()).unwrap_or_default(),
-            write_prepared: false,
+            two_phases: db_options.allow_2pc,
             last_seq: set.last_sequence,
             families: set.column_families.values().map(of_family).collect(),
         })
@@ -321,7 +321,7 @@ impl Logs {
             memory_bytes: most_bytes(family),
         });
         let behind = (self.last_seq, self.first_needed);
-        let mut recovery = Recovery::new(self.mode, targets.collect(), behind, self.write_prepared);
+        let mut recovery = Recovery::new(self.mode, targets.collect(), behind, self.two_phases);
         for (number, size_bytes) in sizes_now(env, &self.directory, &self.numbers)? {
             let path = self.directory.join(FileName::Wal(number).to_string());
             let mut bytes = read_file(env.fs().as_ref(), &path)?;

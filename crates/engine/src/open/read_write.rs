@@ -181,9 +181,6 @@ fn prepare_again(
     number: FileNumber,
     recovered: &Recovered,
 ) -> Result<Vec<Arc<Section>>> {
-    if recovered.undecided.is_empty() {
-        return Ok(Vec::new());
-    }
     let options = LogOptions::of(&opened.db_options.get())?;
     let NewLog { mut framing, mut file, head: mut bytes } =
         NewLog::create(opened.env.fs(), wal_path, number, options)?;
@@ -228,8 +225,8 @@ fn begin(
         env.fs().create_dir_durably(&wal_path)?;
     }
     let set = loaded.set.clone();
-    let mut logs = std::mem::take(&mut loaded.logs);
-    logs.write_prepared = options.is_write_prepared();
+    let logs = std::mem::take(&mut loaded.logs);
+    let write_prepared = options.is_write_prepared();
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
@@ -259,12 +256,14 @@ fn begin(
     });
     // Invariant: below the first log, as decisions that go there come later.
     let allow_2pc = opened.db_options.get().allow_2pc;
-    opened.pending = logs.write_prepared.then(Arc::default);
+    opened.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let (recovered, tables) = replay(&opened, &versions, &logs)?;
-    check_decided(path, &recovered, allow_2pc, logs.write_prepared)?;
-    if let Some(log) = log_of_prepared {
+    check_decided(path, &recovered, allow_2pc, write_prepared)?;
+    if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
+        // Why: should the power fail now, what is logged anew must not be there without what was read before it.
+        sync_logs(&env, &wal_path, &logs.numbers)?;
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }
     let stopped = recovered.stopped.is_some();
@@ -275,7 +274,10 @@ fn begin(
     }
     opened.db_id = Some(db_id);
     // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be needed in part.
-    let keeps = opened.db_options.get().avoid_flush_during_recovery && !stopped && tables.is_empty();
+    // Why not with anything inserted that is undecided: it was logged anew, and a family's log number has to say that it has it from before.
+    let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
+    let keeps =
+        opened.db_options.get().avoid_flush_during_recovery && !stopped && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }

@@ -13,8 +13,8 @@
 //! newer than that prefix is an error, as its families would not fit together.
 
 use super::following::Follows;
-use super::replay::{Replay, Target, Undecided};
-use crate::error::{Error, ErrorKind, Result};
+use super::replay::{Behind, Replay, Target, Undecided};
+use crate::error::{Error, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
@@ -30,16 +30,18 @@ pub(crate) type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
 pub(crate) struct Recovery {
     mode: RecoveryMode,
     replay: Replay,
-    write_prepared: bool,
     /// Logs below this number need not be there.
     first_needed: FileNumber,
+    /// Records may take no number.
+    two_phases: bool,
     /// Behind the last batch that was replayed; `None` before the first.
-    expected: Option<SeqNo>,
+    expected: Option<Behind>,
     /// Where replay stopped, while it has not been taken up again.
     stopped: Option<Stopped>,
     /// The log before the current one.
     previous: Option<Predecessor>,
-    last_log: Option<FileNumber>,
+    /// The last log that was read, and where its last record that was replayed ends.
+    last_log: Option<(FileNumber, u64)>,
 }
 
 /// The place behind which logs are left out.
@@ -87,24 +89,16 @@ enum Then {
 }
 
 impl Recovery {
-    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need not exist. `write_prepared`: the database goes on as one of that policy.
+    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need not exist. `two_phases`: there may be prepared transactions.
     pub(crate) fn new(
         mode: RecoveryMode,
         targets: Vec<Target>,
         (last_seq, first_needed): (SeqNo, FileNumber),
-        write_prepared: bool,
+        two_phases: bool,
     ) -> Self {
-        let replay = Replay::new(targets, last_seq, write_prepared);
-        Self {
-            mode,
-            replay,
-            write_prepared,
-            first_needed,
-            expected: None,
-            stopped: None,
-            previous: None,
-            last_log: None,
-        }
+        let replay = Replay::new(targets, last_seq);
+        let (expected, stopped, previous, last_log) = (None, None, None, None);
+        Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log }
     }
 
     /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each memtable that has become as large as it should, and puts an empty
@@ -118,10 +112,14 @@ impl Recovery {
     ) -> Result<()> {
         let mut reader = LogReader::new(bytes, number, self.mode);
         let mut last_seq = SeqNo::ZERO;
+        let mut end = 0;
         while let Some(event) = reader.next_event() {
             let outcome = match event {
                 LogEvent::Record(record) => {
                     let applied = self.record(number, path, &record, &mut last_seq);
+                    if let Ok(Then::Next) = applied {
+                        end = record.end;
+                    }
                     applied.map_err(|e| Corruption::new(e.what, record.offset))
                 }
                 LogEvent::Damage(damage) => Err(damage.corruption),
@@ -155,7 +153,7 @@ impl Recovery {
                 },
             }
         }
-        self.last_log = Some(number);
+        self.last_log = Some((number, end));
         self.previous = Some(Predecessor { log: number, size_bytes: bytes.len() as u64, last_seq });
         Ok(())
     }
@@ -183,15 +181,19 @@ impl Recovery {
             return Ok(then);
         }
         if let Some(stopped) = &mut self.stopped {
-            if self.expected != Some(batch.seq()) {
+            if !self.expected.as_ref().is_some_and(|expected| expected.contains(&batch.seq())) {
                 stopped.left_out = true;
                 return Ok(Then::LeaveLog);
             }
             self.stopped = None;
         }
-        let gap = self.expected.is_some_and(|expected| expected != batch.seq());
-        if record.behind_zeroes && gap && strict {
-            return Err(Corruption::new("zeroed space, and records missing where it is", 0u64));
+        let gap = self.expected.as_ref().is_some_and(|expected| !expected.contains(&batch.seq()));
+        // Why also without a gap: a prepared section, or a rollback, may have been there, which take no number.
+        if record.behind_zeroes && (gap || self.two_phases) && strict {
+            return Err(Corruption::new(
+                "zeroed space, and records missing where it is, or they may be",
+                0u64,
+            ));
         }
         self.expected = Some(self.replay.apply(log, batch)?);
         Ok(Then::Next)
@@ -204,9 +206,15 @@ impl Recovery {
         if follows.end == SeqNo::ZERO {
             return Ok(None);
         }
-        let read = self.last_log == Some(follows.log);
-        let open_ended = self.replay.is_open_ended() && self.expected <= Some(follows.end);
-        if read && (self.expected == Some(follows.end) || (open_ended && self.stopped.is_none())) {
+        let last = self.last_log.filter(|(log, _)| *log == follows.log);
+        let whole = match (last, follows.size_bytes) {
+            (None, _) => false,
+            // Why not by the sequence number: some records take none, and of some replay cannot tell how many they took.
+            (Some((_, end)), Some(size)) => end == size,
+            (Some(_), None) => self.expected.as_ref().is_some_and(|expected| expected.contains(&follows.end)),
+        };
+        if whole {
+            self.expected = Some(follows.end..=follows.end);
             self.stopped = None;
             return Ok(None);
         }
@@ -214,14 +222,18 @@ impl Recovery {
             stopped.left_out = true;
             return Ok(Some(Then::LeaveLog));
         }
-        let found = match self.expected {
-            _ if !read => "it is not there".to_owned(),
-            Some(end) => format!("it ends before {end}"),
-            None => "it has no record".to_owned(),
+        let found = match (last, &self.expected) {
+            (None, _) => "it is not there".to_owned(),
+            (Some((_, end)), Some(expected)) => {
+                format!("it ends before {}, at offset {end}", expected.start())
+            }
+            (Some(_), None) => "it has no record".to_owned(),
         };
         let what = format!(
-            "the log before, {}, should have all records before sequence number {}; {found}",
-            follows.log, follows.end
+            "the log before, {}, should have all records before sequence number {}{}; {found}",
+            follows.log,
+            follows.end,
+            follows.size_bytes.map_or(String::new(), |size| format!(", which end at offset {size}"))
         );
         let corruption = Corruption::new(what, 0u64);
         if self.mode != RecoveryMode::PointInTimeRecovery {
@@ -261,7 +273,7 @@ impl Recovery {
     /// # Errors
     /// A family holds data newer than the place where recovery stopped.
     pub(crate) fn finish<'a>(
-        mut self,
+        self,
         families: impl IntoIterator<Item = (&'a str, FileNumber)>,
     ) -> Result<Recovered> {
         if let Some(stopped) = &self.stopped {
@@ -279,11 +291,6 @@ impl Recovery {
             } else {
                 tracing::warn!(%log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
             }
-        }
-        if self.write_prepared {
-            let in_memory =
-                |corruption: Corruption| Error::new(ErrorKind::Corruption, corruption.what.to_string());
-            self.replay.add_undecided().map_err(in_memory)?;
         }
         Ok(Recovered {
             next_seq: self.replay.next_seq(),

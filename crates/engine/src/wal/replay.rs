@@ -8,11 +8,14 @@
 //! - Entries of column families that do not exist (any more) or are not open are passed over, but take their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no effect. A commit whose prepared section was not
 //!   seen has no effect either: the section's log is gone because what it held is in tables.
-//! - What was prepared under WritePrepared has the numbers that it was prepared with, and is in tables if the log of its section is older than its column family's own. It is added to the memtables
-//!   when it is committed, or, for a database that goes on with it, when all was replayed: nobody else writes its keys meanwhile.
+//! - What was prepared under WritePrepared is added where its section is, with the numbers that it was prepared with, to those families whose tables do not have it; decided or not, since tables may
+//!   have it as well. So entries come in the order of their numbers, also where two transactions write one key. Whoever opens the database hides what is undecided.
+//! - What a record means is told by its shape and by the sections that it is about, never by what the database is opened as.
 //!
-//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction. A database of the policy WritePrepared has each batch's operations numbered
-//! alike in RocksDB's logs; in ours only prepared sections and rollbacks are, and other batches end in two marks ([`BATCH_END`]).
+//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch are
+//! numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one without meaning, the others' in that of their phase. In ours only prepared sections and rollbacks are so numbered,
+//! and other batches end in two marks ([`BATCH_END`]). Under the policy WriteCommitted each operation has its own number. Where that cannot be told ([`Replay::numbers_each`]) they are taken to be
+//! numbered as sub-batches: then no number is above the one that it should be, so nothing is newer than what came behind it.
 
 use super::sub_batches::SubBatches;
 use crate::memtable::{DuplicateEntry, MemTable};
@@ -21,6 +24,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// What a batch ends with in a database of the policy WritePrepared whose operations have a number each: two markers without meaning. The first tells RocksDB, which would number them alike, that the batch ends.
@@ -47,6 +51,8 @@ struct Section {
     /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
     seq: SeqNo,
     ops: WriteBatch,
+    /// How its operations are numbered, once it is whole, unless it was prepared under WriteCommitted.
+    numbers: Option<SubBatches>,
 }
 
 /// A transaction that is prepared and neither committed nor rolled back.
@@ -82,48 +88,27 @@ pub(crate) enum Policy {
 #[derive(Debug)]
 pub(crate) struct Replay {
     targets: Vec<Target>,
-    /// The database is one of the policy WritePrepared.
-    write_prepared: bool,
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
     applied: u64,
-    /// The last batch committed what was prepared in a log that is gone.
-    open_ended: bool,
     /// A memtable has outgrown its target.
     full: bool,
 }
 
-/// Numbers operations as the writer did.
-#[derive(Clone, Copy)]
-struct Numbering {
-    seq: SeqNo,
-    /// Each operation takes a number of its own; or all up to the batch's end share one.
-    each: bool,
-}
+/// Where the next record may begin: from the first number to the last. More than one if a record does not tell how many numbers it took.
+pub(crate) type Behind = RangeInclusive<SeqNo>;
 
-impl Numbering {
-    /// A batch ends here.
-    fn end_batch(&mut self) {
-        if !self.each {
-            self.seq = SeqNo(self.seq.0 + 1);
-        }
-    }
-}
+const OVER: &str = "sequence numbers run over 56 bits";
+
+/// Operations of a record that are in no section, and where they are in it.
+type Gathered<'a> = Vec<(usize, Op<'a>)>;
 
 impl Replay {
     /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
-    pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo, write_prepared: bool) -> Self {
+    pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo) -> Self {
         let next_seq = SeqNo(last_seq.0 + 1);
-        Self {
-            targets,
-            write_prepared,
-            prepared: HashMap::new(),
-            next_seq,
-            applied: 0,
-            open_ended: false,
-            full: false,
-        }
+        Self { targets, prepared: HashMap::new(), next_seq, applied: 0, full: false }
     }
 
     /// The sequence number behind all that was replayed.
@@ -143,22 +128,12 @@ impl Replay {
         self.applied
     }
 
-    /// Adds what the transactions have inserted that are prepared under WritePrepared and not decided, for a database that goes on with them.
-    pub(crate) fn add_undecided(&mut self) -> Result<(), Corruption> {
-        let prepared = std::mem::take(&mut self.prepared);
-        for section in prepared.values().flatten().filter(|section| section.kind == PrepareKind::Prepared) {
-            self.write_section(section)?;
-        }
-        self.prepared = prepared;
-        Ok(())
-    }
-
     /// The transactions that are prepared and neither committed nor rolled back, in the order of their sequence numbers, if they have any, and names.
     pub(crate) fn into_undecided(self) -> Vec<Undecided> {
         let undecided = |name: &[u8], sections: &[Section]| {
             let policy = match sections {
-                [section] if section.kind == PrepareKind::Prepared => {
-                    Policy::Prepared { first: section.seq, numbers: self.numbers(section) }
+                [Section { kind: PrepareKind::Prepared, seq, numbers: Some(numbers), .. }] => {
+                    Policy::Prepared { first: *seq, numbers: numbers.clone() }
                 }
                 sections if sections.iter().all(|section| section.kind == PrepareKind::Committed) => {
                     Policy::Committed
@@ -182,174 +157,200 @@ impl Replay {
         all
     }
 
-    /// How the operations of a section of the policy WritePrepared are numbered.
-    fn numbers(&self, section: &Section) -> SubBatches {
+    /// How operations are numbered where a batch has one number for all, unless a key comes again.
+    fn numbers<'o>(&self, ops: impl Iterator<Item = Op<'o>>) -> SubBatches {
         let order = |cf, a: &[u8], b: &[u8]| match self.targets.iter().find(|target| target.cf == cf) {
             Some(target) => target.memtable.comparator().compare_user(a, b),
             None => a.cmp(b),
         };
-        SubBatches::of(section.ops.reader().ops().map(|op| op.expect("a section decodes")), order)
+        SubBatches::of(ops, order)
     }
 
-    /// How the operations of a batch are numbered that are in no section of the policy WriteCommitted.
+    /// Whether the operations of a record that are in no section have a number each.
     fn numbers_each(&self, batch: &BatchReader<'_>) -> bool {
-        // Why first for the byte: most batches do not have it, and need not be decoded twice.
-        if !self.write_prepared && !batch.bytes().contains(&(ValueType::BeginPersistedPrepareXid as u8)) {
-            return true;
-        }
+        let is_of = |xid: &[u8], kind| {
+            self.prepared.get(xid).is_some_and(|sections| sections.iter().any(|section| section.kind == kind))
+        };
         let mut last = [None; 2];
         for op in batch.ops() {
+            // Why this: `apply` meets the error.
             let Ok(op) = op else { return true };
-            if matches!(op, Op::BeginPrepare(PrepareKind::Prepared | PrepareKind::Unprepared)) {
-                return false;
+            match op {
+                Op::BeginPrepare(PrepareKind::Committed) => return true,
+                Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } | Op::Rollback { xid }
+                    if is_of(xid, PrepareKind::Committed) =>
+                {
+                    return true;
+                }
+                _ => last = [last[1], Some(op)],
             }
-            last = [last[1], Some(op)];
         }
         match last {
-            _ if !self.write_prepared => true,
             [Some(Op::Noop), Some(Op::Noop)] => true,
             [_, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. })] => false,
-            // Compat: of before the policy was chosen.
             _ => true,
         }
     }
 
-    /// Applies one batch of log `wal` and returns the sequence number behind it. Offsets of errors are within the batch.
+    /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within the batch.
     ///
     /// On an error a part of the batch may have been applied; the caller either fails or, where the recovery mode allows it, goes on.
-    pub(crate) fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<SeqNo, Corruption> {
-        let mut numbering = Numbering { seq: batch.seq(), each: self.numbers_each(&batch) };
+    pub(crate) fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<Behind, Corruption> {
+        let each = self.numbers_each(&batch);
+        let mut seq = batch.seq();
+        // Why here too: what is added to it below cannot run over then.
+        if seq > SeqNo::MAX {
+            return Err(Corruption::new(OVER, 0u64));
+        }
+        // How many operations there are outside of sections; and whether it was by guess that they do not have a number each.
+        let (mut operations, mut guessed) = (0, !each);
+        // Whether something was committed that took nobody knows how many numbers.
+        let mut open_ended = false;
+        let mut gathered = Gathered::new();
         let mut section: Option<Section> = None;
-        self.open_ended = false;
         // What this record has rolled back: name, first sequence number and log.
         let mut undone: Option<(&[u8], SeqNo, FileNumber)> = None;
-        // Whether anything came since a batch ended: a record may have several.
-        let mut inside = false;
         let mut ops = batch.ops();
         loop {
             let at = ops.offset();
             let Some(op) = ops.next() else { break };
             let misplaced = |what: &'static str| Corruption::new(what, at);
-            let op = op?;
-            let ends = matches!(op, Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. })
-                || (matches!(op, Op::Noop) && inside);
-            inside = !ends && !matches!(op, Op::Noop);
-            match op {
+            match op? {
                 Op::BeginPrepare(kind) => {
                     if section.is_some() {
                         return Err(misplaced("a prepared section inside another"));
                     }
-                    section = Some(Section { kind, log: wal, seq: numbering.seq, ops: WriteBatch::new() });
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    section = Some(Section { kind, log: wal, seq, ops: WriteBatch::new(), numbers: None });
                 }
                 Op::EndPrepare { xid } => {
                     let mut section =
                         section.take().ok_or(misplaced("the end of a prepared section without its start"))?;
-                    if section.kind == PrepareKind::Prepared {
-                        let last = section.seq.0 + u64::from(self.numbers(&section).count()) - 1;
-                        numbering.seq = SeqNo(numbering.seq.0.max(last));
-                        self.next_seq = self.next_seq.max(SeqNo(last + 1));
+                    if section.kind != PrepareKind::Committed {
+                        guessed = false;
+                        let ops = section.ops.reader().ops().map(|op| op.expect("a section decodes"));
+                        let numbers = self.numbers(ops);
+                        seq = SeqNo(seq.0 + u64::from(numbers.count()));
+                        section.numbers = Some(numbers);
+                        match undone {
+                            // Why not added: what is logged anew by an opening that came to no end was added where it was first, or has been in tables since.
+                            Some((name, first, log)) if (name, first) == (xid, section.seq) => {
+                                section.log = log
+                            }
+                            _ if section.kind == PrepareKind::Prepared => {
+                                self.write_section(&section).map_err(|e| Corruption::new(e.what, at))?;
+                            }
+                            _ => {}
+                        }
                     }
-                    // Why: what is logged anew by an opening that came to no end has been in tables for as long as before.
-                    if let Some((name, seq, log)) = undone
-                        && (name, seq) == (xid, section.seq)
-                    {
-                        section.log = log;
-                    }
-                    // Why: under WriteCommitted it takes no number, whatever the database is opened as now.
-                    numbering.each |= section.kind == PrepareKind::Committed;
                     self.prepared.entry(xid.into()).or_default().push(section);
                 }
                 Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } => {
-                    self.commit(wal, xid, &mut numbering).map_err(|e| Corruption::new(e.what, at))?;
+                    let alone = gathered.is_empty();
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    let sections = self.prepared.remove(xid);
+                    open_ended |= sections.is_none();
+                    guessed &= sections.is_none();
+                    seq = SeqNo(seq.0 + u64::from(alone && !each));
+                    for section in sections.unwrap_or_default() {
+                        self.commit(wal, &section, &mut seq).map_err(|e| Corruption::new(e.what, at))?;
+                    }
                 }
                 Op::Rollback { xid } => {
-                    let removed = self.prepared.remove(xid).unwrap_or_default();
-                    numbering.each |= removed.iter().any(|section| section.kind == PrepareKind::Committed);
-                    let early = removed.iter().find(|section| section.kind == PrepareKind::Prepared);
+                    let alone = gathered.is_empty();
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    let sections = self.prepared.remove(xid).unwrap_or_default();
+                    guessed &= sections.is_empty();
+                    seq = SeqNo(seq.0 + u64::from(alone && !each));
+                    let early = sections.iter().find(|section| section.kind == PrepareKind::Prepared);
                     undone = early.map(|section| (xid, section.seq, section.log));
                 }
-                Op::LogData(_) | Op::Noop => {}
+                Op::Noop => self.write_gathered(wal, &mut gathered, &mut seq)?,
+                Op::LogData(_) => {}
                 op => match &mut section {
                     Some(section) => section.ops.push(op),
-                    None => self.write(wal, op, &mut numbering).map_err(|e| Corruption::new(e.what, at))?,
+                    None if each => {
+                        self.write(wal, op, seq).map_err(|e| Corruption::new(e.what, at))?;
+                        seq = SeqNo(seq.0 + 1);
+                    }
+                    None => {
+                        operations += 1;
+                        gathered.push((at, op));
+                    }
                 },
-            }
-            if ends && section.is_none() {
-                numbering.end_batch();
             }
         }
         if section.is_some() {
             return Err(Corruption::new("a prepared section without its end", batch.bytes().len()));
         }
-        self.next_seq = self.next_seq.max(numbering.seq);
-        Ok(numbering.seq)
+        self.write_gathered(wal, &mut gathered, &mut seq)?;
+        self.next_seq = self.next_seq.max(seq);
+        let by_each = if guessed { SeqNo(batch.seq().0 + operations) } else { seq };
+        let most = if open_ended && (each || guessed) { SeqNo(u64::MAX) } else { seq.max(by_each) };
+        Ok(seq.min(by_each)..=most)
     }
 
-    /// Whether the last batch may have taken more numbers than it is known to have.
-    pub(crate) fn is_open_ended(&self) -> bool {
-        self.open_ended
-    }
-
-    fn commit(&mut self, wal: FileNumber, xid: &[u8], numbering: &mut Numbering) -> Result<(), Corruption> {
-        let Some(sections) = self.prepared.remove(xid) else {
-            // Why: under WriteCommitted it took as many as the section has operations.
-            self.open_ended = !self.write_prepared;
+    /// Writes the operations of a batch that ends, and advances `seq` behind it.
+    fn write_gathered(
+        &mut self,
+        wal: FileNumber,
+        gathered: &mut Gathered<'_>,
+        seq: &mut SeqNo,
+    ) -> Result<(), Corruption> {
+        if gathered.is_empty() {
             return Ok(());
-        };
-        for section in sections {
-            if section.kind != PrepareKind::Committed {
-                self.write_section(&section)?;
-                continue;
+        }
+        let numbers = self.numbers(gathered.iter().map(|(_, op)| *op));
+        for (index, (at, op)) in gathered.drain(..).enumerate() {
+            let of_op = SeqNo(seq.0 + u64::from(numbers.offset(index)));
+            self.write(wal, op, of_op).map_err(|e| Corruption::new(e.what, at))?;
+        }
+        *seq = SeqNo(seq.0 + u64::from(numbers.count()));
+        Ok(())
+    }
+
+    /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq` behind it.
+    fn commit(&mut self, wal: FileNumber, section: &Section, seq: &mut SeqNo) -> Result<(), Corruption> {
+        match section.kind {
+            PrepareKind::Prepared => {}
+            PrepareKind::Committed => {
+                for op in section.ops.reader().ops() {
+                    self.write(wal, op?, *seq)?;
+                    *seq = SeqNo(seq.0 + 1);
+                }
             }
-            numbering.each = true;
-            for op in section.ops.reader().ops() {
-                self.write(wal, op?, numbering)?;
-            }
+            PrepareKind::Unprepared => self.write_section(section)?,
         }
         Ok(())
     }
 
     /// Writes a section with the numbers that it was prepared with.
     fn write_section(&mut self, section: &Section) -> Result<(), Corruption> {
-        let numbers = self.numbers(section);
-        let mut index = 0;
-        for op in section.ops.reader().ops() {
-            let op = op?;
-            let seq = SeqNo(section.seq.0 + u64::from(numbers.offset(index)));
-            index += usize::from(op.column_family().is_some());
-            self.write(section.log, op, &mut Numbering { seq, each: false })?;
+        let numbers =
+            section.numbers.as_ref().expect("it has numbers, as it was not prepared under WriteCommitted");
+        let ops =
+            section.ops.reader().ops().filter(|op| op.as_ref().is_ok_and(|op| op.column_family().is_some()));
+        for (index, op) in ops.enumerate() {
+            self.write(section.log, op?, SeqNo(section.seq.0 + u64::from(numbers.offset(index))))?;
         }
         self.next_seq = self.next_seq.max(SeqNo(section.seq.0 + u64::from(numbers.count())));
         Ok(())
     }
 
-    /// Writes one operation and advances the numbering.
-    fn write(&mut self, wal: FileNumber, op: Op<'_>, numbering: &mut Numbering) -> Result<(), Corruption> {
-        if numbering.seq > SeqNo::MAX {
-            return Err(Corruption::new("sequence numbers run over 56 bits", 0u64));
+    /// Writes one operation.
+    fn write(&mut self, wal: FileNumber, op: Op<'_>, seq: SeqNo) -> Result<(), Corruption> {
+        if seq > SeqNo::MAX {
+            return Err(Corruption::new(OVER, 0u64));
         }
         let cf = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
         let target = self.targets.iter().find(|t| t.cf == cf && t.log_number <= wal);
         if let Some(target) = target {
-            // Compat: where all operations of a batch share a number, a second write of the same key starts a sub-batch with the next number.
-            let added = add(&target.memtable, numbering.seq, op).or_else(|DuplicateEntry| {
-                numbering.seq = SeqNo(numbering.seq.0 + 1);
-                add(&target.memtable, numbering.seq, op)
-            });
-            if added.is_err() {
-                return Err(Corruption::new(
-                    format!(
-                        "sequence number {} of column family {cf} is used twice for one key",
-                        numbering.seq
-                    ),
-                    0u64,
-                ));
+            if add(&target.memtable, seq, op).is_err() {
+                let what = format!("sequence number {seq} of column family {cf} is used twice for one key");
+                return Err(Corruption::new(what, 0u64));
             }
             self.applied += 1;
             self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
-        }
-        if numbering.each {
-            numbering.seq = SeqNo(numbering.seq.0 + 1);
         }
         Ok(())
     }

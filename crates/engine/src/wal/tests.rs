@@ -47,7 +47,7 @@ fn put<'a>(cf: u32, key: &'a str, value: &'a str) -> Op<'a> {
 #[test]
 fn entries_are_numbered_as_they_were_written() {
     let (a, b) = (target(0, 5), target(3, 9));
-    let mut replay = Replay::new(vec![a.clone(), b.clone()], SeqNo(99), false);
+    let mut replay = Replay::new(vec![a.clone(), b.clone()], SeqNo(99));
     let ops =
         [put(0, "x", "1"), Op::LogData(b"note"), put(7, "gone", "2"), put(3, "y", "3"), put(0, "x", "4")];
     replay.apply(FileNumber(9), batch(100, &ops).reader()).unwrap();
@@ -66,7 +66,7 @@ fn entries_are_numbered_as_they_were_written() {
 #[test]
 fn prepared_sections_wait_for_their_commit() {
     let a = target(0, 1);
-    let mut replay = Replay::new(vec![a.clone()], SeqNo(9), false);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(9));
     let section = |xid, key| {
         [
             Op::BeginPrepare(PrepareKind::Committed),
@@ -95,7 +95,7 @@ fn prepared_sections_wait_for_their_commit() {
 #[test]
 fn write_prepared_sections_keep_the_number_of_their_prepare() {
     let a = target(0, 1);
-    let mut replay = Replay::new(vec![a.clone()], SeqNo(9), false);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(9));
     let ops = [
         Op::BeginPrepare(PrepareKind::Prepared),
         put(0, "a", "1"),
@@ -103,18 +103,18 @@ fn write_prepared_sections_keep_the_number_of_their_prepare() {
         put(0, "a", "3"),
         Op::EndPrepare { xid: b"t" },
     ];
+    let expected = ["a@21=3", "a@20=1", "b@20=2"];
     replay.apply(FileNumber(1), batch(20, &ops).reader()).unwrap();
+    assert_eq!(shown(&a.memtable), expected, "in the order of numbers, not of decisions");
     replay.apply(FileNumber(1), batch(30, &[Op::Commit { xid: b"t" }]).reader()).unwrap();
-    assert_eq!(shown(&a.memtable), ["a@21=3", "a@20=1", "b@20=2"]);
+    assert_eq!(shown(&a.memtable), expected);
 }
 
 #[test]
 fn broken_batches_are_refused_with_their_place() {
     let a = target(0, 1);
     let refused = |ops: &[Op<'_>]| {
-        Replay::new(vec![a.clone()], SeqNo(0), false)
-            .apply(FileNumber(1), batch(1, ops).reader())
-            .unwrap_err()
+        Replay::new(vec![a.clone()], SeqNo(0)).apply(FileNumber(1), batch(1, ops).reader()).unwrap_err()
     };
     assert!(refused(&[Op::EndPrepare { xid: b"x" }]).what.contains("without its start"));
     assert!(refused(&[Op::BeginPrepare(PrepareKind::Committed)]).what.contains("without its end"));
@@ -124,14 +124,18 @@ fn broken_batches_are_refused_with_their_place() {
         Op::BeginPrepare(PrepareKind::Committed),
     ]);
     assert!(error.what.contains("inside another") && error.offset > 12);
+    for op in [Op::Commit { xid: b"x" }, Op::Noop, put(0, "k", "v")] {
+        let over = batch(u64::MAX, &[op, op]);
+        assert!(Replay::new(vec![a.clone()], SeqNo(0)).apply(FileNumber(1), over.reader()).is_err());
+    }
     let over = batch(SeqNo::MAX.0, &[put(0, "q", ""), put(0, "r", "")]);
-    assert!(Replay::new(vec![a.clone()], SeqNo(0), false).apply(FileNumber(1), over.reader()).is_err());
+    assert!(Replay::new(vec![a.clone()], SeqNo(0)).apply(FileNumber(1), over.reader()).is_err());
 }
 
 #[test]
 fn every_kind_of_write_reaches_the_memtable() {
     let a = target(0, 1);
-    let mut replay = Replay::new(vec![a.clone()], SeqNo(0), false);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(0));
     let ops = [
         Op::Delete { cf: CF, key: b"a" },
         Op::SingleDelete { cf: CF, key: b"b" },
@@ -156,47 +160,65 @@ fn every_kind_of_write_reaches_the_memtable() {
 }
 
 #[test]
-fn a_write_prepared_database_numbers_batches_as_their_writer_did() {
+fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     let a = target(0, 1);
-    let mut replay = Replay::new(vec![a.clone()], SeqNo(0), true);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(0));
     let mut apply = |log: u64, seq: u64, ops: &[Op<'_>]| {
-        replay.apply(FileNumber(log), batch(seq, ops).reader()).unwrap().0
+        let behind = replay.apply(FileNumber(log), batch(seq, ops).reader()).unwrap();
+        (behind.start().0, behind.end().0)
     };
-    // RocksDB's: one record of two batches, of which the second writes a key twice.
+    let exactly = |seq| (seq, seq);
+    // RocksDB's: one record of two batches, of which the second writes a key twice. It may also be one of the policy WriteCommitted, whose last transaction was empty.
     let merged = [
         Op::Noop,
         put(0, "a", "1"),
         put(0, "b", "1"),
         Op::Noop,
         put(0, "c", "1"),
-        put(0, "c", "2"),
+        Op::Delete { cf: CF, key: b"c" },
         Op::Noop,
     ];
-    assert_eq!(apply(1, 10, &merged), 13);
+    assert_eq!(apply(1, 10, &merged), (13, 14));
     // Ours: a number for each operation.
     let ours = [put(0, "d", "1"), put(0, "e", "1"), Op::Noop, Op::Noop];
-    assert_eq!(apply(1, 13, &ours), 15);
+    assert_eq!(apply(1, 13, &ours), exactly(15));
     // Of before the policy was chosen.
-    assert_eq!(apply(1, 15, &[put(0, "f", "1"), put(0, "g", "1")]), 17);
+    assert_eq!(apply(1, 15, &[put(0, "f", "1"), put(0, "g", "1")]), exactly(17));
     let section = [
         Op::BeginPrepare(PrepareKind::Prepared),
         put(0, "h", "1"),
         put(0, "h", "2"),
         Op::EndPrepare { xid: b"t" },
     ];
-    assert_eq!(apply(1, 17, &section), 19);
+    assert_eq!(apply(1, 17, &section), exactly(19));
     let rolled_back = [put(0, "h", "old"), put(0, "i", "old"), Op::Rollback { xid: b"t" }];
-    assert_eq!(apply(1, 19, &rolled_back), 20);
-    assert_eq!(apply(1, 20, &[Op::Commit { xid: b"gone" }]), 21);
+    assert_eq!(apply(1, 19, &rolled_back), exactly(20));
+    // One number under WritePrepared, as many as it has operations under WriteCommitted.
+    assert_eq!(apply(1, 20, &[Op::Commit { xid: b"gone" }]), (20, u64::MAX));
+    assert_eq!(apply(1, 30, &[Op::Rollback { xid: b"gone" }]), (30, 31));
+    // RocksDB's, of the policy WriteCommitted: a batch and a commit, in one record; and batches of two transactions.
+    let committed = [
+        Op::BeginPrepare(PrepareKind::Committed),
+        put(0, "j", "1"),
+        put(0, "k", "1"),
+        Op::EndPrepare { xid: b"c" },
+    ];
+    assert_eq!(apply(1, 40, &committed), exactly(40));
+    let grouped = [put(0, "l", "1"), put(0, "m", "1"), Op::Commit { xid: b"c" }];
+    assert_eq!(apply(1, 40, &grouped), exactly(44));
+    assert_eq!(
+        apply(1, 44, &[Op::Noop, put(0, "n", "1"), put(0, "o", "1"), Op::Noop, put(0, "p", "1")]),
+        exactly(47)
+    );
     // As an opening logs what is undecided: undone and prepared anew, with the number that it had.
     let again: Vec<Op<'_>> = [Op::Rollback { xid: b"u" }].into_iter().chain(section).collect();
-    assert_eq!(apply(2, 4, &again), 7);
-    replay.add_undecided().unwrap();
+    assert_eq!(apply(2, 4, &again), exactly(7));
     assert_eq!(
         shown(&a.memtable),
         [
-            "a@10=1", "b@10=1", "c@12=2", "c@11=1", "d@13=1", "e@14=1", "f@15=1", "g@16=1", "h@19=old",
-            "h@6=2", "h@5=1", "i@19=old"
+            "a@10=1", "b@10=1", "c@12=", "c@11=1", "d@13=1", "e@14=1", "f@15=1", "g@16=1", "h@19=old",
+            "h@18=2", "h@17=1", "h@6=2", "h@5=1", "i@19=old", "j@42=1", "k@43=1", "l@40=1", "m@41=1",
+            "n@44=1", "o@45=1", "p@46=1"
         ]
     );
     let undecided = replay.into_undecided();
@@ -207,7 +229,7 @@ fn a_write_prepared_database_numbers_batches_as_their_writer_did() {
 #[test]
 fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     let (flushed, other) = (target(0, 2), target(1, 1));
-    let mut replay = Replay::new(vec![flushed.clone(), other.clone()], SeqNo(0), true);
+    let mut replay = Replay::new(vec![flushed.clone(), other.clone()], SeqNo(0));
     let section = [
         Op::BeginPrepare(PrepareKind::Prepared),
         put(0, "a", "1"),
@@ -217,7 +239,6 @@ fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     replay.apply(FileNumber(1), batch(5, &section).reader()).unwrap();
     let again: Vec<Op<'_>> = [Op::Rollback { xid: b"t" }].into_iter().chain(section).collect();
     replay.apply(FileNumber(3), batch(4, &again).reader()).unwrap();
-    replay.add_undecided().unwrap();
     assert!(shown(&flushed.memtable).is_empty());
     assert_eq!(shown(&other.memtable), ["b@5=1"]);
 }

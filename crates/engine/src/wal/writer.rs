@@ -147,7 +147,7 @@ impl LogFraming {
                 Predecessor { log: before.number, size_bytes: before.bytes, last_seq: before.last_seq };
             self.writer.append_predecessor(&predecessor, out);
         } else {
-            let follows = Follows { log: before.number, end: before.end_seq };
+            let follows = Follows { log: before.number, end: before.end_seq, size_bytes: Some(before.bytes) };
             self.writer.append(follows.batch(next_seq).as_bytes(), out)?;
             self.end_seq = next_seq;
         }

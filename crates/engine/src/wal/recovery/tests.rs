@@ -5,7 +5,7 @@ use crate::memtable::MemTable;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::log::LogWriter;
-use karst_format::write_batch::WriteBatch;
+use karst_format::write_batch::{Op, PrepareKind, WriteBatch};
 use std::sync::Arc;
 
 const MODES: [RecoveryMode; 4] = [
@@ -33,6 +33,10 @@ fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) 
 
 /// Replays the logs and says how many entries arrived, or what the error was.
 fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
+    recover_with(mode, false, logs)
+}
+
+fn recover_with(mode: RecoveryMode, two_phases: bool, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
     let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
     let target = Target {
         cf: ColumnFamilyId(0),
@@ -40,7 +44,7 @@ fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)
         memtable: memtable.clone(),
         memory_bytes: usize::MAX,
     };
-    let mut recovery = Recovery::new(mode, vec![target], (SeqNo(0), FileNumber(1)), false);
+    let mut recovery = Recovery::new(mode, vec![target], (SeqNo(0), FileNumber(1)), two_phases);
     for (number, bytes) in logs {
         let path = format!("/db/{number:06}.log");
         recovery.log(FileNumber(*number), Path::new(&path), bytes, &mut |_| Ok(()))?;
@@ -225,4 +229,105 @@ fn the_end_of_a_recycled_log_is_told_from_damage() {
         assert_eq!(entries, 11);
         assert!(!recovered.stopped.unwrap().is_plain_end());
     }
+}
+
+/// A log with these batches, behind `before` if it is given: its number, the sequence number behind it and its size.
+fn log_of(
+    number: u64,
+    recyclable: bool,
+    before: Option<(u64, u64, u64)>,
+    batches: &[(u64, Op<'_>)],
+) -> Vec<u8> {
+    let mut writer = LogWriter::new(FileNumber(number), recyclable);
+    let mut out = Vec::new();
+    if let Some((log, end, size)) = before {
+        let follows = Follows { log: FileNumber(log), end: SeqNo(end), size_bytes: Some(size) };
+        writer.append(follows.batch(SeqNo(end)).as_bytes(), &mut out).unwrap();
+    }
+    for (seq, op) in batches {
+        let mut batch = WriteBatch::new();
+        batch.push(*op);
+        batch.set_seq(SeqNo(*seq));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+    }
+    out
+}
+
+fn put<'a>(key: &'a [u8]) -> Op<'a> {
+    Op::Put { cf: ColumnFamilyId(0), key, value: b"" }
+}
+
+/// How many numbers the commit took is not known, as its section is in a log that is gone.
+#[test]
+fn what_is_lost_behind_a_commit_without_its_section_is_noticed() {
+    let commit = Op::Commit { xid: b"gone" };
+    for recyclable in [false, true] {
+        let whole = log_of(4, recyclable, None, &[(5, put(b"a")), (6, commit), (9, put(b"b"))]);
+        let torn = log_of(4, recyclable, None, &[(5, put(b"a")), (6, commit)]);
+        let next = log_of(7, recyclable, Some((4, 10, whole.len() as u64)), &[(10, put(b"c"))]);
+        let mode = RecoveryMode::PointInTimeRecovery;
+        assert_eq!(recover(mode, &[(4, &whole), (7, &next)]).unwrap().0, 3);
+        let (entries, recovered) = recover(mode, &[(4, &torn), (7, &next)]).unwrap();
+        assert_eq!((entries, recovered.stopped.map(|stopped| stopped.log)), (1, Some(FileNumber(4))));
+        let error =
+            recover(RecoveryMode::AbsoluteConsistency, &[(4, &torn), (7, &next)]).unwrap_err().to_string();
+        assert!(error.contains("before sequence number 10") && error.contains("000007.log"), "{error}");
+        // Nothing is lost: the commit is the last. In a file that was another's it is so, too.
+        let next = log_of(7, recyclable, Some((4, 9, torn.len() as u64)), &[(9, put(b"c"))]);
+        let mut file = torn.clone();
+        if recyclable {
+            file.extend_from_slice(&log(3, 1, 40, true, false)[torn.len()..]);
+        }
+        assert_eq!(recover(mode, &[(4, &file), (7, &next)]).unwrap().0, 2);
+    }
+}
+
+/// A prepared section takes no number under WriteCommitted.
+#[test]
+fn a_record_without_numbers_is_missed_too() {
+    let rollback = Op::Rollback { xid: b"gone" };
+    let whole = log_of(4, false, None, &[(5, put(b"a")), (6, rollback)]);
+    let torn = log_of(4, false, None, &[(5, put(b"a"))]);
+    let next = log_of(7, false, Some((4, 6, whole.len() as u64)), &[(6, put(b"c"))]);
+    let mode = RecoveryMode::PointInTimeRecovery;
+    assert_eq!(recover(mode, &[(4, &whole), (7, &next)]).unwrap().0, 2);
+    assert_eq!(recover(mode, &[(4, &torn), (7, &next)]).unwrap().0, 1);
+}
+
+/// As above, in the middle of a log: the sector in which a prepared section was is not there, the next one is.
+#[test]
+fn zeroed_space_may_have_had_a_record_without_numbers() {
+    let with_filler = |filler: usize| {
+        let mut batch = WriteBatch::new();
+        batch.push(Op::BeginPrepare(PrepareKind::Committed));
+        batch.push(put(&vec![b'k'; filler]));
+        batch.push(Op::EndPrepare { xid: b"t" });
+        batch.set_seq(SeqNo(6));
+        batch
+    };
+    let block = karst_format::log::BLOCK_BYTES;
+    let written = |filler: usize| {
+        let mut writer = LogWriter::new(FileNumber(4), false);
+        let (mut first, mut out) = (WriteBatch::new(), Vec::new());
+        first.push(put(b"a"));
+        first.set_seq(SeqNo(5));
+        writer.append(first.as_bytes(), &mut out).unwrap();
+        let start = out.len();
+        writer.append(with_filler(filler).as_bytes(), &mut out).unwrap();
+        (writer, out, start)
+    };
+    // The longest lengths are said in three bytes, as that of half a block is.
+    let missing = block - written(block / 2).1.len();
+    let (mut writer, mut out, start) = written(block / 2 + missing);
+    assert_eq!(out.len(), block, "the section ends with its block");
+    let mut last = WriteBatch::new();
+    last.push(put(b"b"));
+    last.set_seq(SeqNo(6));
+    writer.append(last.as_bytes(), &mut out).unwrap();
+    let mode = RecoveryMode::PointInTimeRecovery;
+    assert_eq!(recover_with(mode, true, &[(4, &out)]).unwrap().0, 2);
+    out[start..block].fill(0);
+    let (entries, recovered) = recover_with(mode, true, &[(4, &out)]).unwrap();
+    assert_eq!((entries, recovered.stopped.is_some()), (1, true));
+    assert_eq!(recover_with(mode, false, &[(4, &out)]).unwrap().0, 2, "nothing takes no number");
 }
