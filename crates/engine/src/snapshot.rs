@@ -69,6 +69,8 @@ pub(crate) struct Readers {
     /// What was inserted by transactions that not every reader sees, or does not see from its own number on: first number, the one behind the last, and where it was decided (`None`: it is not
     /// yet, as far as jobs are concerned). Ascending.
     pub(crate) pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
+    /// Transactions insert when they are prepared, so there may be entries of some that were rolled back.
+    pub(crate) write_prepared: bool,
 }
 
 /// The snapshots of one database.
@@ -136,7 +138,7 @@ impl Snapshots {
     pub(crate) fn readers(&self) -> Readers {
         let held = self.held.lock();
         let snapshots = held.sequences.sequences().collect();
-        let Some(pending) = &self.pending else { return Readers { snapshots, pending: Vec::new() } };
+        let Some(pending) = &self.pending else { return Readers { snapshots, ..Readers::default() } };
         let now = pending.now();
         let kept: Vec<Arc<Ranges>> = held.pending.values().map(|(list, _)| list.clone()).collect();
         drop(held);
@@ -148,7 +150,7 @@ impl Snapshots {
             all.insert(SeqNo(range.first()), (SeqNo(range.end()), None));
         }
         let pending = all.into_iter().map(|(first, (end, decided))| (first, end, decided)).collect();
-        Readers { snapshots, pending }
+        Readers { snapshots, pending, write_prepared: true }
     }
 
     /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep

@@ -8,7 +8,8 @@
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{
-    ColumnFamily, Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, DbIterator, FlushOptions, Options,
+    ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, Reactor, block_on, sleep, yield_now};
@@ -217,7 +218,7 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64) {
     let in_form = |form| Calls { form, ..calls.clone() };
     block_on(calls.db.env(), order.prepare(&calls));
     let reactor = Reactor::builder(calls.db.env()).threads(1).build().unwrap();
-    let (start, mut flushes) = (Instant::now(), 0);
+    let (start, mut flushes, mut compactions) = (Instant::now(), 0, 0);
     let tasks: Vec<_> = (0..4)
         .map(|task| {
             let (calls, order) = (in_form(Form::Reactor), order.clone());
@@ -246,6 +247,16 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64) {
             let families: Vec<&ColumnFamily> = calls.families.iter().collect();
             calls.db.flush_cfs(&asynchronously, &families).unwrap();
             flushes += 1;
+            if mode.write_prepared && flushes % 8 == 0 {
+                // Why down to the last level: there numbers are zeroed, by which what is undecided is hidden.
+                let bottommost_level_compaction = BottommostLevelCompaction::Force;
+                let all =
+                    CompactRangeOptions { bottommost_level_compaction, ..CompactRangeOptions::default() };
+                families
+                    .iter()
+                    .for_each(|family| calls.db.compact_range_cf(&all, family, None, None).unwrap());
+                compactions += families.len();
+            }
         }
         order.end();
     });
@@ -254,7 +265,7 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64) {
     let (violations, told) = order.violations();
     let (checked, seconds) = (order.checked(), start.elapsed().as_secs_f64());
     println!(
-        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes asked for, {violations} violations",
+        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes and {compactions} compactions asked for, {violations} violations",
         checked as f64 / seconds / 1e6,
         order.batches(),
     );

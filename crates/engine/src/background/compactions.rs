@@ -226,6 +226,7 @@ impl Background {
             compaction: compaction.clone(),
             // Invariant: copied after the inputs were picked, so everything in them is visible, and a snapshot taken later needs nothing that the job drops.
             readers: self.parts.flush.snapshots.readers(),
+            logs: Some(self.parts.flush.pipeline.clone()),
             progress: reserved.progress.clone(),
             priority: reserved.priority(),
         };

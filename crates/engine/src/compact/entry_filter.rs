@@ -9,7 +9,7 @@
 //! | hidden by a newer one of its key in the same stripe | nothing |
 //! | hidden by a range tombstone of its stripe | nothing |
 //! | deletion that every reader sees, and nothing older can exist | nothing |
-//! | single deletion and the entry it deletes, in one stripe | nothing |
+//! | single deletion and the entry it deletes, in one stripe | nothing; a deletion, where transactions are rolled back that had inserted |
 //! | merge operands of one stripe on a value, or at the bottom | a value |
 //! | merge operands of one stripe, nothing known below | one operand where the operator can, else themselves |
 //! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
@@ -236,13 +236,12 @@ impl<'a> EntryFilter<'a> {
                 Flow::GoOn => {}
             }
         }
-        if !(same && self.has_key) {
-            if self.skips(user_key) {
-                return Ok(Pushed::Done);
-            }
-            self.begin_key(internal_key);
-        } else if self.skips(user_key) {
+        // Why not what is undecided: the user's filter has not seen it, nor does it decide whether it will be seen.
+        if self.skips(user_key) && !self.stripes.is_undecided(seq) {
             return Ok(Pushed::Done);
+        }
+        if !same {
+            self.begin_key(internal_key);
         }
         if self.unseen && !self.stripes.is_undecided(seq) {
             self.unseen = false;
@@ -535,7 +534,7 @@ impl<'a> EntryFilter<'a> {
             ValueType::Deletion => {
                 self.counts.dropped_obsolete += 1;
                 self.counts.single_deletes_mismatched += 1;
-                if self.enforce_single_deletes {
+                if self.enforce_single_deletes && !self.stripes.may_have_rolled_back() {
                     return Err(self.corrupt(
                         "a single deletion above a deletion; the two must not be mixed on one key (enforce_single_del_contracts)",
                     ));
@@ -546,15 +545,10 @@ impl<'a> EntryFilter<'a> {
             }
             ValueType::Merge => {
                 self.counts.single_deletes_mismatched += 1;
-                self.take_deletion(seq, stripe, sink)?;
-                match self.held {
-                    Held::Nothing => Ok(Flow::GoOn),
-                    _ => {
-                        self.counts.dropped_hidden += 1;
-                        Ok(Flow::Consumed)
-                    }
-                }
+                self.end_as_deletion(seq, stripe, sink)
             }
+            // Why not both: what was rolled back, or what that put there again, may be below, and would be seen.
+            _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
                 self.counts.dropped_obsolete += 1;
@@ -566,6 +560,18 @@ impl<'a> EntryFilter<'a> {
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 self.last = Some(self.stripes.of(next_seq));
                 self.emit(next_seq, ValueType::Value, &[], sink)?;
+                Ok(Flow::Consumed)
+            }
+        }
+    }
+
+    /// A single deletion that is as good as a deletion, above an entry of its key and stripe.
+    fn end_as_deletion(&mut self, seq: SeqNo, stripe: Stripe, sink: &mut impl EntrySink) -> Result<Flow> {
+        self.take_deletion(seq, stripe, sink)?;
+        match self.held {
+            Held::Nothing => Ok(Flow::GoOn),
+            _ => {
+                self.counts.dropped_hidden += 1;
                 Ok(Flow::Consumed)
             }
         }

@@ -30,6 +30,7 @@ use super::read_back;
 use super::stripes::Stripes;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
+use crate::flush::SealsMemtables;
 use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::snapshot::Readers;
@@ -65,6 +66,8 @@ pub(crate) struct CompactionJob {
     pub(crate) compaction: Arc<Compaction>,
     /// Who read, and what was undecided, when the job was made.
     pub(crate) readers: Readers,
+    /// The logs with the decisions that the job goes by; `None` where nothing is written.
+    pub(crate) logs: Option<Arc<dyn SealsMemtables>>,
     pub(crate) progress: Arc<Progress>,
     /// Whose threads run the parts.
     pub(crate) priority: Priority,
@@ -110,7 +113,14 @@ impl CompactionJob {
         self.progress.check()?;
         let mut summary = CompactionSummary::default();
         let change = match self.compaction.work {
-            CompactionWork::Merge => self.merge(&env, &mut summary).await?,
+            CompactionWork::Merge => {
+                let change = self.merge(&env, &mut summary).await?;
+                if let Some(logs) = &self.logs {
+                    // Why: a transaction whose decision is lost with the end of a log is prepared again, and needs what the decision had the job drop, and its own numbers.
+                    logs.sync_decisions().await?;
+                }
+                change
+            }
             CompactionWork::Move => self.move_files(&mut summary),
             CompactionWork::Delete => Change::edit(self.edit()),
         };

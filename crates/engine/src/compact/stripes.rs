@@ -29,6 +29,7 @@ pub(crate) struct Stripes {
     pending: Box<[(SeqNo, SeqNo, Option<SeqNo>)]>,
     /// Below it nothing is pending.
     pending_from: SeqNo,
+    write_prepared: bool,
 }
 
 impl Default for Stripes {
@@ -43,14 +44,16 @@ impl Stripes {
         let mut snapshots: Vec<SeqNo> = snapshots.into_iter().collect();
         snapshots.sort_unstable();
         snapshots.dedup();
-        Stripes { snapshots: snapshots.into(), pending: Box::default(), pending_from: SeqNo(u64::MAX) }
+        let (pending, pending_from) = (Box::default(), SeqNo(u64::MAX));
+        Stripes { snapshots: snapshots.into(), pending, pending_from, write_prepared: false }
     }
 
     /// Those that these readers make.
     pub(crate) fn of_readers(readers: &Readers) -> Stripes {
         let pending_from = readers.pending.first().map_or(SeqNo(u64::MAX), |(first, ..)| *first);
         let pending = readers.pending.clone().into();
-        Stripes { pending, pending_from, ..Stripes::new(readers.snapshots.iter().copied()) }
+        let write_prepared = readers.write_prepared;
+        Stripes { pending, pending_from, write_prepared, ..Stripes::new(readers.snapshots.iter().copied()) }
     }
 
     /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is not decided.
@@ -68,6 +71,12 @@ impl Stripes {
     #[inline]
     pub(crate) fn have_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// Whether a key may have been written more often than whoever used it knows: what was rolled back, and what that brought back.
+    #[inline]
+    pub(crate) fn may_have_rolled_back(&self) -> bool {
+        self.write_prepared
     }
 
     /// Whether nobody has decided about an entry with this sequence number.
@@ -134,7 +143,11 @@ mod tests {
     #[test]
     fn what_was_decided_later_is_in_a_later_stripe_and_what_was_not_in_one_of_its_own() {
         let pending = vec![(SeqNo(5), SeqNo(7), Some(SeqNo(15))), (SeqNo(12), SeqNo(13), None)];
-        let stripes = Stripes::of_readers(&Readers { snapshots: vec![SeqNo(10), SeqNo(20)], pending });
+        let stripes = Stripes::of_readers(&Readers {
+            snapshots: vec![SeqNo(10), SeqNo(20)],
+            pending,
+            ..Readers::default()
+        });
         let of = |seq| stripes.of(SeqNo(seq));
         assert_eq!((of(5), of(6), of(4), of(7)), (of(15), of(15), of(10), of(10)));
         assert!((0..30).filter(|seq| *seq != 12).all(|seq| of(seq) != of(12)));

@@ -166,8 +166,9 @@ impl Workshop {
             compaction: Arc::new(compaction),
             readers: Readers {
                 snapshots: snapshots.iter().map(|s| SeqNo(*s)).collect(),
-                pending: Vec::new(),
+                ..Readers::default()
             },
+            logs: None,
             progress,
             priority: Priority::Low,
         };

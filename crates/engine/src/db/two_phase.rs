@@ -19,8 +19,9 @@ use crate::live::Live;
 use crate::options::ReadOptions;
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
+use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
-use std::collections::HashSet;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A transaction that is prepared and not decided.
@@ -59,7 +60,8 @@ impl Db {
             sections.insert(name.to_vec(), section.clone());
         }
         let outcome = phase(live, by, options, &section, Phase::Prepare).await;
-        if outcome.is_err() {
+        // Why not if it may be in memtables: an insert panicked, and what was inserted must stay hidden. It is prepared in the log, so the next opening finds it.
+        if outcome.is_err() && !section.may_be_inserted() {
             self.0.sections.lock().remove(name);
             self.release(live, &section);
             live.pipeline.withdraw(&section);
@@ -96,7 +98,7 @@ impl Db {
         };
         match outcome {
             Ok(()) => {
-                // Why its log stays if this fails: the decision may be lost, and what was inserted must not look like a plain write then.
+                // Why its log stays if this fails: the decision may be lost with what was written before it, and then it is prepared again; and what was inserted must not look like a plain write.
                 if !section.waits_for_sync() || self.sync_logs(live, by).await {
                     self.release(live, &section);
                 }
@@ -113,16 +115,20 @@ impl Db {
 
     /// How the operations of a batch are numbered that is inserted undecided.
     fn numbers(&self, batch: &WriteBatch) -> Result<SubBatches> {
-        let families = self.0.opened.families.all();
         if batch.iter().any(|op| matches!(op, Op::DeleteRange { .. })) {
             let text = "delete_range in a transaction that is prepared under WritePrepared";
             return Err(Error::not_supported(text));
         }
-        let order = |family, a: &[u8], b: &[u8]| match families.iter().find(|open| open.id() == family) {
+        Ok(SubBatches::of(batch.iter(), self.key_order()))
+    }
+
+    /// How column families order their keys.
+    fn key_order(&self) -> impl Fn(ColumnFamilyId, &[u8], &[u8]) -> Ordering + use<> {
+        let families = self.0.opened.families.all();
+        move |family, a: &[u8], b: &[u8]| match families.iter().find(|open| open.id() == family) {
             Some(family) => family.config.comparator.compare_user(a, b),
             None => a.cmp(b),
-        };
-        Ok(SubBatches::of(batch.iter(), order))
+        }
     }
 
     /// Rolls back what was inserted: writes what was there before over it.
@@ -136,13 +142,17 @@ impl Db {
         section: &Arc<Section>,
     ) -> Result<()> {
         let mut before = WriteBatch::new();
-        let mut seen = HashSet::new();
         let read = ReadOptions::default();
-        for op in section.batch.iter() {
-            let (Some(id), Some(key)) = (op.column_family(), op.key()) else { continue };
-            if !seen.insert((id, key)) {
-                continue;
-            }
+        let order = self.key_order();
+        let in_order = |a: &(ColumnFamilyId, &[u8]), b: &(ColumnFamilyId, &[u8])| {
+            a.0.cmp(&b.0).then_with(|| order(a.0, a.1, b.1))
+        };
+        let mut keys: Vec<_> =
+            section.batch.iter().filter_map(|op| Some((op.column_family()?, op.key()?))).collect();
+        keys.sort_by(in_order);
+        // Why by the comparator: all of it gets one number, which no key may have twice.
+        keys.dedup_by(|a, b| in_order(a, b).is_eq());
+        for (id, key) in keys {
             // Why passed over: with the column family all that the section wrote there is gone.
             let Some(family) = self.0.opened.families.get(id).map(ColumnFamily) else { continue };
             let value = match by {
@@ -185,8 +195,8 @@ async fn phase(
     phase: Phase,
 ) -> Result<()> {
     // Why passed over: what was inserted there has gone with the column family.
-    let ignore =
-        options.ignore_missing_column_families || (section.is_inserted_early() && phase != Phase::Prepare);
+    let gone = phase == Phase::Rollback || (section.is_inserted_early() && phase == Phase::Commit);
+    let ignore = options.ignore_missing_column_families || gone;
     let options = WriteOptions { disable_wal: false, ignore_missing_column_families: ignore, ..*options };
     let source = Source::Phase(PhaseWrite::new(section, phase));
     live.pipeline.write_by(by, &options, source, None).await

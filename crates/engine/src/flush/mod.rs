@@ -42,6 +42,12 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// The log fails, or has failed before.
     fn sync_logs(&self) -> BoxFuture<'_, Result<()>>;
 
+    /// Makes the decisions about prepared transactions durable that jobs may have gone by. A job calls it before what it wrote is installed.
+    ///
+    /// # Errors
+    /// As [`sync_logs`](Self::sync_logs).
+    fn sync_decisions(&self) -> BoxFuture<'_, Result<()>>;
+
     /// Whether memtables may hold entries that are in no log.
     fn has_unlogged(&self) -> bool;
 

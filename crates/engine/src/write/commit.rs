@@ -445,6 +445,9 @@ impl<H: Host> Pipeline<H> {
             self.ring.finish(ticket);
         }
         let applying = Applying { pipeline: self, ticket };
+        if let Some(phase) = source.phase() {
+            self.phase_applies(phase);
+        }
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
         if let Some(phase) = source.phase() {

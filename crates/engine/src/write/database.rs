@@ -198,6 +198,10 @@ impl SealsMemtables for Sealer {
         Box::pin(async move { self.pipeline.flush_wal(true).await })
     }
 
+    fn sync_decisions(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.pipeline.sync_decisions().await })
+    }
+
     fn has_unlogged(&self) -> bool {
         self.pipeline.has_unlogged()
     }

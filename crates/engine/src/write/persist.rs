@@ -47,6 +47,8 @@ pub(super) struct Persist {
     failed: AtomicBool,
     /// How often the logs were synced.
     syncs: AtomicU64,
+    /// Behind the last ticket that decides about what was inserted undecided. Changed under the order lock.
+    decided: AtomicU64,
     /// Logs below this number are needed no more.
     released: AtomicU64,
     /// Lock: the leader's, for as long as it leads; `resume` takes it when there is none.
@@ -115,6 +117,7 @@ impl Persist {
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
+            decided: AtomicU64::new(0),
             released: AtomicU64::new(0),
             files: Mutex::new(Files { older: Vec::new(), current: log, spare: Vec::new() }),
             standstill: Standstill::default(),
@@ -144,6 +147,16 @@ impl Persist {
         let reached = |reached: &AtomicU64, goal| reached.load(Ordering::Acquire) >= goal;
         (reached(&self.written, goals.written) && reached(&self.synced, goals.synced))
             || self.failed.load(Ordering::Acquire)
+    }
+
+    /// `ticket` decides about what was inserted undecided. Under the order lock.
+    pub(super) fn decides(&self, ticket: u64) {
+        self.decided.store(ticket + 1, Ordering::Release);
+    }
+
+    /// Whether all decisions that were ordered so far are on the device, or needed in no log any more.
+    pub(super) fn decisions_are_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) >= self.decided.load(Ordering::Acquire)
     }
 
     /// Has a leader come for a log that took over. Under the order lock.

@@ -303,6 +303,9 @@ impl<H: Host> Pipeline<H> {
         }
         if let Some(phase) = source.phase() {
             self.phase_ordered(phase, (order.framing.number(), first_seq), pins);
+            if phase.decides_inserted() {
+                self.persist.decides(ticket);
+            }
         }
         order.counts.writes += 1;
         order.counts.keys += u64::from(count);
@@ -485,6 +488,14 @@ impl<H: Host> Pipeline<H> {
         };
         self.lead_elsewhere();
         self.persist.wait(end, sync).await.map_err(|()| self.refusal())
+    }
+
+    /// Has every decision that was ordered so far about what was inserted undecided reach the device. Without such a decision it does nothing.
+    ///
+    /// # Errors
+    /// As [`flush_wal`](Self::flush_wal).
+    pub(crate) async fn sync_decisions(self: &Arc<Self>) -> Result<()> {
+        if self.persist.decisions_are_synced() { Ok(()) } else { self.flush_wal(true).await }
     }
 
     /// Says that logs below `number` are needed no more: their files are closed unsynced.

@@ -43,6 +43,8 @@ pub(crate) struct Section {
     log: AtomicU64,
     /// Whether memtables keep that log now that it was decided.
     held_by_memtables: AtomicBool,
+    /// Whether its inserts were begun.
+    may_be_inserted: AtomicBool,
     /// Under WritePrepared, once it was ordered: its sequence numbers, among those that are pending.
     range: OnceLock<Arc<Range>>,
 }
@@ -50,8 +52,15 @@ pub(crate) struct Section {
 impl Section {
     /// One that is to be prepared; with `numbers` under WritePrepared.
     pub(crate) fn new(name: &[u8], batch: WriteBatch, numbers: Option<SubBatches>) -> Self {
-        let (log, range, held_by_memtables) = (AtomicU64::new(0), OnceLock::new(), AtomicBool::new(false));
-        Self { name: name.to_vec(), batch, numbers, log, held_by_memtables, range }
+        Self {
+            name: name.to_vec(),
+            batch,
+            numbers,
+            log: AtomicU64::new(0),
+            held_by_memtables: AtomicBool::new(false),
+            may_be_inserted: AtomicBool::new(false),
+            range: OnceLock::new(),
+        }
     }
 
     /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending again, if it has any.
@@ -67,7 +76,12 @@ impl Section {
 
     /// Whether nothing but the decision itself, once it is durable, lets its log go: nothing that keeps it goes with a memtable.
     pub(crate) fn waits_for_sync(&self) -> bool {
-        self.is_inserted_early() && !self.held_by_memtables.load(Ordering::Acquire)
+        !self.held_by_memtables.load(Ordering::Acquire)
+    }
+
+    /// Whether some of it may be in memtables.
+    pub(crate) fn may_be_inserted(&self) -> bool {
+        self.may_be_inserted.load(Ordering::Acquire)
     }
 
     /// Whether it was, or is, inserted when it is prepared.
@@ -151,8 +165,8 @@ impl PhaseWrite {
     /// Column families whose memtables have to do with it.
     pub(super) fn families(&self) -> &[ColumnFamilyId] {
         match (self.phase, &self.section.numbers) {
-            (Phase::Commit, _) | (_, Some(_)) => self.section.batch.families(),
-            _ => &[],
+            (Phase::Prepare, None) => &[],
+            _ => self.section.batch.families(),
         }
     }
 
@@ -184,6 +198,11 @@ impl PhaseWrite {
         }
     }
 
+    /// Whether it decides about what was inserted when it was prepared.
+    pub(super) fn decides_inserted(&self) -> bool {
+        self.phase != Phase::Prepare && self.section.is_inserted_early()
+    }
+
     /// The record behind its header.
     pub(super) fn body(&self) -> &[u8] {
         &self.body
@@ -210,7 +229,6 @@ impl<H: Host> Pipeline<H> {
                     section.range.set(range).expect("a section is ordered once");
                 }
             }
-            Phase::Rollback if section.numbers.is_none() => {}
             // Why also where it inserts nothing: the section's log may go only once this is durable, and it is when one of these memtables is.
             Phase::Commit | Phase::Rollback => {
                 let inserts = write.inserted().is_some_and(|batch| !batch.is_empty());
@@ -223,6 +241,13 @@ impl<H: Host> Pipeline<H> {
                 }
                 section.held_by_memtables.store(held, Ordering::Release);
             }
+        }
+    }
+
+    /// What a phase inserts is about to be.
+    pub(super) fn phase_applies(&self, write: &PhaseWrite) {
+        if write.phase == Phase::Prepare && write.section.is_inserted_early() {
+            write.section.may_be_inserted.store(true, Ordering::Release);
         }
     }
 

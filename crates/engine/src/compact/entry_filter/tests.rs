@@ -35,6 +35,7 @@ struct Job {
     snapshots: Vec<u64>,
     /// First number, the one behind the last, and where it was decided.
     pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
+    write_prepared: bool,
     bottommost: bool,
     flush: bool,
     /// User keys that older files hold.
@@ -72,6 +73,7 @@ impl Job {
             stripes: Stripes::of_readers(&Readers {
                 snapshots: self.snapshots.iter().map(|s| SeqNo(*s)).collect(),
                 pending: self.pending.clone(),
+                write_prepared: self.write_prepared || !self.pending.is_empty(),
             }),
             tombstones: Some(self.fragments()),
             bottommost: self.bottommost,

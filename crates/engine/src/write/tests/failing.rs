@@ -153,8 +153,12 @@ impl UserComparator for Fragile {
     }
 }
 
-fn fragile() -> Bench {
-    let bench = Bench::new(rules());
+pub(super) fn fragile() -> Bench {
+    fragile_by(rules())
+}
+
+pub(super) fn fragile_by(rules: Rules) -> Bench {
+    let bench = Bench::new(rules);
     bench.memtables.lock().insert(CF, Arc::new(MemTable::new(Comparator::Custom(Arc::new(Fragile)))));
     bench.put("a", "1").unwrap();
     bench

@@ -1,6 +1,6 @@
 //! What is inserted when it is prepared: hidden until its commit is visible, whoever is slow, and for good if the log fails.
 
-use super::failing::{failing, faulty_by};
+use super::failing::{failing, faulty_by, fragile_by};
 use super::unordered::Slow;
 use super::*;
 use crate::snapshot::Snapshots;
@@ -102,4 +102,32 @@ fn a_prepare_that_failed_has_inserted_nothing() {
     bench.pipeline.withdraw(&one);
     assert!(bench.entries().is_empty());
     assert!(bench.pipeline.pending.as_ref().is_some_and(|pending| pending.now().is_empty()));
+}
+
+#[test]
+fn a_prepare_whose_insert_panicked_may_have_inserted() {
+    let bench = fragile_by(two_queues());
+    let boom = section("one", "boom");
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        bench.pipeline.write(&WriteOptions::new(), phase(&boom, Phase::Prepare))
+    }));
+    assert!(outcome.is_err() && boom.may_be_inserted());
+    let at = readers(&bench).newest(|| bench.pipeline.read_seq());
+    assert!(at.seq >= SeqNo(2) && at.hides(SeqNo(2)));
+}
+
+#[test]
+fn only_what_decides_is_synced_for_jobs() {
+    let bench = Bench::new(two_queues());
+    let options = WriteOptions::new();
+    let syncs = || {
+        karst_io::block_on(&bench.env, bench.pipeline.sync_decisions()).unwrap();
+        bench.pipeline.write_counts().log_syncs
+    };
+    let one = section("one", "a");
+    bench.pipeline.write(&options, phase(&one, Phase::Prepare)).unwrap();
+    bench.pipeline.write(&options, Source::one(put(b"c", b"")).unwrap()).unwrap();
+    assert_eq!(syncs(), 0, "nothing is decided");
+    bench.pipeline.write(&options, phase(&one, Phase::Commit)).unwrap();
+    assert_eq!((syncs(), syncs()), (1, 1));
 }

@@ -169,3 +169,21 @@ fn what_is_undecided_stays_as_it_is_at_the_bottom_too() {
     let added = [("a", 5, Merge, "1"), ("a", 4, Merge, "2"), ("a", 3, Put, "x")];
     assert_eq!(run(&job, &added), ["a@5 Merge 1", "a@0 Value x,2"]);
 }
+
+/// What was put, rolled back and put there again is more than its user knows of, who deletes it once.
+#[test]
+fn a_single_deletion_hides_what_was_rolled_back_in_older_files() {
+    let older = Job { older: [b"a".to_vec()].into(), write_prepared: true, ..Job::default() };
+    let pair = [("a", 9, Single, ""), ("a", 7, Put, "again"), ("a", 5, Put, "rolled back")];
+    assert_eq!(run(&older, &pair), ["a@9 Deletion "]);
+    assert_eq!(run(&older, &pair[..2]), ["a@9 Deletion "]);
+    assert_eq!(run(&older, &pair[..1]), ["a@9 SingleDeletion "]);
+    assert!(run(&Job { older: BTreeSet::new(), ..older.clone() }, &pair).is_empty(), "nothing older is left");
+    assert!(run(&Job { bottommost: true, older: BTreeSet::new(), ..older.clone() }, &pair).is_empty());
+    assert_eq!(
+        run(&Job { snapshots: vec![7], ..older.clone() }, &pair),
+        ["a@9 SingleDeletion ", "a@7 Value again"]
+    );
+    // A rollback of what was not there has put a deletion, of which its user knows nothing.
+    assert_eq!(run(&older, &[("a", 9, Single, ""), ("a", 7, Del, "")]), ["a@7 Deletion "]);
+}

@@ -265,3 +265,26 @@ fn a_filter_that_would_be_asked_about_some_only_is_refused() {
     let error = UserFilter::new(Arc::new(Partial), 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotSupported);
 }
+
+#[test]
+fn what_is_undecided_is_not_passed_over() {
+    let filter = Scripted::new(&[("a", FilterDecision::RemoveAndSkipUntil(b"d".to_vec()))]);
+    let pending = vec![(SeqNo(50), SeqNo(60), None)];
+    let entries = [
+        put("a", 51, "undecided"),
+        put("a", 9, "shown"),
+        put("a", 8, "older"),
+        put("b", 7, "passed over"),
+        put("c", 52, "undecided"),
+        put("c", 6, "passed over"),
+        entry("cc", 53, ValueType::Merge, "undecided"),
+        put("d", 5, "stays"),
+    ];
+    let job = Job { pending, ..job(&filter) };
+    let (output, _) = job.run(&entries).unwrap();
+    assert_eq!(
+        shown(&output),
+        ["a@51 Value undecided", "c@52 Value undecided", "cc@53 Merge undecided", "d@5 Value stays"]
+    );
+    assert_eq!(filter.shown(), ["a=shown", "d=stays"]);
+}
