@@ -68,6 +68,21 @@ impl TrackedKeys {
         }
     }
 
+    /// Takes back what was just [tracked](Self::track) of a key, of which `before` was known.
+    pub(crate) fn take_back(&mut self, family: u32, key: &[u8], before: Option<Tracked>) {
+        let Some(of_family) = self.families.get_mut(&family).filter(|of| of.keys.get(key).copied() != before)
+        else {
+            return;
+        };
+        match before {
+            Some(before) => drop(of_family.keys.insert(key.into(), before)),
+            None => drop(of_family.keys.remove(key)),
+        }
+        if self.undo.is_kept() {
+            self.undo.pop();
+        }
+    }
+
     pub(crate) fn set_save_point(&mut self) {
         self.undo.set_save_point();
     }

@@ -28,6 +28,12 @@ impl<T> UndoLog<T> {
         self.changes.push(change);
     }
 
+    /// Forgets the last change, which was not made after all.
+    pub(crate) fn pop(&mut self) {
+        debug_assert!(self.save_points.last().is_some_and(|before| *before < self.changes.len()));
+        self.changes.pop();
+    }
+
     pub(crate) fn set_save_point(&mut self) {
         self.save_points.push(self.changes.len());
     }

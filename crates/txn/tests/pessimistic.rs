@@ -288,3 +288,44 @@ fn a_write_policy_that_is_not_there_or_not_asked_for_is_refused() {
         assert_eq!(kind(refused), Some(ErrorKind::NotSupported));
     }
 }
+
+#[test]
+fn a_write_that_does_not_fit_leaves_no_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = impatient(&directory);
+    let small = TransactionOptions { max_write_batch_size: 100, ..TransactionOptions::default() };
+    let mut transaction = db.begin(&WriteOptions::new(), &small);
+    let family = db.db().default_column_family().clone();
+    let read = ReadOptions::new();
+    transaction.put("a", "1").unwrap();
+    transaction.get_for_update_cf(&read, &family, "shared", false, true).unwrap();
+    let held = |db: &TransactionDb| {
+        let mut held: Vec<(Vec<u8>, bool)> =
+            db.lock_status().into_iter().map(|lock| (lock.key, lock.exclusive)).collect();
+        held.sort();
+        held
+    };
+    let expected = [(b"a".to_vec(), true), (b"shared".to_vec(), false)];
+    let large = "x".repeat(100);
+    for with_save_point in [false, true] {
+        if with_save_point {
+            transaction.set_save_point().unwrap();
+        }
+        for key in ["a", "b", "shared"] {
+            let refused = Some(ErrorKind::LimitReached);
+            assert_eq!(kind(transaction.put(key, &large)), refused);
+            assert_eq!(kind(transaction.put_untracked(&family, key, &large)), refused);
+            assert_eq!(
+                kind(pollster::block_on(transaction.put_cf_async(&family, key.as_bytes(), large.as_bytes()))),
+                refused
+            );
+            assert_eq!(held(&db), expected, "{key}");
+        }
+        assert_eq!(transaction.tracked_keys(), 2);
+    }
+    transaction.put("c", "1").unwrap();
+    transaction.rollback_to_save_point().unwrap();
+    assert_eq!(held(&db), expected);
+    transaction.commit().unwrap();
+    assert!(db.lock_status().is_empty());
+}

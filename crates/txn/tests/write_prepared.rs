@@ -1,11 +1,13 @@
 //! The write policy WritePrepared: what is prepared is in the memtables, and nobody sees it before it is committed.
 
+use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
     CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteOptions,
 };
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 fn options() -> Options {
     Options::new()
@@ -442,4 +444,244 @@ fn ranges_are_not_removed_in_what_is_prepared() {
     assert_eq!(kind(refused), Some(ErrorKind::NotSupported));
     one.commit().unwrap();
     assert_eq!(all(db.db(), None), contents([("b", "1")]));
+}
+
+/// Drops the database as it is, with what is in its logs.
+fn flush_other(db: &TransactionDb) {
+    let other = db.db().column_family("other").unwrap();
+    db.db().flush_cfs(&FlushOptions::default(), &[&other]).unwrap();
+}
+
+#[test]
+fn logs_mean_the_same_to_whoever_opens_the_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let other = |db: &TransactionDb| db.db().column_family("other").unwrap();
+    {
+        let db = open(path);
+        db.put("a", "old").unwrap();
+        db.put("b", "old").unwrap();
+        db.put("c", "old").unwrap();
+        let mut rolled_back = named(&db, "rolled back");
+        rolled_back.put("a", "never").unwrap();
+        rolled_back.put("b", "never").unwrap();
+        rolled_back.put("c", "never").unwrap();
+        rolled_back.prepare().unwrap();
+        // All that this writes has one number, and what comes behind the next.
+        rolled_back.rollback().unwrap();
+        db.put("b", "new").unwrap();
+        db.put("c", "new").unwrap();
+        db.put_cf(&WriteOptions::new(), &other(&db), "o", "1").unwrap();
+        let mut committed = named(&db, "committed");
+        committed.put("d", "1").unwrap();
+        committed.put("e", "1").unwrap();
+        committed.prepare().unwrap();
+        committed.commit().unwrap();
+        // The log ends in the commit.
+        flush_other(&db);
+        db.put("f", "behind").unwrap();
+        let mut undecided = named(&db, "undecided");
+        undecided.put("a", "undecided").unwrap();
+        undecided.prepare().unwrap();
+    }
+    let pairs = [("a", "old"), ("b", "new"), ("c", "new"), ("d", "1"), ("e", "1"), ("f", "behind")];
+    assert_eq!(all(&Db::open_read_only(path, &options()).unwrap(), None), contents(pairs));
+    {
+        let db = open(path);
+        assert_eq!(all(db.db(), None), contents(pairs));
+        db.get_transaction_by_name("undecided").unwrap().rollback().unwrap();
+        db.put("a", "newer").unwrap();
+    }
+    let pairs = [("a", "newer"), ("b", "new"), ("c", "new"), ("d", "1"), ("e", "1"), ("f", "behind")];
+    let families = ["default", "other"];
+    let committed =
+        TransactionDb::open_cf(path, &options(), &policy(WritePolicy::WriteCommitted), &families).unwrap();
+    assert_eq!(all(committed.db(), None), contents(pairs));
+}
+
+#[test]
+fn a_log_of_the_other_policy_may_end_in_a_commit_whose_section_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    {
+        let families = ["default", "other"];
+        let db = TransactionDb::open_cf(path, &options(), &policy(WritePolicy::WriteCommitted), &families)
+            .unwrap();
+        let other = db.db().column_family("other").unwrap();
+        let mut one = named(&db, "one");
+        one.put("a", "1").unwrap();
+        one.put("b", "1").unwrap();
+        one.put("c", "1").unwrap();
+        one.prepare().unwrap();
+        db.put_cf(&WriteOptions::new(), &other, "x", "flushed").unwrap();
+        flush_other(&db);
+        db.put_cf(&WriteOptions::new(), &other, "y", "1").unwrap();
+        one.commit().unwrap();
+        flush(&db);
+        db.put_cf(&WriteOptions::new(), &other, "z", "1").unwrap();
+    }
+    let db = open(path);
+    let other = db.db().column_family("other").unwrap();
+    let get = |key: &str| db.db().get_cf(&ReadOptions::new(), &other, key).unwrap().map(|value| text(&value));
+    assert_eq!((get("y").as_deref(), get("z").as_deref()), (Some("1"), Some("1")));
+    assert_eq!(all(db.db(), None), contents([("a", "1"), ("b", "1"), ("c", "1")]));
+}
+
+/// Where nobody locks, the larger number wins, wherever the entries are after a crash.
+#[test]
+fn an_older_entry_that_is_decided_late_is_replayed_below_a_newer_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let unlocked =
+        TransactionDbOptions { skip_concurrency_control: true, ..policy(WritePolicy::WritePrepared) };
+    let open = |bytes: usize| {
+        let options = options().column_families(move |family| family.write_buffer_size = bytes);
+        TransactionDb::open(path, &options, &unlocked).unwrap()
+    };
+    {
+        let db = open(64 << 20);
+        let mut one = named(&db, "one");
+        one.put("a", "older").unwrap();
+        one.prepare().unwrap();
+        db.put("a", "newer").unwrap();
+        for number in 0..300 {
+            db.put(format!("b{number}"), "x".repeat(1000)).unwrap();
+        }
+        one.commit().unwrap();
+        assert_eq!(db.db().get("a").unwrap().as_deref(), Some(&b"newer"[..]));
+    }
+    assert_eq!(open(64 << 10).db().get("a").unwrap().as_deref(), Some(&b"newer"[..]));
+}
+
+/// Letters of either case are one.
+#[derive(Debug)]
+struct CaseBlind;
+
+impl UserComparator for CaseBlind {
+    fn name(&self) -> &str {
+        "tests.CaseBlind"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase())
+    }
+}
+
+#[test]
+fn keys_that_the_comparator_holds_for_equal_are_rolled_back_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let open = || {
+        let options = options().comparator(None, Comparator::Custom(Arc::new(CaseBlind)));
+        TransactionDb::open(path, &options, &policy(WritePolicy::WritePrepared)).unwrap()
+    };
+    for rolled_back in [true, false] {
+        {
+            let db = open();
+            db.put("a", "old").unwrap();
+            let mut one = named(&db, "one");
+            one.put("A", "1").unwrap();
+            one.put("a", "2").unwrap();
+            one.put("b", "2").unwrap();
+            one.prepare().unwrap();
+            if rolled_back {
+                one.rollback().unwrap();
+            } else {
+                one.commit().unwrap();
+            }
+        }
+        let db = open();
+        let a = db.db().get("a").unwrap().map(|value| text(&value));
+        assert_eq!(a.as_deref(), Some(if rolled_back { "old" } else { "2" }));
+        assert_eq!(db.db().get("B").unwrap().is_none(), rolled_back);
+    }
+}
+
+#[test]
+fn two_prepared_transactions_that_wrote_one_key_without_locks_are_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for write_policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        let unlocked = TransactionDbOptions { skip_concurrency_control: true, ..policy(write_policy) };
+        {
+            let db = TransactionDb::open(path, &options(), &unlocked).unwrap();
+            for name in ["one", "two"] {
+                let mut transaction = named(&db, name);
+                transaction.put("a", name).unwrap();
+                transaction.prepare().unwrap();
+            }
+        }
+        let transactions = TransactionDbOptions { max_num_locks: 1, ..policy(write_policy) };
+        let db = TransactionDb::open(path, &options(), &transactions).unwrap();
+        let locked = || kind(db.put("a", "others")) == Some(ErrorKind::TimedOut);
+        assert!(locked());
+        db.get_transaction_by_name("one").unwrap().commit().unwrap();
+        assert!(locked(), "the other has it as well");
+        db.get_transaction_by_name("two").unwrap().commit().unwrap();
+        assert_eq!(all(db.db(), None), contents([("a", "two")]));
+        assert!(!locked());
+    }
+}
+
+/// A put that is rolled back is in the way of nobody's single deletion.
+#[test]
+fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let db = open(path);
+    for (before, present) in [("old", true), ("old", false)] {
+        for at_once in [false, true] {
+            if present {
+                db.put("a", before).unwrap();
+            }
+            let mut one = named(&db, &format!("{present} {at_once}"));
+            one.put("a", "never").unwrap();
+            one.prepare().unwrap();
+            if !at_once {
+                flush(&db);
+            }
+            one.rollback().unwrap();
+            if !present {
+                db.put("a", "once").unwrap();
+            }
+            db.single_delete("a").unwrap();
+            // One table has the deletion and what it deletes; another, which is not compacted with it, what is below.
+            flush(&db);
+            assert!(all(db.db(), None).is_empty());
+            db.put("a", "again").unwrap();
+            flush(&db);
+            db.single_delete("a").unwrap();
+            flush(&db);
+            assert!(all(db.db(), None).is_empty(), "{present} {at_once}");
+            compact(&db);
+            assert!(all(db.db(), None).is_empty(), "{present} {at_once}");
+        }
+    }
+}
+
+/// What is undecided is logged anew by each opening; it must not be added anew to families that have it in tables.
+#[test]
+fn what_is_undecided_is_found_once_where_openings_keep_what_is_in_logs() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        let options = options().db(|db| db.avoid_flush_during_recovery = true);
+        TransactionDb::open(directory.path(), &options, &policy(WritePolicy::WritePrepared)).unwrap()
+    };
+    {
+        let db = open();
+        let mut one = named(&db, "one");
+        one.merge("m", 1u64.to_le_bytes()).unwrap();
+        one.prepare().unwrap();
+    }
+    {
+        let db = open();
+        flush(&db);
+        db.put("in the log", "1").unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(open().db().get("m").unwrap(), None);
+    }
+    let db = open();
+    db.get_transaction_by_name("one").unwrap().commit().unwrap();
+    assert_eq!(db.db().get("m").unwrap().as_deref(), Some(&1u64.to_le_bytes()[..]));
 }

@@ -206,6 +206,21 @@ impl Locks {
         Look::Held { by: others.iter().map(|other| other.id).collect(), until }
     }
 
+    /// Takes a lock exclusively, whoever else has it, and without regard to how many there may be: what the holder does with the key was decided in an earlier life. Others get it once all holders have
+    /// let go.
+    pub(crate) fn hold(&self, holder: &Arc<Holder>, family: u32, key: &[u8]) {
+        let map = self.map(family);
+        let mut keys = self.stripe(&map, key).keys.lock();
+        let lock = keys.entry(key.into()).or_insert_with(|| {
+            map.locked.fetch_add(1, Ordering::Relaxed);
+            Lock { exclusive: true, holders: Vec::new() }
+        });
+        lock.exclusive = true;
+        if !lock.holders.iter().any(|other| other.id == holder.id) {
+            lock.holders.push(holder.clone());
+        }
+    }
+
     /// Lets go of a lock, if `holder` has it (it may have been stolen).
     pub(crate) fn unlock(&self, holder: &Holder, family: u32, key: &[u8]) {
         let map = self.map(family);

@@ -76,10 +76,8 @@ impl Shared {
         let PreparedTransaction { name, batch } = prepared;
         let parts = Box::new(Parts::recovered(self, name.clone(), &batch)?);
         for (family, key) in parts.work.tracked.iter() {
-            // Why not waited for: nobody else has a lock yet but other prepared transactions, and no two of them have written one key.
-            let timeout = Some(Duration::ZERO);
-            let request = Request { family, key, exclusive: true, timeout, detect_depth: None };
-            finish(self.locks.lock(Caller::Thread, &parts.holder, request))?;
+            // Why whoever has it: where no locks were taken, two prepared transactions may have written one key.
+            self.locks.hold(&parts.holder, family, key);
         }
         self.park(&name, parts);
         Ok(())

@@ -288,6 +288,31 @@ impl Transaction {
         Ok(())
     }
 
+    /// Locks a key exclusively and writes it. If the batch refuses that, the lock is what it was before.
+    async fn locked(
+        &mut self,
+        by: Caller,
+        family: &ColumnFamily,
+        key: &[u8],
+        validate: bool,
+        write: impl FnOnce(&mut WriteBatchWithIndex) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.started()?.work.tracked.get(family.id(), key);
+        self.lock(by, family, key, true, validate).await?;
+        let shared = self.shared.clone();
+        let parts = self.started()?;
+        let outcome = write(&mut parts.work.batch);
+        if outcome.is_err() && !parts.waiting.skip {
+            parts.work.tracked.take_back(family.id(), key, before);
+            match before {
+                None => shared.locks.unlock(&parts.holder, family.id(), key),
+                Some(before) if !before.exclusive => shared.locks.downgrade(&parts.holder, family.id(), key),
+                Some(_) => {}
+            }
+        }
+        outcome
+    }
+
     /// The value of a key of the default column family, as the transaction sees it.
     ///
     /// # Errors
@@ -514,8 +539,7 @@ macro_rules! writes {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    finish(self.lock(Caller::Thread, family, key.as_ref(), true, true))?;
-                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                    finish(self.locked(Caller::Thread, family, key.as_ref(), true, |batch| batch.$cf(family, key.as_ref() $(, $value)?)))
                 }
 
                 #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
@@ -523,8 +547,7 @@ macro_rules! writes {
                 /// # Errors
                 /// The same.
                 pub async fn $cf_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
-                    self.lock(Caller::Task, family, key, true, true).await?;
-                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                    self.locked(Caller::Task, family, key, true, |batch| batch.$cf(family, key $(, $value)?)).await
                 }
 
                 /// The same without the look at who wrote since the snapshot. The key is locked all the same.
@@ -532,8 +555,7 @@ macro_rules! writes {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    finish(self.lock(Caller::Thread, family, key.as_ref(), true, false))?;
-                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                    finish(self.locked(Caller::Thread, family, key.as_ref(), false, |batch| batch.$cf(family, key.as_ref() $(, $value)?)))
                 }
 
                 #[doc = concat!("The asynchronous form of [`", stringify!($untracked), "`](Self::", stringify!($untracked), ").")]
@@ -541,8 +563,7 @@ macro_rules! writes {
                 /// # Errors
                 /// The same.
                 pub async fn $untracked_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
-                    self.lock(Caller::Task, family, key, true, false).await?;
-                    self.started()?.work.batch.$cf(family, key $(, $value)?)
+                    self.locked(Caller::Task, family, key, false, |batch| batch.$cf(family, key $(, $value)?)).await
                 }
             )*
         }

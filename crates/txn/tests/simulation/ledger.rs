@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(crate) const PATH: &str = "/db";
 pub(crate) const FAMILIES: [&str; 2] = ["default", "second"];
 /// Keys of one user in each column family.
-const KEYS: usize = 6;
+const KEYS: usize = 8;
 
 /// A key: number of the column family, and its bytes.
 pub(crate) type Key = (usize, String);
@@ -60,6 +60,8 @@ impl State {
 pub(crate) struct Known {
     pub(crate) certain: State,
     pub(crate) under_way: Option<State>,
+    /// What was there before, back to the last write that is known to be durable: a loss of power may bring it back.
+    pub(crate) unsynced: Vec<State>,
 }
 
 impl Known {
@@ -73,6 +75,22 @@ impl Known {
         self.certain = self.under_way.take().expect("something was begun");
     }
 
+    /// It is done; and durable with everything before it, if it was `synced`.
+    fn done_and(&mut self, synced: bool) {
+        let before = self.certain.clone();
+        self.done();
+        match synced {
+            true => self.unsynced.clear(),
+            false => self.unsynced.push(before),
+        }
+    }
+
+    /// What `name` would write, if it was prepared in any state that may be found.
+    fn prepared(&self, name: &str) -> Option<&Vec<(Key, Change)>> {
+        let states = [&self.certain].into_iter().chain(&self.under_way).chain(&self.unsynced);
+        states.filter_map(|state| state.prepared.get(name)).next()
+    }
+
     /// It did not happen, as it turned out.
     pub(crate) fn refused(&mut self) {
         self.under_way = None;
@@ -81,9 +99,10 @@ impl Known {
     /// What was found is taken for certain, if it may be.
     pub(crate) fn settle(&mut self, found: &State, when: &str) {
         let under_way = self.under_way.take();
+        let unsynced = std::mem::take(&mut self.unsynced);
         assert!(
-            *found == self.certain || Some(found) == under_way.as_ref(),
-            "{when}: found {found:#?}\nbut acknowledged is {:#?}\nand under way {under_way:#?}",
+            *found == self.certain || Some(found) == under_way.as_ref() || unsynced.contains(found),
+            "{when}: found {found:#?}\nbut acknowledged is {:#?}\nand under way {under_way:#?}\nand may be lost {unsynced:#?}",
             self.certain
         );
         self.certain = found.clone();
@@ -115,6 +134,10 @@ pub(crate) struct User {
     random: Random,
     /// Writes are synced; otherwise they survive the process only.
     sync: bool,
+    /// Some writes are synced and some are not.
+    pub(crate) wavers: bool,
+    /// It has keys in so many column families.
+    pub(crate) used_families: usize,
     /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that blocks their thread would wait in vain.
     pub(crate) blocking: bool,
     next_name: u64,
@@ -142,6 +165,8 @@ impl User {
             families,
             random,
             sync,
+            wavers: false,
+            used_families: FAMILIES.len(),
             blocking: true,
             next_name: life,
             handles: BTreeMap::new(),
@@ -160,7 +185,8 @@ impl User {
             1 | 2 => Step::Transaction,
             3 | 4 if prepared > 0 => Step::Commit,
             5 if prepared > 0 => Step::Rollback,
-            _ if prepared < 3 => Step::Prepare,
+            // Why no more: some keys are to be free.
+            _ if prepared < 1 + self.used_families => Step::Prepare,
             _ => Step::Commit,
         }
     }
@@ -169,7 +195,7 @@ impl User {
     fn changes(&mut self, state: &State) -> Vec<(Key, Change)> {
         let locked = state.locked();
         let mut free: Vec<Key> = (0..KEYS)
-            .flat_map(|key| (0..FAMILIES.len()).map(move |family| (family, key)))
+            .flat_map(|key| (0..self.used_families).map(move |family| (family, key)))
             .map(|(family, key)| (family, format!("u{}k{key}", self.number)))
             .filter(|key| !locked.contains(&key))
             .collect();
@@ -193,6 +219,9 @@ impl User {
     /// One step, after which what is known is right, whether it went well or not; an error that it met.
     pub(crate) async fn step(&mut self, step: Step, known: &std::sync::Mutex<Known>) -> Result<()> {
         let state = known.lock().unwrap().certain.clone();
+        if self.wavers {
+            self.sync = self.random.one_in(4);
+        }
         let name = |random: &mut Random| {
             state.prepared.keys().nth(random.index(state.prepared.len())).expect("one is prepared").clone()
         };
@@ -260,7 +289,13 @@ impl User {
                 }
             }
         }
-        known.lock().unwrap().done();
+        match self.wavers {
+            // Why not a decision: the handle's own options count, those of its beginning.
+            true => {
+                known.lock().unwrap().done_and(self.sync && !matches!(step, Step::Commit | Step::Rollback))
+            }
+            false => known.lock().unwrap().done(),
+        }
         Ok(())
     }
 
@@ -303,8 +338,7 @@ impl User {
                 continue;
             }
             // Its changes are those that were to be prepared, if it shows what they lead to.
-            let under_way = known.under_way.as_ref().and_then(|state| state.prepared.get(&name));
-            let changes = known.certain.prepared.get(&name).or(under_way);
+            let changes = known.prepared(&name);
             let changes =
                 changes.unwrap_or_else(|| panic!("{name} is not one that may be prepared: {known:#?}"));
             let transaction = self.db.get_transaction_by_name(&name)?;

@@ -5,6 +5,7 @@
 mod crashes;
 mod ledger;
 mod log_failures;
+mod unsynced;
 
 use karst_txn::WritePolicy;
 use std::cell::Cell;

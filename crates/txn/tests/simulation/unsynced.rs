@@ -1,0 +1,106 @@
+//! Writes, prepares and decisions that are not synced, in one column family, with flushes and compactions in between; then the power fails. What is found is what was there after some write at or behind
+//! the last one that was synced: a decision that is lost has left nothing in tables that its transaction, which is prepared again then, would tear or show.
+
+use crate::each_seed;
+use crate::ledger::{Known, Step, User, check_lock_count, open, options};
+use karst_engine::io::{Crash, Simulation};
+use karst_engine::{
+    BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, ErrorKind, FlushOptions, LiveFile,
+    Result,
+};
+use karst_testkit::random::Random;
+use karst_txn::TransactionDb;
+use std::sync::Mutex;
+
+/// What is prepared comes into tables, and a job goes by a decision that nothing has synced: memtables that are not empty let its log go, and files are compacted without a flush before.
+async fn jobs_go_by_a_decision(
+    db: &TransactionDb,
+    user: &mut User,
+    known: &Mutex<Known>,
+    random: &mut Random,
+) -> Result<()> {
+    db.db().flush_async(&FlushOptions::default()).await?;
+    user.step(Step::Write, known).await?;
+    let decision = if random.one_in(2) { Step::Commit } else { Step::Rollback };
+    user.step(decision, known).await?;
+    let is_table = |file: &LiveFile| file.level.is_some() && file.column_family == "default";
+    let files: Vec<u64> = db.db().live_files().into_iter().filter(is_table).map(|file| file.number).collect();
+    let family = db.db().default_column_family();
+    match db.db().compact_files_async(&CompactFilesOptions::default(), family, &files, 6).await {
+        // Another compaction has them.
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::Incomplete) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// One life: what is there is what may be; then work, until the power fails or so many steps are done.
+async fn live(simulation: &Simulation, known: &Mutex<Known>, steps: u64, seed: u64, when: &str) {
+    let fs = simulation.fs().clone();
+    let mut random = Random::new(seed);
+    let opening = options(simulation.env());
+    let db = match open(&opening) {
+        Ok(db) => db,
+        Err(_) if fs.is_off() => return std::future::pending().await,
+        Err(e) => panic!("{when}: {e}"),
+    };
+    let mut user = User::new(0, &db, false, random.fork());
+    (user.wavers, user.used_families) = (true, 1);
+    let before = known.lock().unwrap().clone();
+    let found = match user.find(&before).await {
+        Ok(found) => found,
+        Err(_) if fs.is_off() => return std::future::pending().await,
+        Err(e) => panic!("{when}: {e}"),
+    };
+    known.lock().unwrap().settle(&found, when);
+    check_lock_count(&db, &[&found]);
+    let flush = || async { db.db().flush_async(&FlushOptions::default()).await };
+    for _ in 0..steps {
+        let state = known.lock().unwrap().clone();
+        let outcome = match random.below(10) {
+            0 => flush().await,
+            1 => {
+                let bottommost_level_compaction = BottommostLevelCompaction::Force;
+                let all =
+                    CompactRangeOptions { bottommost_level_compaction, ..CompactRangeOptions::default() };
+                db.db().compact_range_async(&all, None, None).await
+            }
+            2..5 if !state.certain.prepared.is_empty() => {
+                jobs_go_by_a_decision(&db, &mut user, known, &mut random).await
+            }
+            _ => {
+                let step = user.draw(&state);
+                user.step(step, known).await
+            }
+        };
+        if outcome.is_err() && fs.is_off() {
+            return std::future::pending().await;
+        }
+        outcome.unwrap_or_else(|e| panic!("{when}: {e}"));
+    }
+}
+
+#[test]
+fn a_decision_that_is_lost_has_left_nothing_in_tables() {
+    let (mut lives, mut lost) = (0, 0);
+    each_seed("a_decision_that_is_lost_has_left_nothing_in_tables", 60, 1500, |seed| {
+        let mut simulation = Simulation::new(seed);
+        let known = Mutex::new(Known::default());
+        let mut random = Random::new(seed + 77);
+        for life in 0..5 {
+            let when = format!("seed {seed}, life {life}");
+            if life > 0 && random.one_in(2) {
+                simulation.fs().lose_power_after(random.below(120));
+            }
+            let done =
+                simulation.run(live(&simulation, &known, 8 + random.below(25), seed * 100 + life, &when));
+            lost += u64::from(done.is_none());
+            lives += 1;
+            let crash = if random.one_in(4) { Crash::Process } else { Crash::Power };
+            simulation = simulation.restart(crash, seed * 100 + life + 50);
+        }
+        simulation
+            .run(live(&simulation, &known, 0, seed, &format!("seed {seed}, at the end")))
+            .expect("the power is on");
+    });
+    println!("{lives} lives, of which {lost} ended where the power failed");
+}
