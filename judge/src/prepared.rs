@@ -1,12 +1,15 @@
 //! Two-phase commit across both engines: one prepares transactions and is killed, the other recovers them from its log, lists them, keeps their keys locked (KarstDB; RocksDB does not), and commits or rolls them back; in turns.
 //!
+//! Under both write policies, each in half of the histories.
+//!
 //! A history is drawn from a seed: lives, by KarstDB and RocksDB 11.8 in turns, each with writes, transactions that are prepared, committed or rolled back, and flushes. Each life is a process of its own, which first
 //! looks whether it finds what the lives before have left, and ends by killing itself (`SIGKILL`) or in order. As everything it needs to know follows from the seed, nothing but the database passes between them.
 
 use crate::rocks;
 use karst_engine::{ColumnFamily, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::random::Random;
-use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions};
+use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
+use librocksdb_sys as ffi;
 use rocksdb::{ColumnFamilyDescriptor, TransactionDBOptions};
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +19,7 @@ use std::process::Command;
 const FAMILIES: [&str; 2] = ["default", "second"];
 const KEYS: u64 = 12;
 const LIVES: usize = 8;
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 48;
 const DB_OPTIONS: &str =
     "create_if_missing=true;create_missing_column_families=true;write_buffer_size=65536;";
 const MERGE: &str = "merge_operator={id=StringAppendOperator;delimiter=,;};";
@@ -100,6 +103,12 @@ impl State {
     fn is_locked(&self, key: &Key) -> bool {
         self.prepared.values().flatten().any(|(locked, _)| locked == key)
     }
+}
+
+/// The policy of a history.
+fn policy(seed: u64) -> WritePolicy {
+    // Why not by the lowest bit: that says which engine begins.
+    if seed / 2 % 2 == 0 { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared }
 }
 
 fn keys() -> impl Iterator<Item = Key> {
@@ -215,10 +224,10 @@ pub(crate) fn live(path: &str, seed: &str, number: &str) -> Result<(), String> {
     let number = number.parse().map_err(|e| format!("{number}: {e}"))?;
     let (life, state) = life(seed, number);
     let lived = match life.engine {
-        Engine::KarstDb => karst(Path::new(path), &life, state),
-        Engine::RocksDb => rocksdb(Path::new(path), &life, state),
+        Engine::KarstDb => karst(Path::new(path), policy(seed), &life, state),
+        Engine::RocksDb => rocksdb(Path::new(path), policy(seed), &life, state),
     };
-    lived.map_err(|e| format!("history {seed}, life {number}, {:?}: {e}", life.engine))
+    lived.map_err(|e| format!("history {seed}, {:?}, life {number}, {:?}: {e}", policy(seed), life.engine))
 }
 
 fn kill() -> ! {
@@ -232,10 +241,11 @@ fn compare<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, left: &T) -> R
     if found == left { Ok(()) } else { Err(format!("{what}: found {found:?}, and left was {left:?}")) }
 }
 
-fn karst(path: &Path, life: &Life, mut state: State) -> Result<(), String> {
+fn karst(path: &Path, write_policy: WritePolicy, life: &Life, mut state: State) -> Result<(), String> {
     let error = |e: karst_engine::Error| e.to_string();
     let options = Options::new().set_all(&format!("{DB_OPTIONS}{MERGE}")).map_err(error)?;
-    let transactions = TransactionDbOptions { default_lock_timeout: 0, ..TransactionDbOptions::default() };
+    let transactions =
+        TransactionDbOptions { default_lock_timeout: 0, write_policy, ..TransactionDbOptions::default() };
     let db = TransactionDb::open_cf(path, &options, &transactions, &FAMILIES).map_err(error)?;
     let families: Vec<ColumnFamily> =
         FAMILIES.iter().map(|name| db.db().column_family(name).expect("it is open")).collect();
@@ -321,11 +331,26 @@ fn karst_transaction(
 
 type RocksDb = rocksdb::TransactionDB;
 
-fn rocksdb(path: &Path, life: &Life, mut state: State) -> Result<(), String> {
+/// Chooses the policy WritePrepared, for which the binding has no call; and that rollbacks take back merges as well, which RocksDB leaves in effect otherwise.
+fn write_prepared(options: &mut TransactionDBOptions) {
+    const { assert!(size_of::<TransactionDBOptions>() == size_of::<usize>()) };
+    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says; the calls change what is pointed to, which `options` owns.
+    unsafe {
+        let options: *mut ffi::rocksdb_transactiondb_options_t = std::mem::transmute_copy(options);
+        let policy = ffi::rocksdb_txndb_write_policy_write_prepared;
+        ffi::rocksdb_transactiondb_options_set_write_policy(options, policy as i32);
+        ffi::rocksdb_transactiondb_options_set_rollback_merge_operands(options, 1);
+    }
+}
+
+fn rocksdb(path: &Path, policy: WritePolicy, life: &Life, mut state: State) -> Result<(), String> {
     let error = |e: rocksdb::Error| e.to_string();
     let mut transactions = TransactionDBOptions::new();
     transactions.set_default_lock_timeout(1);
     transactions.set_txn_lock_timeout(1);
+    if policy == WritePolicy::WritePrepared {
+        write_prepared(&mut transactions);
+    }
     let descriptors = FAMILIES
         .iter()
         .map(|name| rocks::options(MERGE).map(|options| ColumnFamilyDescriptor::new(*name, options)))

@@ -25,7 +25,6 @@ fn policy(write_policy: WritePolicy) -> TransactionDbOptions {
         transaction_lock_timeout: 0,
         default_lock_timeout: 0,
         write_policy,
-        experimental_write_prepared: true,
         ..TransactionDbOptions::default()
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn say_choices(flags: &Flags) {
     }
     if write_prepared(Kind::of(flags), &flags.options) {
         eprintln!(
-            "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true (WritePrepared is experimental here)"
+            "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
         );
     }
 }
@@ -63,7 +63,6 @@ impl Front {
         let mut transactions = TransactionDbOptions::default();
         if write_prepared {
             transactions.write_policy = WritePolicy::WritePrepared;
-            transactions.experimental_write_prepared = true;
             transactions.skip_concurrency_control = true;
         }
         Ok(match kind {

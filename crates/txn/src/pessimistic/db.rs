@@ -269,9 +269,6 @@ fn with_two_phases(options: &Options, transactions: &TransactionDbOptions) -> Op
 
 fn check(options: &TransactionDbOptions) -> Result<()> {
     match options.write_policy {
-        WritePolicy::WritePrepared if !options.experimental_write_prepared => Err(Error::not_supported(
-            "write policy WritePrepared without experimental_write_prepared: it may lose or tear transactions in a power failure",
-        )),
         WritePolicy::WriteCommitted | WritePolicy::WritePrepared => Ok(()),
         WritePolicy::WriteUnprepared => Err(Error::not_supported("write policy WriteUnprepared")),
     }

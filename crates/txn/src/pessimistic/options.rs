@@ -28,9 +28,6 @@ pub struct TransactionDbOptions {
     pub default_lock_timeout: i64,
     /// When transactions' writes go into the memtable.
     pub write_policy: WritePolicy,
-    /// Opening with [`WritePolicy::WritePrepared`] fails unless this says that the data may be lost: after a power failure, or when the database is opened for reading only or under another policy after
-    /// a crash, a transaction may be found torn or a rolled back one restored. docs/decisions/write-prepared.md says what is missing. Default false.
-    pub experimental_write_prepared: bool,
     /// Neither plain writes nor transactions take locks; the caller makes sure that no two write the same key. Default false.
     pub skip_concurrency_control: bool,
 }
@@ -44,7 +41,6 @@ impl Default for TransactionDbOptions {
             transaction_lock_timeout: 1000,
             default_lock_timeout: 1000,
             write_policy: WritePolicy::WriteCommitted,
-            experimental_write_prepared: false,
             skip_concurrency_control: false,
         }
     }

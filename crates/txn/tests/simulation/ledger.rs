@@ -117,7 +117,6 @@ pub(crate) fn options(env: &Env) -> Options {
 
 pub(crate) fn open(options: &Options) -> Result<TransactionDb> {
     let transactions = TransactionDbOptions {
-        experimental_write_prepared: true,
         transaction_lock_timeout: 0,
         default_lock_timeout: 0,
         write_policy: crate::policy(),

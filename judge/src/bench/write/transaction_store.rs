@@ -124,7 +124,6 @@ fn open_karst(policy: Policy, path: &Path, options: &str) -> Result<TransactionS
         Policy::Committed => {}
         Policy::Prepared { locks } => {
             transactions.write_policy = WritePolicy::WritePrepared;
-            transactions.experimental_write_prepared = true;
             transactions.skip_concurrency_control = !locks;
         }
         Policy::Optimistic => {
