@@ -1,9 +1,9 @@
 //! What an uncached point read costs on one reactor thread: `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH] [CACHE_BYTES]
-//! [spin] [metadata] [sync]`: under a tool that runs one thread at a time, `spin` keeps the reactor from sleeping in the kernel; with `metadata`,
-//! indexes and filters live in the block cache; with `sync`, DEPTH threads read one key at a time.
+//! [spin] [metadata] [sync] [hot]`: under a tool that runs one thread at a time, `spin` keeps the reactor from sleeping in the kernel; with `metadata`,
+//! indexes and filters live in the block cache; with `sync`, DEPTH threads read one key at a time; with `hot`, few keys get most of the reads.
 //!
 //! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing; with BATCH, each reads batches of so
-//! many keys. Prints lookups a second, CPU and reads a lookup.
+//! many keys. Prints lookups a second, CPU and reads a lookup, and how many of those were shared.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -58,14 +58,20 @@ async fn worker(
 }
 
 /// One thread's random keys, one at a time.
-fn read_keys(db: &Db, keys_in_db: u64, seed: u64, until: Instant) -> (u64, u64) {
+fn read_keys(db: &Db, keys_in_db: u64, hot: bool, seed: u64, until: Instant) -> (u64, u64) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let (mut done, mut found) = (0, 0);
     while Instant::now() < until {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        found += u64::from(db.get(key((state >> 11) % keys_in_db)).expect("read").is_some());
+        let mut number = (state >> 11) % keys_in_db;
+        if hot {
+            // As db_bench's --read_random_exp_range=15 has it, and then all over the keys.
+            let skewed = (number as f64 / keys_in_db as f64 * -15.0).exp() * keys_in_db as f64;
+            number = (skewed as u64).wrapping_mul(0x9E37_79B1) % keys_in_db;
+        }
+        found += u64::from(db.get(key(number)).expect("read").is_some());
         done += 1;
     }
     (done, found)
@@ -79,7 +85,7 @@ fn main() {
     let env = Env::posix();
     let cache_bytes = number(5, f64::from(1 << 20)) as usize;
     let flag = |name: &str| args.iter().any(|arg| arg == name);
-    let in_cache = flag("metadata");
+    let (in_cache, sync, hot) = (flag("metadata"), flag("sync"), flag("hot"));
     let options = Options::new()
         .env(env.clone())
         .block_cache_bytes(cache_bytes)
@@ -90,7 +96,7 @@ fn main() {
     let db = Db::open_read_only(&args[0], &options).expect("open");
     let idle = if flag("spin") { IdlePolicy::Spin } else { IdlePolicy::Block };
     let reactor = Reactor::builder(&env).idle(idle).build().expect("reactor");
-    let (before, reads_before, begin) = (cpu_us(), env.io_stats().reads, Instant::now());
+    let (before, io_before, begin) = (cpu_us(), env.io_stats(), Instant::now());
     let until = begin + Duration::from_secs_f64(seconds);
     let begin_sync = |db: Db| -> (u64, u64) {
         std::thread::scope(|scope| {
@@ -98,7 +104,7 @@ fn main() {
                 .map(|seed| {
                     scope.spawn({
                         let db = &db;
-                        move || read_keys(db, keys_in_db, seed + 1, until)
+                        move || read_keys(db, keys_in_db, hot, seed + 1, until)
                     })
                 })
                 .collect();
@@ -108,7 +114,6 @@ fn main() {
                 .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
         })
     };
-    let sync = flag("sync");
     let (lookups, found) = if sync {
         begin_sync(db)
     } else {
@@ -127,13 +132,17 @@ fn main() {
             .expect("job")
     };
     let (after, elapsed) = (cpu_us(), begin.elapsed().as_secs_f64());
-    let reads = env.io_stats().reads - reads_before;
+    let io = env.io_stats();
+    let reads = io.reads - io_before.reads;
     let each = lookups as f64;
     println!(
-        "{:.0} lookups/s ({found} of {lookups} found), CPU {:.2} us user + {:.2} us system, {:.3} reads a lookup",
+        "{:.0} lookups/s ({found} of {lookups} found), CPU {:.2} us user + {:.2} us system, {:.3} reads a lookup; \
+         {} reads joined another thread's, {} of them in vain",
         each / elapsed,
         (after.0 - before.0) / each,
         (after.1 - before.1) / each,
-        reads as f64 / each
+        reads as f64 / each,
+        io.joined_elsewhere - io_before.joined_elsewhere,
+        io.left - io_before.left
     );
 }

@@ -33,6 +33,7 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
     let _entered = Enter::new(channel.clone());
+    let _polled = Polled(&channel);
     if channel.has_left_overs() {
         channel.poll(); // what earlier calls have started may have arrived
     }
@@ -59,6 +60,15 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
 /// futures and then does no more I/O keeps their buffers until it ends, unless it calls this.
 pub fn reap(env: &Env) {
     thread_channel(env).poll();
+}
+
+/// A call during which the channel is polled.
+struct Polled<'a>(&'a Channel);
+
+impl Drop for Polled<'_> {
+    fn drop(&mut self) {
+        self.0.rest();
+    }
 }
 
 /// Whether one call's future has been woken.

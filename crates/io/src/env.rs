@@ -6,11 +6,12 @@
 
 use crate::background::{self, Pools, Priority, Task};
 use crate::blocking::{self, Blocking};
+use crate::channel::sharing::SharedReads;
 use crate::channel::{Channel, ChannelOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::file::FileSystem;
-use crate::posix::PosixFileSystem;
+use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::ring::Ring;
 use crate::simulation::executor::{Executor, NoTransport};
@@ -126,6 +127,9 @@ pub(crate) struct ChannelMaker {
     /// In a simulation nothing is carried by the operating system.
     simulated: bool,
     counters: CounterSet,
+    /// What its channels read.
+    flights: Arc<SharedReads>,
+    fork_generation: u64,
 }
 
 impl ChannelMaker {
@@ -141,10 +145,21 @@ impl ChannelMaker {
             // Why not for calls: a thread with one read at a time gains little, and locked memory is short.
             register: self.register && purpose == Purpose::Many,
             clock: self.clock.clone(),
+            flights: self.flights(),
         };
         let channel = Channel::new(self.transport(depth), self.counters.add_channel(), &options);
         tracing::debug!(transport = channel.transport_name(), ?purpose, "made an I/O channel");
         channel
+    }
+
+    /// What a new channel's reads are shared by.
+    fn flights(&self) -> Arc<SharedReads> {
+        if self.fork_generation == posix::fork_generation() {
+            self.flights.clone()
+        } else {
+            // A thread of the parent may have held a lock of its table, and what is in there never lands here.
+            Arc::new(SharedReads::new())
+        }
     }
 
     fn transport(&self, depth: u32) -> Box<dyn Transport> {
@@ -462,6 +477,8 @@ impl EnvBuilder {
             },
             simulated: self.simulation.is_some(),
             counters: CounterSet::default(),
+            flights: Arc::new(SharedReads::new()),
+            fork_generation: posix::fork_generation(),
         };
         Env(Arc::new(Inner {
             file_system: self.file_system,

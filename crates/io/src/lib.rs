@@ -48,6 +48,7 @@ mod driver;
 mod env;
 mod error;
 mod file;
+mod flights;
 mod moments;
 mod operation;
 mod outcome;

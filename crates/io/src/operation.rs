@@ -10,7 +10,7 @@
 
 use crate::blocking::Blocking;
 use crate::buffer::ReadBuf;
-use crate::channel::outbox::Outbox;
+use crate::channel::outbox::{Message, Outbox};
 use crate::channel::slot::{Answer, Outcome, Request, Ticket};
 use crate::current;
 use crate::env::Env;
@@ -29,7 +29,8 @@ use std::time::Duration;
 /// Read `len` bytes at `offset` of `file`.
 ///
 /// The result is short only where the file ends, and empty beyond its end. Nothing happens before the first poll. The
-/// file's alignment is taken care of inside. An identical read that is in flight on the same channel is joined.
+/// file's alignment is taken care of inside. An identical read that is in flight on the same channel is joined, and so is one of another thread of the
+/// environment for as long as that thread looks after its reads.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
     ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }) }
 }
@@ -219,7 +220,7 @@ impl Operation {
         match std::mem::replace(&mut self.state, State::Finished) {
             State::Local { outbox, ticket } => match current::here(outbox.channel) {
                 Some(channel) => channel.abandon(ticket),
-                None => outbox.abandon(ticket),
+                None => outbox.send(Message::Abandoned(ticket)),
             },
             State::Remote { op, fork_generation } if fork_generation == posix::fork_generation() => {
                 op.abandon()

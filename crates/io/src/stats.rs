@@ -16,6 +16,10 @@ pub struct IoStats {
     pub bytes: u64,
     /// Reads that found an identical one in flight and shared it.
     pub joined: u64,
+    /// Of those, reads of another channel: of another thread, of a reactor or of the driver.
+    pub joined_elsewhere: u64,
+    /// Of those, reads that were done here after all, since the other channel was not polled any more.
+    pub left: u64,
     /// Operations whose last waiter went away before they completed.
     pub abandoned: u64,
     /// Reads that failed.
@@ -38,6 +42,8 @@ impl IoStats {
         self.reads += read(&c.reads);
         self.bytes += read(&c.bytes);
         self.joined += read(&c.joined);
+        self.joined_elsewhere += read(&c.joined_elsewhere);
+        self.left += read(&c.left);
         self.abandoned += read(&c.abandoned);
         self.errors += read(&c.errors);
         self.continued += read(&c.continued);
@@ -65,6 +71,8 @@ pub(crate) struct Counters {
     pub(crate) reads: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) joined: AtomicU64,
+    pub(crate) joined_elsewhere: AtomicU64,
+    pub(crate) left: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) errors: AtomicU64,
     pub(crate) continued: AtomicU64,
@@ -132,6 +140,8 @@ impl Counters {
             (&self.reads, &other.reads),
             (&self.bytes, &other.bytes),
             (&self.joined, &other.joined),
+            (&self.joined_elsewhere, &other.joined_elsewhere),
+            (&self.left, &other.left),
             (&self.abandoned, &other.abandoned),
             (&self.errors, &other.errors),
             (&self.continued, &other.continued),

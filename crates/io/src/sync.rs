@@ -7,15 +7,32 @@
 //! A panic of a holder is no reason for others to panic: the states in this crate are whole between any two
 //! statements, so poison is ignored.
 
-use std::sync::{MutexGuard, PoisonError};
+//!
+//! With `--cfg loom` they, and the atomics here, are loom's, so that it explores the very types that ship.
+
+#[cfg(loom)]
+use loom::sync as imp;
+#[cfg(not(loom))]
+use std::sync as imp;
+use std::sync::PoisonError;
 use std::time::Duration;
 
+pub(crate) use imp::MutexGuard;
+pub(crate) use imp::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Stands in the model for what `SeqCst` accesses on both sides of it promise, which loom takes for weaker ones. Nothing outside of it.
+#[inline(always)]
+pub(crate) fn between_seq_cst() {
+    #[cfg(loom)]
+    imp::atomic::fence(Ordering::SeqCst);
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(imp::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(value))
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -28,11 +45,11 @@ impl<T> Mutex<T> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub(crate) struct Condvar(imp::Condvar);
 
 impl Condvar {
-    pub(crate) const fn new() -> Self {
-        Self(std::sync::Condvar::new())
+    pub(crate) fn new() -> Self {
+        Self(imp::Condvar::new())
     }
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

@@ -10,12 +10,11 @@
 use crate::buffer::{Buffer, Region};
 use crate::file::{OpenOptions, RandomAccessFile};
 use crate::posix::PosixFile;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, between_seq_cst};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// One read on its way: `len` bytes at `offset` of `file` into `buffer` from `start`.
@@ -83,7 +82,7 @@ pub(crate) trait Transport {
 
 /// Wakes the one thread that waits on a transport, from any thread, at the cost of a system call only if it sleeps.
 ///
-/// Ordering: the waker stores `rung` and then loads `sleeping`; the sleeper stores `sleeping` and then loads
+/// Ordering: the waker sets `rung` and then loads `sleeping`; the sleeper stores `sleeping` and then loads
 /// `rung`. With both `SeqCst` at least one sees the other, so no ring is lost.
 #[derive(Debug)]
 pub(crate) struct Alarm {
@@ -115,7 +114,9 @@ impl Alarm {
 
     /// Make the waiting thread return from its wait, or not enter the next one.
     pub(crate) fn ring(&self) {
-        self.rung.store(true, Ordering::SeqCst);
+        // Why a swap: with a store, who takes this ring need not see what came before another thread's, which this one replaces.
+        self.rung.swap(true, Ordering::SeqCst);
+        between_seq_cst();
         if self.sleeping.load(Ordering::SeqCst) {
             self.strike();
         }
@@ -140,6 +141,7 @@ impl Alarm {
     /// Announce that this thread is about to sleep. False: it has rung already; do not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
+        between_seq_cst();
         if self.rung.swap(false, Ordering::SeqCst) {
             self.sleeping.store(false, Ordering::SeqCst);
             return false;

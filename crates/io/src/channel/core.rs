@@ -4,6 +4,8 @@
 //! to be called are collected in `wakers`, those to be dropped are returned.
 
 use super::ChannelOptions;
+use super::outbox::Outbox;
+use super::sharing::SharedReads;
 use super::slot::{Answer, Held, Outcome, Phase, ReadKey, ReadWork, Request, Slot, Ticket, Waiter, Work};
 use crate::buffer::{BufferPool, ReadBuf};
 use crate::env::Clock;
@@ -15,7 +17,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::ffi::CString;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -34,8 +36,8 @@ pub(super) struct Core {
     pool: BufferPool,
     pub(super) slots: Vec<Slot>,
     free: Vec<u32>,
-    joinable: HashMap<ReadKey, u32, BuildHasherDefault<KeyHasher>>,
-    backlog: VecDeque<u32>,
+    pub(super) joinable: HashMap<ReadKey, u32, BuildHasherDefault<KeyHasher>>,
+    pub(super) backlog: VecDeque<u32>,
     timer: BinaryHeap<Reverse<Due>>,
     pub(super) completions: Vec<Completion>,
     pub(super) wakers: Vec<Waker>,
@@ -45,6 +47,12 @@ pub(super) struct Core {
     register: bool,
     /// What the timer goes by: the operating system's clock, or a simulation's.
     clock: Arc<dyn Clock>,
+    /// Where other channels send to.
+    pub(super) outbox: Arc<Outbox>,
+    /// Reads of all channels.
+    pub(super) flights: Arc<SharedReads>,
+    /// How many reads are open to other channels.
+    pub(super) open: usize,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -54,22 +62,25 @@ struct Due {
     generation: u32,
 }
 
-/// Mixes the three numbers of a [`ReadKey`]; they are small and not chosen by an adversary.
+/// Takes a [`ReadKey`]'s own hash as it is.
 #[derive(Default)]
-struct KeyHasher(u64);
+pub(super) struct KeyHasher(u64);
+
+impl Hash for ReadKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(ReadKey::hash(self));
+    }
+}
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
+        self.0
     }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are hashed as one number");
     }
     fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0.rotate_left(23) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
+        self.0 = n;
     }
 }
 
@@ -79,6 +90,7 @@ pub(super) type Gone = (Option<Waiter>, Option<Outcome>);
 impl Core {
     pub(super) fn new(
         transport: Box<dyn Transport>,
+        outbox: Arc<Outbox>,
         counters: Arc<Counters>,
         options: &ChannelOptions,
     ) -> Self {
@@ -97,6 +109,9 @@ impl Core {
             submit_batch: options.submit_batch.max(1),
             register: options.register,
             clock: options.clock.clone(),
+            outbox,
+            flights: options.flights.clone(),
+            open: 0,
         }
     }
 
@@ -105,8 +120,16 @@ impl Core {
     }
 
     /// When the next held op wants to go on.
-    pub(super) fn next_due(&self) -> Option<Duration> {
-        self.timer.peek().map(|Reverse(due)| due.at)
+    pub(super) fn next_due(&mut self) -> Option<Duration> {
+        loop {
+            let Reverse(due) = self.timer.peek()?;
+            let slot = &self.slots[due.slot as usize];
+            if slot.generation == due.generation && matches!(slot.phase, Phase::Held | Phase::Joined) {
+                return Some(due.at);
+            }
+            // Why: nobody shall wake up for what has ended meanwhile.
+            self.timer.pop();
+        }
     }
 
     pub(super) fn begin(&mut self, request: Request, waiter: Waiter) -> Ticket {
@@ -125,14 +148,12 @@ impl Core {
                     Counters::bump(&self.counters.joined, 1);
                     return self.join(index, waiter);
                 }
-                Counters::bump(&self.counters.reads, 1);
                 match ReadWork::new(file, offset, len) {
                     Ok(work) if len > 0 => {
                         let index = self.allocate(Work::Read(work));
                         self.joinable.insert(key, index);
                         let ticket = self.join(index, waiter);
-                        self.slots[index as usize].phase = Phase::Waiting;
-                        self.backlog.push_back(index);
+                        self.read_or_join(index);
                         ticket
                     }
                     Ok(_) => self.complete_at_once(waiter, Ok(Answer::Bytes(ReadBuf::empty()))),
@@ -209,16 +230,17 @@ impl Core {
             outcome = slot.outcome.take();
             match slot.phase {
                 Phase::Done => self.release(ticket.slot),
-                Phase::Waiting | Phase::Flying | Phase::Held => self.forsake(ticket.slot),
+                Phase::Waiting | Phase::Flying | Phase::Held | Phase::Joined => self.forsake(ticket.slot),
                 Phase::Free => unreachable!("a free slot has no waiters"),
             }
         }
         (Some(waiter), outcome)
     }
 
-    /// Nobody waits for it any more. What the transport holds stays until it comes back.
+    /// Nobody waits for it any more on this channel. What the transport holds stays until it comes back.
     fn forsake(&mut self, index: u32) {
         Counters::bump(&self.counters.abandoned, 1);
+        self.keep_private(index);
         let phase = self.slots[index as usize].phase;
         if phase != Phase::Flying {
             // A waiting or held slot can go at once; its place in the backlog or timer is skipped by generation
@@ -246,8 +268,14 @@ impl Core {
         self.free.push(index);
     }
 
-    /// Store the outcome for local waiters, send it to remote ones.
+    /// Store the outcome for local waiters, send it to remote ones and to other channels.
     fn complete(&mut self, index: u32, outcome: Outcome) {
+        self.tell_joiners(index, &outcome);
+        self.settle(index, outcome);
+    }
+
+    /// Store the outcome for local waiters, send it to remote ones.
+    pub(super) fn settle(&mut self, index: u32, outcome: Outcome) {
         match &outcome {
             Ok(Answer::Bytes(bytes)) => Counters::bump(&self.counters.bytes, bytes.len() as u64),
             Ok(Answer::File(_) | Answer::Slept) => {}
@@ -274,7 +302,7 @@ impl Core {
         }
     }
 
-    fn hold_until(&mut self, index: u32, at: Duration) {
+    pub(super) fn hold_until(&mut self, index: u32, at: Duration) {
         if self.timer.len() > 64 + 2 * self.slots.len() {
             // Abandoned sleeps would otherwise stay until their time.
             let slots = &self.slots;
@@ -417,8 +445,16 @@ impl Core {
             }
             let Some(Reverse(due)) = self.timer.pop() else { return };
             let slot = &mut self.slots[due.slot as usize];
-            if slot.generation != due.generation || slot.phase != Phase::Held {
+            if slot.generation != due.generation {
                 continue; // abandoned meanwhile
+            }
+            match slot.phase {
+                Phase::Held => {}
+                Phase::Joined => {
+                    self.look_after(due.slot);
+                    continue;
+                }
+                _ => continue, // it was joined, and has moved on
             }
             match &mut slot.work {
                 Work::Sleep => self.complete(due.slot, Ok(Answer::Slept)),
@@ -462,6 +498,7 @@ impl Core {
 impl Core {
     /// The end of the channel: wait for what the transport holds, and fail what others still wait for.
     pub(super) fn close(&mut self) {
+        self.keep_all_private();
         self.transport = None; // waits
         self.note_in_flight();
         let used = self.slots.iter().filter(|s| s.phase != Phase::Free).count() as i64;

@@ -10,18 +10,23 @@
 //!   called after the borrow has ended.
 //! - At most `depth` ops are with the transport, whose completion queue is twice as long.
 //! - Identical reads in flight share a slot, each waiter counted. The slot lives until the last has its outcome or
-//!   is gone *and* the buffer is back.
+//!   is gone *and* the buffer is back. Those of other channels have slots of their own there, and join by [`sharing`].
 
 mod core;
 pub(crate) mod outbox;
+pub(crate) mod sharing;
 pub(crate) mod slot;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 use crate::env::Clock;
 use crate::remote::RemoteOp;
 use crate::stats::Counters;
 use crate::transport::{Alarm, Completion, Transport};
 use core::Core;
-use outbox::Outbox;
+use outbox::{Message, Outbox};
+use sharing::SharedReads;
 use slot::{Outcome, Phase, Request, Ticket, Waiter};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -39,6 +44,8 @@ pub(crate) struct ChannelOptions {
     pub(crate) register: bool,
     /// What the timer goes by.
     pub(crate) clock: Arc<dyn Clock>,
+    /// Reads of all channels of the environment.
+    pub(crate) flights: Arc<SharedReads>,
 }
 
 pub(crate) struct Channel {
@@ -57,9 +64,10 @@ impl Channel {
         options: &ChannelOptions,
     ) -> Self {
         let alarm = transport.alarm().clone();
-        let core = Core::new(transport, counters, options);
+        let outbox = Arc::new(Outbox::new(alarm.clone()));
+        let core = Core::new(transport, outbox.clone(), counters, options);
         Self {
-            outbox: Arc::new(Outbox::new(alarm.clone())),
+            outbox,
             alarm,
             fork_generation: crate::posix::fork_generation(),
             core: RefCell::new(core),
@@ -142,7 +150,7 @@ impl Channel {
 
     /// Whether ops are with the transport or on the timer.
     pub(crate) fn has_left_overs(&self) -> bool {
-        let core = self.core.borrow();
+        let mut core = self.core.borrow_mut();
         core.next_due().is_some() || core.transport.as_ref().is_some_and(|t| t.in_flight() > 0)
     }
 
@@ -160,15 +168,17 @@ impl Channel {
 
     /// When the next held operation wants to go on, by the channel's clock.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        self.core.borrow().next_due()
+        self.core.borrow_mut().next_due()
     }
 
     /// Submit, then block until something completes or the alarm rings.
     pub(crate) fn wait(&self) {
         let timeout = {
-            let core = self.core.borrow();
+            let mut core = self.core.borrow_mut();
             core.next_due().map(|at| at.saturating_sub(core.now()))
         };
+        // Why: whoever polls has taken the alarm's ring for these, and it does not ring again.
+        let timeout = if self.outbox.has_messages() { Some(Duration::ZERO) } else { timeout };
         if self.queued.replace(0) > 0 {
             Counters::bump(&self.core.borrow().counters.submits, 1);
         }
@@ -182,26 +192,44 @@ impl Channel {
     }
 
     fn take_in(&self, receive: impl FnOnce(&mut dyn Transport, &mut Vec<Completion>)) {
-        let abandoned = self.outbox.take();
-        if !abandoned.is_empty() {
-            let gone: Vec<_> = abandoned.into_iter().map(|t| self.core.borrow_mut().abandon(t)).collect();
-            drop(gone);
-        }
         {
             let mut core = self.core.borrow_mut();
             let mut done = std::mem::take(&mut core.completions);
             if let Some(transport) = &mut core.transport {
+                self.outbox.beat();
                 receive(&mut **transport, &mut done);
+                self.outbox.beat();
             }
             for completion in done.drain(..) {
                 core.landed(completion);
             }
             core.completions = done;
+        }
+        // Why after the wait: it ends when one of these comes.
+        self.outbox.take().into_iter().for_each(|message| self.hear(message));
+        {
+            let mut core = self.core.borrow_mut();
             core.fire_timer();
             core.issue_backlog(&self.queued);
             core.note_in_flight();
         }
         self.wake_all();
+    }
+
+    fn hear(&self, message: Message) {
+        match message {
+            Message::Abandoned(ticket) => self.abandon(ticket),
+            Message::Landed(joiner, outcome) => self.core.borrow_mut().hear(joiner, Some(outcome)),
+            Message::Released(joiner) => self.core.borrow_mut().hear(joiner, None),
+        }
+    }
+
+    /// This thread may not poll the channel for a while: no other thread shall wait for its reads.
+    pub(crate) fn rest(&self) {
+        // Why try: a bug that panics inside is unwinding. Those who wait find out by themselves.
+        if let Ok(mut core) = self.core.try_borrow_mut() {
+            core.keep_all_private();
+        }
     }
 
     fn wake_all(&self) {

@@ -6,12 +6,15 @@
 //!             |  |      +-> Held -> ...             (a soft file, or a delay: the channel's own timer completes it)
 //!             |  +------+                           (a short or interrupted read goes on)
 //!             +-> Free                              (abandoned before it started)
+//!  Free -> Joined -> Done                           (another channel does the read, see [`super::sharing`])
+//!             +-> Waiting                           (it does not any more)
 //! ```
 //!
 //! A slot nobody waits for any more is abandoned: it stays where it is until the transport hands its buffer back, and
 //! goes free then. Buffers belong to the slot or, while flying, to the transport; never to a future. The states that an
 //! op started from another thread adds (locked, completing) are in [`crate::remote`].
 
+use super::outbox::Outbox;
 use crate::buffer::{Buffer, ReadBuf};
 use crate::error::Failure;
 use crate::file::{Backend, Disturbance, FileId, OpenOptions, RandomAccessFile};
@@ -46,11 +49,20 @@ pub(crate) enum Answer {
 pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// Identical reads have equal keys.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadKey {
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: usize,
+}
+
+impl ReadKey {
+    /// The numbers are small and not chosen by an adversary.
+    pub(crate) fn hash(&self) -> u64 {
+        let mix = |hash: u64, n: u64| (hash.rotate_left(23) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = mix(mix(mix(0, self.file.0), self.offset), self.len as u64);
+        hash ^ (hash >> 29)
+    }
 }
 
 /// A future's claim on a slot.
@@ -80,6 +92,8 @@ pub(crate) enum Phase {
     Flying,
     /// On the channel's timer.
     Held,
+    /// With another channel.
+    Joined,
     /// Its outcome is in the slot.
     Done,
 }
@@ -109,6 +123,18 @@ pub(crate) struct ReadWork {
     /// When a flying step may complete at the earliest, if it is delayed.
     pub(crate) not_before: Option<Duration>,
     pub(crate) interruptions: u32,
+    /// How it stands to other channels.
+    pub(crate) sharing: Sharing,
+}
+
+/// How a read stands to the same read of other channels.
+pub(crate) enum Sharing {
+    /// They do not know of it.
+    Private,
+    /// It can be joined.
+    Open,
+    /// It has joined the read of a channel that had given so many signs of life when it was last looked at.
+    Joined { owner: Arc<Outbox>, beats: u64 },
 }
 
 impl ReadWork {
@@ -132,6 +158,7 @@ impl ReadWork {
             held: Held::Nothing,
             not_before: None,
             interruptions: 0,
+            sharing: Sharing::Private,
         })
     }
 

@@ -1,0 +1,315 @@
+//! Single flight between threads: one read for all who want the same at the same time, and nobody waits for a thread that does not look after its reads.
+
+use karst_io::testing::{foreign_block_on, pattern, quiesce};
+use karst_io::{
+    Env, EnvBuilder, FileSystem, Latency, LatencyFileSystem, MemoryFileSystem, OpenOptions, RandomAccessFile,
+    Reactor, ReadFuture, TransportKind, block_on, open, read,
+};
+use std::future::{Future, poll_fn};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Poll;
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+/// What a read takes, such that threads certainly meet while it lasts.
+const LATENCY: Duration = Duration::from_millis(200);
+/// Much more than any of these tests should take.
+const FOR_EVER: Duration = Duration::from_secs(60);
+const LEN: usize = 5000;
+
+type File = Arc<dyn RandomAccessFile>;
+
+fn slow(builder: EnvBuilder, latency: Duration) -> (Env, File) {
+    let memory = MemoryFileSystem::new();
+    memory.create_dir(Path::new("/db")).unwrap();
+    memory.write_file(Path::new("/db/file"), pattern(0, 1 << 20)).unwrap();
+    let env = builder
+        .file_system(Arc::new(LatencyFileSystem::new(Arc::new(memory), Latency::of_reads(latency))))
+        .build();
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions { direct: false })).unwrap();
+    (env, file)
+}
+
+fn builders() -> [EnvBuilder; 2] {
+    [Env::builder(), Env::builder().transport(TransportKind::Threads).threads(4)]
+}
+
+/// Poll `future` once and leave it.
+async fn nudge(future: &mut ReadFuture) {
+    let pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await;
+    assert!(pending, "a slow read is not done at once");
+}
+
+/// A thread that joins the read of `offset` and checks what it gets. It says when it is about to.
+fn joins(env: &Env, file: &File, offset: u64) -> JoinHandle<Duration> {
+    let (env, file) = (env.clone(), file.clone());
+    spawn(move || {
+        let begin = Instant::now();
+        let got = block_on(&env, read(&env, &file, offset, LEN)).unwrap();
+        assert!(*got == *pattern(offset, LEN), "wrong bytes");
+        begin.elapsed()
+    })
+}
+
+/// Waits until as many reads as `count` have joined another thread's.
+fn until_joined(env: &Env, count: u64) {
+    let begin = Instant::now();
+    while env.io_stats().joined_elsewhere < count {
+        assert!(begin.elapsed() < FOR_EVER, "nobody joined: {:?}", env.io_stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn ends<T>(thread: JoinHandle<T>) -> T {
+    let begin = Instant::now();
+    while !thread.is_finished() {
+        assert!(begin.elapsed() < FOR_EVER, "a thread waits for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap()
+}
+
+fn wait(signal: &Receiver<()>) {
+    signal.recv_timeout(FOR_EVER).unwrap();
+}
+
+#[test]
+fn threads_reactors_and_the_driver_share_one_read() {
+    for builder in builders() {
+        let (env, file) = slow(builder, LATENCY);
+        let before = env.io_stats();
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        for form in 0..6 {
+            let (env, file) = (env.clone(), file.clone());
+            threads.push(spawn(move || {
+                let future = read(&env, &file, 100, LEN);
+                let got = match form % 3 {
+                    0 => block_on(&env, future),
+                    1 => foreign_block_on(future),
+                    _ => {
+                        let reactor = Reactor::builder(&env).build().unwrap();
+                        reactor.spawn(move || future).join().unwrap()
+                    }
+                };
+                assert!(*got.unwrap() == *pattern(100, LEN), "wrong bytes");
+            }));
+        }
+        threads.into_iter().for_each(ends);
+        let after = env.io_stats();
+        // The driver is one channel for two of the six.
+        assert_eq!((after.reads - before.reads, after.joined - before.joined), (1, 5), "{after:?}");
+        assert_eq!((after.joined_elsewhere, after.left), (4, 0), "{after:?}");
+        quiesce(&env);
+    }
+}
+
+#[test]
+fn an_error_goes_to_all_who_joined() {
+    use karst_io::{FaultFileSystem, FaultPlan, Faults};
+    let memory = MemoryFileSystem::new();
+    memory.create_dir(Path::new("/db")).unwrap();
+    memory.write_file(Path::new("/db/file"), pattern(0, 1 << 20)).unwrap();
+    let plan = FaultPlan { read_error: 1.0, read_errno: 5, ..FaultPlan::default() };
+    let faulty = FaultFileSystem::new(Arc::new(memory), Faults::new(1, plan));
+    let slow = LatencyFileSystem::new(Arc::new(faulty), Latency::of_reads(LATENCY));
+    let env = Env::builder().file_system(Arc::new(slow)).build();
+    let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions { direct: false })).unwrap();
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (env, file) = (env.clone(), file.clone());
+            spawn(move || block_on(&env, read(&env, &file, 100, LEN)).unwrap_err())
+        })
+        .collect();
+    for thread in threads {
+        let error = ends(thread);
+        assert_eq!((error.source.raw_os_error(), error.offset), (Some(5), Some(100)));
+    }
+    assert_eq!((env.io_stats().reads, env.io_stats().joined_elsewhere), (1, 1));
+}
+
+/// Starts a read on a thread of its own, in the call `begin`, and has another thread join it before `begin` goes on.
+fn with_owner(
+    builder: EnvBuilder,
+    begin: impl FnOnce(&Env, ReadFuture, &dyn Fn()) + Send + 'static,
+) -> (Env, Duration) {
+    let (env, file) = slow(builder, LATENCY);
+    let (started, is_started): (Sender<()>, _) = channel();
+    let (joined, is_joined): (Sender<()>, _) = channel();
+    let owner = {
+        let (env, file) = (env.clone(), file.clone());
+        spawn(move || {
+            let meet = || {
+                started.send(()).unwrap();
+                wait(&is_joined);
+            };
+            begin(&env, read(&env, &file, 100, LEN), &meet);
+        })
+    };
+    wait(&is_started);
+    let joiner = joins(&env, &file, 100);
+    until_joined(&env, 1);
+    joined.send(()).unwrap();
+    let took = ends(joiner);
+    drop(owner); // it may still stand where it is
+    (env, took)
+}
+
+#[test]
+fn the_end_of_a_call_releases_who_joined() {
+    for builder in builders() {
+        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+            block_on(env, async {
+                nudge(&mut ahead).await;
+                meet();
+            });
+            // The read flies on, for a call that does not come.
+            std::thread::park_timeout(FOR_EVER);
+        });
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_releases_who_joined() {
+    for builder in builders() {
+        let (env, _) = with_owner(builder, |env, mut given_up, meet| {
+            block_on(env, async {
+                nudge(&mut given_up).await;
+                meet();
+                drop(given_up);
+                karst_io::sleep(env, FOR_EVER).await;
+            });
+        });
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
+    }
+}
+
+#[test]
+fn a_panic_releases_who_joined() {
+    for builder in builders() {
+        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+            let call = || {
+                block_on(env, async {
+                    nudge(&mut ahead).await;
+                    meet();
+                    std::panic::resume_unwind(Box::new("a bug of the user's"));
+                });
+            };
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err());
+            std::thread::park_timeout(FOR_EVER);
+        });
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
+    }
+}
+
+#[test]
+fn a_thread_that_stands_still_is_not_waited_for() {
+    for builder in builders() {
+        let (env, took) = with_owner(builder, |env, mut ahead, meet| {
+            block_on(env, async {
+                nudge(&mut ahead).await;
+                meet();
+                // As in a comparator that waits for a lock which the joiner holds.
+                std::thread::park_timeout(FOR_EVER);
+            });
+        });
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
+        assert!(took < FOR_EVER / 2);
+    }
+}
+
+#[test]
+fn a_task_that_blocks_its_reactor_is_not_waited_for() {
+    for builder in builders() {
+        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+            let (there, is_there) = channel();
+            let (go, may_go) = channel();
+            let reactor = Reactor::builder(env).build().unwrap();
+            let (e, nested) = (env.clone(), env.clone());
+            reactor.spawn(move || async move {
+                nudge(&mut ahead).await;
+                there.send(()).unwrap();
+                wait(&may_go);
+                // Polls this thread's other channel, not the one that the read is on.
+                block_on(&nested, karst_io::sleep(&e, FOR_EVER));
+            });
+            wait(&is_there);
+            meet();
+            go.send(()).unwrap();
+            std::thread::park_timeout(FOR_EVER);
+        });
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
+    }
+}
+
+#[test]
+fn a_reactor_that_ends_releases_who_joined() {
+    for builder in builders() {
+        let (env, _) = with_owner(builder, |env, ahead, meet| {
+            let reactor = Reactor::builder(env).build().unwrap();
+            let (there, is_there) = channel();
+            reactor.spawn(move || async move {
+                let mut ahead = ahead;
+                nudge(&mut ahead).await;
+                there.send(()).unwrap();
+                ahead.await.map(drop)
+            });
+            wait(&is_there);
+            meet();
+            drop(reactor);
+        });
+        let stats = env.io_stats();
+        // The device may have been quicker than the end.
+        assert!((stats.reads, stats.left) == (2, 1) || (stats.reads, stats.left) == (1, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn whoever_joined_may_leave() {
+    for builder in builders() {
+        let (env, file) = slow(builder, LATENCY);
+        let owner = joins(&env, &file, 100);
+        while env.io_stats().reads == 0 {
+            std::thread::yield_now();
+        }
+        let mut left = read(&env, &file, 100, LEN);
+        block_on(&env, nudge(&mut left));
+        assert_eq!(env.io_stats().joined_elsewhere, 1);
+        drop(left);
+        ends(owner);
+        // Its slot is another read's by now; what comes late for the first is not mistaken for it.
+        assert_eq!(*block_on(&env, read(&env, &file, 9000, 10)).unwrap(), *pattern(9000, 10));
+        quiesce(&env);
+        assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 0));
+    }
+}
+
+/// Threads in step over the same places: each place is read about once, whoever comes first, and all get the right bytes.
+#[test]
+fn threads_in_step_read_each_place_about_once() {
+    for builder in builders() {
+        let (env, file) = slow(builder, Duration::from_millis(5));
+        let barrier = Arc::new(std::sync::Barrier::new(4));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (env, file, barrier) = (env.clone(), file.clone(), barrier.clone());
+                spawn(move || {
+                    for place in 0..50 {
+                        barrier.wait();
+                        let got = block_on(&env, read(&env, &file, place * 5000, LEN)).unwrap();
+                        assert!(*got == *pattern(place * 5000, LEN), "wrong bytes");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(ends);
+        let stats = env.io_stats();
+        assert_eq!(stats.reads + stats.joined_elsewhere - stats.left, 200);
+        // Why not 50: on a busy machine a thread may come when the read is over.
+        assert!(stats.reads < 150, "{stats:?}");
+        quiesce(&env);
+    }
+}
