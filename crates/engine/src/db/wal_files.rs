@@ -5,10 +5,11 @@ use crate::error::Result;
 use crate::wal::archive::{archive_of, archived};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
 use karst_format::log::{LogReader, RecoveryMode};
 use karst_format::write_batch::BatchReader;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A log with at least one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +44,40 @@ pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
     Ok(logs)
 }
 
-/// The file of a log and its bytes, wherever it is; `None` if it is gone.
-pub(super) fn log_bytes(db: &Db, number: FileNumber) -> Result<Option<(PathBuf, Vec<u8>)>> {
-    let (directory, name) = (directory_of(db), FileName::Wal(number).to_string());
-    for path in [directory.join(&name), archive_of(&directory).join(&name)] {
-        match db.env().fs().read_file(&path) {
-            Ok(bytes) => return Ok(Some((path, bytes))),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => return Err(e.into()),
+/// A log's file as it is at the moment.
+pub(super) struct LogFile {
+    pub(super) path: PathBuf,
+    number: FileNumber,
+    archived: bool,
+    bytes: Vec<u8>,
+}
+
+impl LogFile {
+    /// Reads it, wherever it is; `None` if it is gone.
+    pub(super) fn read(db: &Db, number: FileNumber) -> Result<Option<LogFile>> {
+        let (directory, name) = (directory_of(db), FileName::Wal(number).to_string());
+        // Why in this order: it may be archived meanwhile.
+        for (path, archived) in [(directory.join(&name), false), (archive_of(&directory).join(&name), true)] {
+            match db.env().fs().read_file(&path) {
+                Ok(bytes) => return Ok(Some(LogFile { path, number, archived, bytes })),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => return Err(e.into()),
+            }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    /// Its records from the first.
+    pub(super) fn records(&self) -> LogReader<'_> {
+        LogReader::new(&self.bytes, self.number, RecoveryMode::PointInTimeRecovery)
+    }
+
+    /// The sequence number that its first record begins with, if it has a record.
+    pub(super) fn start_sequence(&self) -> Option<SeqNo> {
+        let mut records = self.records();
+        let record = records.next_record()?.ok()?;
+        BatchReader::parse(record.bytes).ok().map(|batch| batch.seq())
+    }
 }
 
 impl Db {
@@ -63,44 +87,19 @@ impl Db {
     /// # Errors
     /// A directory cannot be listed or a log not be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
-        let directory = directory_of(self);
-        // Why first: a log that is archived meanwhile is still looked for, and found in the archive.
-        let needed = self.0.opened.logs();
         let mut files = Vec::new();
-        for number in archived(self.env(), &directory)? {
-            files.extend(self.wal_file(&archive_of(&directory), "/archive/", number)?);
+        for number in logs_of(self)? {
+            let Some(file) = LogFile::read(self, number)? else { continue };
+            let Some(start) = file.start_sequence() else { continue };
+            let folder = if file.archived { "/archive/" } else { "/" };
+            files.push(WalFile {
+                name: format!("{folder}{}", FileName::Wal(number)),
+                number: number.0,
+                archived: file.archived,
+                size_bytes: file.bytes.len() as u64,
+                start_sequence: start.0,
+            });
         }
-        for number in needed {
-            if files.iter().any(|file: &WalFile| file.number == number.0) {
-                continue;
-            }
-            let found = match self.wal_file(&directory, "/", number)? {
-                Some(found) => Some(found),
-                None => self.wal_file(&archive_of(&directory), "/archive/", number)?,
-            };
-            files.extend(found);
-        }
-        files.sort_by_key(|file| file.number);
         Ok(files)
-    }
-
-    /// What is known of a log; `None` if it is gone or has no record.
-    fn wal_file(&self, directory: &Path, prefix: &str, number: FileNumber) -> Result<Option<WalFile>> {
-        let file = FileName::Wal(number).to_string();
-        let bytes = match self.env().fs().read_file(&directory.join(&file)) {
-            Ok(bytes) => bytes,
-            Err(e) if e.is_not_found() => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
-        let mut reader = LogReader::new(&bytes, number, RecoveryMode::PointInTimeRecovery);
-        let first = reader.next_record().and_then(std::result::Result::ok);
-        let batch = first.and_then(|record| BatchReader::parse(record.bytes).ok());
-        Ok(batch.map(|batch| WalFile {
-            name: format!("{prefix}{file}"),
-            number: number.0,
-            archived: prefix != "/",
-            size_bytes: bytes.len() as u64,
-            start_sequence: batch.seq().0,
-        }))
     }
 }

@@ -19,14 +19,13 @@
 //! if the logs do not reach back so far.
 
 use super::Db;
-use super::wal_files::{log_bytes, logs_of};
+use super::wal_files::{LogFile, logs_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::write::WriteBatch;
 use karst_format::ids::FileNumber;
-use karst_format::log::{LogReader, RecoveryMode};
 use karst_format::write_batch::BatchReader;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::fmt::Display;
 
 /// A batch as it was written.
 #[derive(Clone, Debug)]
@@ -87,14 +86,11 @@ impl WalUpdates {
     /// Takes the youngest log that begins at or before what is wanted; the oldest if there is none.
     fn find_start(&mut self) -> Result<()> {
         for log in logs_of(&self.db)?.into_iter().rev() {
-            let Some(bytes) = log_bytes(&self.db, log)? else { continue };
-            let mut reader = LogReader::new(&bytes.1, log, RecoveryMode::PointInTimeRecovery);
-            let first = reader.next_record().and_then(std::result::Result::ok);
-            let Some(first) = first.and_then(|record| BatchReader::parse(record.bytes).ok()) else {
+            let Some(start) = LogFile::read(&self.db, log)?.and_then(|file| file.start_sequence()) else {
                 continue;
             };
             self.log = Some(log);
-            if first.seq().0 <= self.next {
+            if start.0 <= self.next {
                 break;
             }
         }
@@ -105,25 +101,25 @@ impl WalUpdates {
     fn contents(&self, log: FileNumber) -> Result<Contents> {
         // Why before it is read: what is visible then is in the file, if it was logged and left the process.
         let visible = self.db.latest_sequence_number();
-        let Some((path, bytes)) = log_bytes(&self.db, log)? else { return Ok(Contents::default()) };
-        let damaged = |path: &PathBuf, what: &dyn std::fmt::Display| {
-            Error::new(ErrorKind::Corruption, format!("{}: {what}", path.display()))
+        let Some(file) = LogFile::read(&self.db, log)? else { return Ok(Contents::default()) };
+        let damaged = |what: &dyn Display| {
+            Some(Error::new(ErrorKind::Corruption, format!("{}: {what}", file.path.display())))
         };
-        let mut reader = LogReader::new(&bytes, log, RecoveryMode::PointInTimeRecovery);
+        let mut reader = file.records();
         let mut contents = Contents::default();
         while let Some(record) = reader.next_record() {
             let record = match record {
                 Ok(record) => record,
                 Err(damage) => {
-                    contents.damage = Some(damaged(&path, &damage.corruption));
+                    contents.damage = damaged(&damage.corruption);
                     break;
                 }
             };
             let batch = match BatchReader::parse(record.bytes) {
                 Ok(batch) => batch,
                 Err(corruption) => {
-                    let what = format!("the record at offset {}: {corruption}", record.offset);
-                    contents.damage = Some(damaged(&path, &what));
+                    let place = format!("the record at offset {}: {corruption}", record.offset);
+                    contents.damage = damaged(&place);
                     break;
                 }
             };
