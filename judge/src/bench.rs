@@ -19,7 +19,7 @@ const HELP: &str = "karst-judge bench
                   (default $KARST_BENCH_DATA, else /var/tmp/karst)
   --slowfs BIN    the slowfs program, for the rows on slow storage (default $KARST_SLOWFS)
   --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree, write, unordered, transactions, contention; parts of write are
-                  write-fill, write-sync, write-flush, write-compaction, write-overwrite, write-reads
+                  write-fill, write-mapped, write-sync, write-flush, write-compaction, write-overwrite, write-reads
   --seconds N     of each run (default 5)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --make-data     make the databases and stop";

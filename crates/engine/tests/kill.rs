@@ -24,18 +24,17 @@ const FAMILIES: [&str; 2] = ["default", "second"];
 /// After so many kills a new database is begun, so that going over its whole history again stays quick.
 const KILLS_OF_ONE: u64 = 20;
 
-/// Every other database recycles its logs.
+/// Every other database recycles its logs, two of four put into them what they write.
 fn options(seed: u64) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
                 target_file_size_base=30000;max_bytes_for_level_base=100000;max_manifest_file_size=4000;\
                 merge_operator={id=StringAppendOperator;delimiter=,;};enable_blob_files=true;min_blob_size=1000;\
                 enable_blob_garbage_collection=true;level0_file_num_compaction_trigger=3";
-    let options = Options::new().set_all(text).unwrap();
-    if (seed / KILLS_OF_ONE).is_multiple_of(2) {
-        options.db(|db| db.recycle_log_file_num = 2)
-    } else {
-        options
-    }
+    let database = seed / KILLS_OF_ONE;
+    Options::new().set_all(text).unwrap().db(move |db| {
+        db.recycle_log_file_num = if database.is_multiple_of(2) { 2 } else { 0 };
+        db.allow_mmap_writes = (database / 2).is_multiple_of(2);
+    })
 }
 
 fn families(db: &Db) -> Vec<ColumnFamily> {

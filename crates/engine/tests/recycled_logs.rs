@@ -1,4 +1,4 @@
-//! Logs that take the files of older ones (`recycle_log_file_num`), and space that is reserved for logs and MANIFESTs: what is in them is found again, by KarstDB and by
+//! Logs that take the files of older ones (`recycle_log_file_num`), logs that are written in memory (`allow_mmap_writes`), and space that is reserved for logs and MANIFESTs: what is in them is found again, by KarstDB and by
 //! RocksDB, however the process ends; and nothing is left behind.
 
 use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
@@ -45,25 +45,29 @@ fn logs_take_the_files_of_older_ones() {
     let directory = tempfile::tempdir().unwrap();
     let (path, env) = (directory.path(), Env::posix());
     let db = Db::open(path, &options(&env)).unwrap();
-    fill(&db, 0..1000);
-    db.put("key01000", value(1000)).unwrap();
-    check(&db, 1001);
-    let needed: BTreeSet<u64> = db.log_numbers().into_iter().collect();
-    let there = logs(&env, path);
-    assert!(there.len() > needed.len() && there.len() <= needed.len() + 2, "{there:?}, needed {needed:?}");
-    // Invariant of the test: the newest log is in a file that is longer than it is.
-    let newest = path.join(format!("{:06}.log", needed.last().unwrap()));
-    let bytes = env.fs().read_file(&newest).unwrap();
-    assert!(bytes.len() > 5000 && bytes[6] == 5, "{} bytes", bytes.len());
+    // Files become spares in the background: until the newest log is in one that is longer than it is, and another waits.
+    let (needed, count) = (1..50)
+        .find_map(|hundreds| {
+            let count = 100 * hundreds + 1;
+            fill(&db, if hundreds == 1 { 0 } else { count - 100 }..count);
+            check(&db, count);
+            let needed: BTreeSet<u64> = db.log_numbers().into_iter().collect();
+            let there = logs(&env, path);
+            assert!(there.len() <= needed.len() + 2, "{there:?}, needed {needed:?}");
+            let newest = path.join(format!("{:06}.log", needed.last().unwrap()));
+            let bytes = env.fs().read_file(&newest).unwrap();
+            (there.len() > needed.len() && bytes.len() > 5000 && bytes[6] == 5).then_some((needed, count))
+        })
+        .expect("a log is written over an older one's file");
     // What another process sees of it while it is written.
-    assert_eq!(ldb_scan(path, "default").unwrap().len(), 1001);
-    check(&Db::open_read_only(path, &Options::new()).unwrap(), 1001);
+    assert_eq!(ldb_scan(path, "default").unwrap().len(), count);
+    check(&Db::open_read_only(path, &Options::new()).unwrap(), count);
     db.close().unwrap();
     drop(db);
     assert_eq!(logs(&env, path).len(), needed.len());
-    assert_eq!(ldb_scan(path, "default").unwrap().len(), 1001);
+    assert_eq!(ldb_scan(path, "default").unwrap().len(), count);
     ldb(path, &["put", "other", "x"], b"").unwrap();
-    check(&Db::open(path, &options(&env)).unwrap(), 1001);
+    check(&Db::open(path, &options(&env)).unwrap(), count);
 }
 
 /// A database that was not closed: RocksDB and KarstDB find everything, though the newest log ends in the middle of an older one's record.
@@ -91,6 +95,71 @@ fn both_engines_recover_from_recycled_logs() {
         let needed: BTreeSet<u64> = db.log_numbers().into_iter().collect();
         assert_eq!(logs(&env, copy.path()).len(), needed.len());
         assert_eq!(db.get("more").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+}
+
+/// A database whose process ended: behind the newest log there are zeros, as much as was mapped. RocksDB and KarstDB find everything, whatever the recovery mode, and KarstDB also
+/// when it keeps the log and writes another.
+#[test]
+fn both_engines_recover_from_mapped_logs() {
+    let modes = [
+        "kPointInTimeRecovery",
+        "kSkipAnyCorruptedRecords",
+        "kTolerateCorruptedTailRecords",
+        "kAbsoluteConsistency",
+    ];
+    for (mode, further) in modes.iter().flat_map(|mode| {
+        [
+            "",
+            "avoid_flush_during_recovery=true",
+            "avoid_flush_during_recovery=true;track_and_verify_wals=true",
+        ]
+        .map(|further| (mode, further))
+    }) {
+        // The end of the last log: in the first stretch, and behind it.
+        for count in [1000, 5000] {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, env) = (directory.path(), Env::posix());
+            let text = format!(
+                "create_if_missing=true;write_buffer_size=10000000;format_version=5;allow_mmap_writes=true;wal_recovery_mode={mode};{further}"
+            );
+            let options = Options::new().env(env.clone()).set_all(&text).unwrap();
+            let db = Db::open(path, &options).unwrap();
+            (0..count).for_each(|n| db.put(format!("key{n:05}"), value(n)).unwrap());
+            let copied = |from: &Path| {
+                let copy = tempfile::tempdir().unwrap();
+                for name in env.fs().list_dir(from).unwrap() {
+                    // What goes meanwhile is what opening found to be needed by nobody.
+                    match std::fs::copy(from.join(&name), copy.path().join(&name)) {
+                        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                        copied => drop(copied.unwrap()),
+                    }
+                }
+                copy
+            };
+            let copy = copied(path);
+            drop(db);
+            let newest = copy.path().join(logs(&env, copy.path()).last().unwrap());
+            let bytes = env.fs().read_file(&newest).unwrap();
+            assert!(bytes.len().is_multiple_of(256 << 10) && bytes.ends_with(&[0; 100]), "{}", bytes.len());
+            let ours = copied(copy.path());
+            // RocksDB 7.8 does not know the option.
+            let scan = |path: &Path, count: usize| {
+                let found = || ldb_scan(path, "default").unwrap().len();
+                assert!(further.contains("track_and_verify_wals") || found() == count, "{mode} {further}");
+            };
+            scan(copy.path(), count);
+            for again in 0..2 {
+                let db = Db::open(ours.path(), &options).unwrap();
+                check(&db, count + again);
+                assert_eq!(db.log_damage(), None, "{mode} {further}");
+                db.put(format!("key{:05}", count + again), value(count + again)).unwrap();
+                let killed = copied(ours.path());
+                drop(db);
+                scan(killed.path(), count + again + 1);
+                check(&Db::open(killed.path(), &options).unwrap(), count + again + 1);
+            }
+        }
     }
 }
 

@@ -225,6 +225,7 @@ fn logs_are_written_as_the_options_say() {
         ("wal_bytes_per_sync", "4096"),
         ("manual_wal_flush", "true"),
         ("track_and_verify_wals_in_manifest", "true"),
+        ("allow_mmap_writes", "true"),
     ];
     for (name, value) in cases {
         let options = options().set(name, value).unwrap().set("avoid_flush_during_recovery", "true").unwrap();
@@ -241,6 +242,9 @@ fn logs_are_written_as_the_options_say() {
             "wal_compression" => assert!(bytes[6] == 9 && bytes.len() < 20_000, "{}", bytes.len()),
             "recycle_log_file_num" => assert_eq!(bytes[6], 5),
             "manual_wal_flush" => assert!(before_flush < 1000 && bytes.len() > 50_000),
+            "allow_mmap_writes" => {
+                assert!(bytes[6] == 1 && before_flush == 256 << 10 && bytes.len() == 256 << 10);
+            }
             _ => assert!(bytes[6] == 1 && bytes.len() > 50_000),
         }
         db.flush(&karst_engine::FlushOptions::default()).unwrap();

@@ -205,6 +205,25 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// # Errors
     /// It could not be cut.
     fn truncate(&self, size: u64) -> Result<()>;
+    /// The `len` bytes from `offset`, a multiple of [`MAP_ALIGNMENT`], as memory. The file becomes at least that long, with zeros. `None` where the file system cannot do it, or has no
+    /// room for it; the file is then as it was, and [`write_at`](Self::write_at) says what is wrong.
+    fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        let _ = (offset, len);
+        None
+    }
+}
+
+/// Where a [`PositionalFile::map`] may begin: a multiple of so many bytes. Why: a page of every processor there is.
+pub const MAP_ALIGNMENT: u64 = 64 << 10;
+
+/// A stretch of a file as memory. What is put there has left the process, as with [`PositionalFile::write_at`], but without a call to the operating system; it is durable
+/// after [`PositionalFile::sync`].
+pub trait MappedRange: Send + Debug {
+    /// Puts `data` at `offset` of the file. A file system that fails when it is asked for the memory of the file, as one does that has become read-only, ends the process (`SIGBUS`).
+    ///
+    /// # Panics
+    /// `data` does not lie within the stretch.
+    fn put(&mut self, offset: u64, data: &[u8]);
 }
 
 /// A held lock file; dropping it releases the lock.

@@ -76,8 +76,8 @@ pub use current::in_background;
 pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
 pub use file::{
-    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
-    RandomAccessFile, SoftFile, WritableFile,
+    Backend, Disturbance, FileId, FileLock, FileSystem, MAP_ALIGNMENT, MappedRange, Metadata, OpenOptions,
+    PositionalFile, RandomAccessFile, SoftFile, WritableFile,
 };
 pub use moments::{Moments, Standstill};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};

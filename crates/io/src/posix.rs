@@ -4,10 +4,13 @@
 //! channel. `O_DIRECT` asks `statx` what the device wants to have aligned (Linux 6.1), and takes 4096 bytes
 //! where it cannot tell, which suits every device.
 
+mod mapping;
+
+use self::mapping::Mapping;
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile, RandomAccessFile,
-    WritableFile,
+    Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
+    RandomAccessFile, WritableFile,
 };
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -122,7 +125,8 @@ impl FileSystem for PosixFileSystem {
     }
 
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        // Why for reading too: memory of a file that is written to has to be readable.
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into(), alignment: 1 }))
     }
 
@@ -279,6 +283,10 @@ impl PositionalFile for PosixWriter {
 
     fn truncate(&self, size: u64) -> Result<()> {
         self.file.set_len(size).context("truncate", &self.path)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        Mapping::new(&self.file, offset, len).ok().map(|mapping| Box::new(mapping) as _)
     }
 }
 

@@ -18,9 +18,12 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::{LogWriter, Predecessor};
-use karst_io::{FileSystem, PositionalFile};
+use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Bytes of a log that are mapped at a time. Why so many: mapping a stretch costs some microseconds beside those for its pages, and all have to be got before the write that comes first.
+const MAPPED_BYTES: u64 = 4 * MAP_ALIGNMENT;
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct LogOptions {
     pub(crate) strict: bool,
     /// Logs are synced with `fsync` (`use_fsync`).
     pub(crate) fsync: bool,
+    /// Files are written by putting bytes into their memory (`allow_mmap_writes`).
+    pub(crate) mapped: bool,
 }
 
 impl LogOptions {
@@ -66,6 +71,7 @@ impl LogOptions {
             bytes_per_sync: options.wal_bytes_per_sync,
             strict: options.strict_bytes_per_sync,
             fsync: options.use_fsync,
+            mapped: options.allow_mmap_writes,
         })
     }
 
@@ -156,6 +162,13 @@ impl LogFraming {
     }
 }
 
+/// A mapped stretch of a log, and where it ends.
+#[derive(Debug)]
+struct Stretch {
+    range: Box<dyn MappedRange>,
+    end: u64,
+}
+
 /// The file half of a log.
 #[derive(Debug)]
 pub(crate) struct LogFile {
@@ -174,6 +187,10 @@ pub(crate) struct LogFile {
     bytes_per_sync: u64,
     strict: bool,
     fsync: bool,
+    /// The stretch of the file that is written next, as memory.
+    stretch: Option<Stretch>,
+    /// Whether to map stretches.
+    mapped: bool,
     /// Whether its name is durable.
     named: bool,
     /// Whether it has bytes that may not be durable.
@@ -216,7 +233,9 @@ impl LogFile {
             self.reserved += more;
         }
         self.unsynced = true;
-        self.file.write_at(self.size, bytes)?;
+        if !self.put(bytes) {
+            self.file.write_at(self.size, bytes)?;
+        }
         self.size = end;
         self.file_bytes = self.file_bytes.max(end);
         if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
@@ -226,11 +245,40 @@ impl LogFile {
         Ok(())
     }
 
-    /// Ends a log that takes no more writes: cuts off what is left of the file's former life. Blocks.
+    /// Puts `bytes` behind what is there into the file's memory; false if they have to be written. Blocks at most for new memory.
+    fn put(&mut self, bytes: &[u8]) -> bool {
+        // Why: so much is as cheap to write.
+        if !self.mapped || bytes.len() as u64 > MAPPED_BYTES / 4 {
+            return false;
+        }
+        let (mut at, mut left) = (self.size, bytes);
+        loop {
+            if let Some(stretch) = &mut self.stretch {
+                let room = stretch.end.saturating_sub(at).min(left.len() as u64) as usize;
+                stretch.range.put(at, &left[..room]);
+                (at, left) = (at + room as u64, &left[room..]);
+            }
+            if left.is_empty() {
+                return true;
+            }
+            let start = at - at % MAP_ALIGNMENT;
+            let Some(range) = self.file.map(start, MAPPED_BYTES as usize) else {
+                // Why for good: asking costs a write more than the map could save it.
+                (self.mapped, self.stretch) = (false, None);
+                return false;
+            };
+            let end = start + MAPPED_BYTES;
+            self.stretch = Some(Stretch { range, end });
+            self.file_bytes = self.file_bytes.max(end);
+        }
+    }
+
+    /// Ends a log that takes no more writes: cuts off what is left of the file's former life, or of what was mapped. Blocks.
     ///
     /// # Errors
     /// The file could not be cut: what comes behind the log may not be recovered.
     pub(crate) fn end(&mut self) -> Result<()> {
+        self.stretch = None;
         if self.file_bytes > self.size {
             self.file.truncate(self.size)?;
             (self.file_bytes, self.reserved) = (self.size, self.size);
@@ -349,6 +397,9 @@ impl NewLog {
             bytes_per_sync: options.bytes_per_sync,
             strict: options.strict,
             fsync: options.fsync,
+            stretch: None,
+            // Why not what is written over: its pages would first have to be read.
+            mapped: options.mapped && file_bytes == 0,
             named: false,
             unsynced: false,
         };

@@ -63,6 +63,7 @@ impl Plan {
         set("prepopulate_block_cache", &["kDisable", "kFlushOnly", "kFlushAndCompaction"]);
         set("verify_compression", &["false", "true"]);
         set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
+        set("allow_mmap_writes", &["false", "false", "true"]);
         let keeps_logs = random.one_in(4);
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
         Self {

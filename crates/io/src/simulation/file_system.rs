@@ -10,13 +10,14 @@ use super::inode::Inode;
 use crate::env::Clock;
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
+    Backend, Disturbance, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, SoftFile, WritableFile,
 };
 use crate::soft::{UnalignedRefused, errno, normal};
 use crate::sync::Mutex;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -498,6 +499,34 @@ impl PositionalFile for Writer {
     fn truncate(&self, size: u64) -> Result<()> {
         self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)
     }
+    fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        let end = offset + len as u64;
+        if (self.file.lock().current.len() as u64) < end {
+            self.shared.truncate(self.life, &self.path, &self.file, end).ok()?;
+        }
+        let (shared, file, path) = (self.shared.clone(), self.file.clone(), self.path.clone());
+        Some(Box::new(Mapped { shared, file, path, life: self.life, range: offset..end }))
+    }
+}
+
+struct Mapped {
+    shared: Arc<Shared>,
+    file: File,
+    path: PathBuf,
+    life: u64,
+    range: Range<u64>,
+}
+
+impl MappedRange for Mapped {
+    fn put(&mut self, offset: u64, data: &[u8]) {
+        assert!(self.range.start <= offset && offset + data.len() as u64 <= self.range.end);
+        self.shared.note(format_args!("put {} {offset}+{}", self.path.display(), data.len()));
+        // After a power failure it is nobody's memory any more.
+        let disk = self.shared.disk.lock();
+        if disk.check_on(self.life).is_ok() {
+            self.file.lock().write(offset as usize, data);
+        }
+    }
 }
 
 struct Lock {
@@ -531,7 +560,7 @@ macro_rules! debug_as_path {
         }
     )*};
 }
-debug_as_path!(Reader, Writer, Lock);
+debug_as_path!(Reader, Writer, Mapped, Lock);
 
 impl fmt::Debug for SimulatedFileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

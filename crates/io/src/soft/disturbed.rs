@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, Disturbance, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile,
+    Backend, Disturbance, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, WritableFile,
 };
 use std::fmt::Debug;
@@ -191,6 +191,10 @@ impl<D: Disturb> PositionalFile for DisturbedWriter<D> {
     fn truncate(&self, size: u64) -> Result<()> {
         self.between.write(self.path()).context("truncate", self.path())?;
         self.inner.truncate(size)
+    }
+    fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        self.between.write(self.path()).ok()?;
+        self.inner.map(offset, len)
     }
 }
 

@@ -6,13 +6,14 @@
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
-    Backend, FileId, FileLock, FileSystem, Metadata, OpenOptions, PositionalFile, RandomAccessFile, SoftFile,
-    WritableFile,
+    Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
+    RandomAccessFile, SoftFile, WritableFile,
 };
 use crate::soft::UnalignedRefused;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -376,6 +377,28 @@ impl PositionalFile for MemoryAppender {
         let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG)).context("truncate", &self.path)?;
         self.content.bytes.lock().resize(size, 0);
         Ok(())
+    }
+    fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        let mut bytes = self.content.bytes.lock();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        Some(Box::new(MemoryRange { content: self.content.clone(), range: end - len..end }))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryRange {
+    content: Arc<Content>,
+    range: Range<usize>,
+}
+
+impl MappedRange for MemoryRange {
+    fn put(&mut self, offset: u64, data: &[u8]) {
+        let start = offset as usize;
+        assert!(self.range.start <= start && start + data.len() <= self.range.end);
+        self.content.bytes.lock()[start..start + data.len()].copy_from_slice(data);
     }
 }
 

@@ -31,6 +31,7 @@ pub fn file_system_contract(
     writes::appended_buffers_follow_each_other(&env, dir, direct);
     writes::files_are_cut_and_replaced(&env, dir, direct);
     writes::what_is_there_is_written_over(&env, dir);
+    writes::stretches_are_mapped(&env, dir);
     let modes: &[bool] = if direct { &[false, true] } else { &[false] };
     for direct in modes {
         writes::appends_may_be_given_up(&env, dir, *direct);

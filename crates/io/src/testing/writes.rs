@@ -3,7 +3,7 @@
 use super::pattern;
 use crate::background::Priority;
 use crate::env::Env;
-use crate::file::OpenOptions;
+use crate::file::{MAP_ALIGNMENT, OpenOptions};
 use crate::writer::{FileWriter, WriterOptions};
 use std::future::{Future, poll_fn};
 use std::path::Path;
@@ -149,4 +149,33 @@ pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
     let bytes = fs.read_file(&new).unwrap();
     assert!(bytes.len() == 1010 && bytes[..1000] == [1; 1000] && bytes[1000..] == [2; 10]);
     fs.remove(&new).unwrap();
+}
+
+/// What is put into a mapped stretch is in the file, beside what is written; a file system that cannot map leaves the file alone.
+pub(super) fn stretches_are_mapped(env: &Env, dir: &Path) {
+    let (path, fs) = (dir.join("mapped"), env.fs());
+    let file = fs.create_positional(&path).unwrap();
+    file.write_at(0, &pattern(0, 1000)).unwrap();
+    let mut size = 1000;
+    for start in [0, MAP_ALIGNMENT, 2 * MAP_ALIGNMENT] {
+        let end = start + MAP_ALIGNMENT;
+        match file.map(start, MAP_ALIGNMENT as usize) {
+            None => {
+                assert_eq!(fs.metadata(&path).unwrap().len, size);
+                file.write_at(size, &pattern(size, (end - size) as usize)).unwrap();
+            }
+            Some(mut mapped) => {
+                assert_eq!(fs.metadata(&path).unwrap().len, end);
+                mapped.put(end - 5000, &pattern(end - 5000, 5000));
+                file.write_at(end - 10_000, &pattern(end - 10_000, 5000)).unwrap();
+                mapped.put(size, &pattern(size, (end - 10_000 - size) as usize));
+            }
+        }
+        size = end;
+    }
+    file.sync().unwrap();
+    assert!(fs.read_file(&path).unwrap() == pattern(0, size as usize));
+    file.truncate(70_000).unwrap();
+    assert!(fs.read_file(&path).unwrap() == pattern(0, 70_000));
+    fs.remove(&path).unwrap();
 }

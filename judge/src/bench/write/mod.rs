@@ -22,8 +22,15 @@ use store::{Durability, Engine, Store};
 use table::{Column, Row, Table};
 
 /// The parts of `--rows write`, which may also be asked for one by one.
-pub(super) const PARTS: [&str; 6] =
-    ["write-fill", "write-sync", "write-flush", "write-compaction", "write-overwrite", "write-reads"];
+pub(super) const PARTS: [&str; 7] = [
+    "write-fill",
+    "write-mapped",
+    "write-sync",
+    "write-flush",
+    "write-compaction",
+    "write-overwrite",
+    "write-reads",
+];
 
 /// Rows of their own, of several contenders each.
 pub(super) const CONTESTS: [&str; 3] = ["unordered", "transactions", "contention"];
@@ -44,7 +51,10 @@ pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
         "unordered" => unordered::published(settings),
         "contention" => unordered::contention(settings),
         "transactions" => transactions::run(settings),
-        "write-fill" => fill(settings),
+        "write-fill" => fill(settings, "", &[("with a log", WAL), ("without a log", NO_WAL)]),
+        "write-mapped" => {
+            fill(settings, "allow_mmap_writes=true;", &[("with a log and allow_mmap_writes", WAL)])
+        }
         "write-sync" => sync(settings),
         "write-flush" => flush(settings),
         "write-compaction" => compaction(settings),
@@ -97,8 +107,8 @@ const RATE: [Column; 4] = [
 ];
 
 /// One run of a load on a new database, in the columns of [`RATE`].
-fn rate(settings: &Settings, engine: Engine, load: &Load) -> Result<Row, String> {
-    settings.with_store(engine, "", |store| {
+fn rate(settings: &Settings, engine: Engine, options: &str, load: &Load) -> Result<Row, String> {
+    settings.with_store(engine, options, |store| {
         let meter = Meter::start();
         let outcome = load.run(store)?;
         let figures = meter.stop(outcome.keys);
@@ -112,24 +122,25 @@ fn rate(settings: &Settings, engine: Engine, load: &Load) -> Result<Row, String>
 }
 
 /// fillrandom and fillseq.
-fn fill(settings: &Settings) -> Result<(), String> {
-    for (name, durability) in [("with a log", WAL), ("without a log", NO_WAL)] {
+fn fill(settings: &Settings, options: &str, logs: &[(&str, Durability)]) -> Result<(), String> {
+    for (name, durability) in logs {
         let mut table = Table::new(format!("fillrandom {name}, 16-byte keys, 100-byte values"), &RATE);
         for batch in [1, 8] {
             for writers in [1, 2, 8, 32] {
-                let load = load(Keys::Random(1 << 40), writers, batch, durability, settings.seconds());
+                let load = load(Keys::Random(1 << 40), writers, batch, *durability, settings.seconds());
                 table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
-                    rate(settings, engine, &load)
+                    rate(settings, engine, options, &load)
                 })?;
             }
         }
         table.print();
     }
-    let mut table = Table::new("fillseq with a log, 16-byte keys, 100-byte values", &RATE);
+    let title = format!("fillseq {}, 16-byte keys, 100-byte values", logs[0].0);
+    let mut table = Table::new(title, &RATE);
     for (writers, batch) in [(1, 1), (1, 8), (8, 1)] {
         let load = load(Keys::Sequential, writers, batch, WAL, settings.seconds());
         table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
-            rate(settings, engine, &load)
+            rate(settings, engine, options, &load)
         })?;
     }
     table.print();
@@ -141,7 +152,7 @@ fn sync(settings: &Settings) -> Result<(), String> {
     let mut table = Table::new("fillsync: each write is on the device when it returns", &RATE);
     for writers in [1, 16] {
         let load = load(Keys::Random(1 << 40), writers, 1, SYNC, settings.seconds());
-        table.compare(settings, format!("{writers} writers"), |engine| rate(settings, engine, &load))?;
+        table.compare(settings, format!("{writers} writers"), |engine| rate(settings, engine, "", &load))?;
     }
     table.print();
     Ok(())
