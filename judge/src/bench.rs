@@ -21,6 +21,7 @@ const HELP: &str = "karst-judge bench
   --rows A,B,...  which (default all): point, metadata, multiget, cold, cached, scan, tree, write, unordered, transactions, contention; parts of write are
                   write-fill, write-mapped, write-sync, write-flush, write-compaction, write-overwrite, write-reads
   --seconds N     of each run (default 5)
+  --paced-seconds N  of the overwrites at 90 % of the sustained rate (default 12 times --seconds)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --make-data     make the databases and stop";
 
@@ -44,6 +45,7 @@ struct Settings {
     slowfs: Option<PathBuf>,
     rows: Vec<String>,
     seconds: f64,
+    paced_seconds: Option<f64>,
     repeat: usize,
 }
 
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         slowfs: std::env::var_os("KARST_SLOWFS").map(PathBuf::from),
         rows: ROWS.map(String::from).to_vec(),
         seconds: 5.0,
+        paced_seconds: None,
         repeat: 3,
     };
     let mut only_data = false;
@@ -74,6 +77,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
             "--slowfs" => settings.slowfs = Some(value.into()),
             "--rows" => settings.rows = value.split(',').map(String::from).collect(),
             "--seconds" => settings.seconds = number()?,
+            "--paced-seconds" => settings.paced_seconds = Some(number()?),
             "--repeat" => settings.repeat = number()? as usize,
             _ => return Err(format!("bench: {word}?\n\n{HELP}")),
         }

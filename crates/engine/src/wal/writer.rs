@@ -253,8 +253,9 @@ impl LogFile {
         }
         let (mut at, mut left) = (self.size, bytes);
         loop {
-            if let Some(stretch) = &mut self.stretch {
-                let room = stretch.end.saturating_sub(at).min(left.len() as u64) as usize;
+            // What was written by a call may have gone beyond it.
+            if let Some(stretch) = self.stretch.as_mut().filter(|stretch| at < stretch.end) {
+                let room = (stretch.end - at).min(left.len() as u64) as usize;
                 stretch.range.put(at, &left[..room]);
                 (at, left) = (at + room as u64, &left[room..]);
             }

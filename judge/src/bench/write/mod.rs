@@ -276,6 +276,7 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
     const WRITERS: usize = 4;
     // Why longer than other rows: what a write waits for, compactions that fall behind, takes minutes to come.
     let seconds = settings.seconds * 12.0;
+    let paced_seconds = settings.paced_seconds.unwrap_or(seconds);
     let overwrites = |seconds| load(Keys::Random(KEYS), WRITERS, 1, WAL, End::Seconds(seconds));
     let prepared = |engine, work: &dyn Fn(&Store) -> Result<Row, String>| {
         settings.with_store(engine, "", |store| {
@@ -297,7 +298,9 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
         sustained.push(row[0]);
     }
     let title = |rate: f64| {
-        format!("overwrite for {seconds:.0} s at {rate:.0} keys/s, {WRITERS} writers, log, 5 million keys")
+        format!(
+            "overwrite for {paced_seconds:.0} s at {rate:.0} keys/s, {WRITERS} writers, log, 5 million keys"
+        )
     };
     let mut rates = vec![sustained[0].min(sustained[1]) * 0.9];
     // Each engine also at 90 % of its own rate.
@@ -306,7 +309,7 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
     }
     for (number, rate) in rates.into_iter().enumerate() {
         let mut table = Table::new(title(rate), &LATENCY);
-        let load = Load { pace: Some(rate), ..overwrites(seconds) };
+        let load = Load { pace: Some(rate), ..overwrites(paced_seconds) };
         let engines: &[Engine] = if number == 0 { &Engine::BOTH } else { &[Engine::KarstDb] };
         table.some(engines, settings, "", |engine| {
             prepared(engine, &|store| {
@@ -317,7 +320,7 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
         })?;
         table.print();
         let path = settings.fresh("fio")?;
-        let worst_ms = fio::worst_write_ms(&path, rate * ENTRY_BYTES, settings.seconds * 4.0)?;
+        let worst_ms = fio::worst_write_ms(&path, rate * ENTRY_BYTES, paced_seconds / 3.0)?;
         println!(
             "\nfio, appending {:.1} MB/s through the page cache: worst write {worst_ms:.1} ms",
             rate * ENTRY_BYTES / 1e6
