@@ -40,7 +40,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use account::Charge;
+pub use account::{Charge, ChargeKind};
 pub use handle::Handle;
 pub use key::CacheKey;
 
@@ -300,7 +300,7 @@ impl<V> BlockCache<V> {
         self.account.standalone_inserts.fetch_add(1, Ordering::Relaxed);
         let bytes = charge_bytes.saturating_add(Self::ENTRY_OVERHEAD_BYTES);
         self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Handle::standalone_charged(value, Some(Charge::admitted(bytes, &self.account)))
+        Handle::standalone_charged(value, Some(Charge::admitted(ChargeKind(0), bytes, &self.account)))
     }
 
     fn insert_or_refuse(
@@ -366,14 +366,19 @@ impl<V> BlockCache<V> {
 
     /// Charge memory outside of the cache against its capacity, evicting to make room. Always granted, even if it
     /// exceeds the capacity.
-    pub fn reserve(&self, bytes: usize) -> Charge {
+    pub fn reserve(&self, kind: ChargeKind, bytes: usize) -> Charge {
         self.admit(bytes, false);
-        Charge::admitted(bytes, &self.account)
+        Charge::admitted(kind, bytes, &self.account)
     }
 
     /// As [`reserve`](Self::reserve), but with a strict capacity `None` if there is no room.
-    pub fn try_reserve(&self, bytes: usize) -> Option<Charge> {
-        self.admit(bytes, self.strict_capacity).then(|| Charge::admitted(bytes, &self.account))
+    pub fn try_reserve(&self, kind: ChargeKind, bytes: usize) -> Option<Charge> {
+        self.admit(bytes, self.strict_capacity).then(|| Charge::admitted(kind, bytes, &self.account))
+    }
+
+    /// What reservations of one kind hold, in bytes; for kind 0 with what standalone handles hold.
+    pub fn charged_bytes(&self, kind: ChargeKind) -> usize {
+        self.account.charged_bytes[usize::from(kind.0)].load(Ordering::Relaxed)
     }
 
     /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge counts
@@ -414,7 +419,7 @@ impl<V> BlockCache<V> {
     ///
     /// Looks at every entry: some ten milliseconds per million.
     pub fn pinned_bytes(&self) -> usize {
-        let charged = self.account.charged_bytes.load(Ordering::Relaxed);
+        let charged = self.account.all_charged_bytes();
         charged + self.tables().map(Table::pinned_bytes).sum::<usize>()
     }
 
@@ -435,7 +440,7 @@ impl<V> BlockCache<V> {
             evictions: account.evictions.load(Ordering::Relaxed),
             entries: self.entry_count(),
             usage_bytes: self.usage_bytes(),
-            charged_bytes: account.charged_bytes.load(Ordering::Relaxed),
+            charged_bytes: account.all_charged_bytes(),
             high_bytes: entry_bytes(Priority::High),
             low_bytes: entry_bytes(Priority::Low),
             bottom_bytes: entry_bytes(Priority::Bottom),

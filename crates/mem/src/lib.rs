@@ -26,7 +26,7 @@ mod sync;
 
 pub use arena::stock::{stock_blocks, trim_stock, wants_blocks};
 pub use bloom::Bloom;
-pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, Handle, Priority};
+pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, ChargeKind, Handle, Priority};
 pub use pending::PendingRanges;
 pub use ring::PublishRing;
 pub use skiplist::{KeyOrder, Position, SkipList, Unlinked};

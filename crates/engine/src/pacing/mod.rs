@@ -15,4 +15,5 @@ pub(crate) use race::{Raced, race};
 pub use rate_limiter::{IoPriority, RateLimiter};
 pub(crate) use stall::{Entry, StallController, StallCounts, describe};
 pub(crate) use write_buffer::Charge;
+pub(crate) use write_buffer::ChargeCache;
 pub use write_buffer::WriteBufferManager;

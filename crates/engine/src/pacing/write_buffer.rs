@@ -8,6 +8,8 @@
 //! Ordering: counters only; they steer, nothing is published with them.
 
 use event_listener::{Event, EventListener};
+use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,22 +17,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Debug)]
 pub struct WriteBufferManager(Arc<Shared>);
 
-#[derive(Debug)]
+/// Charges a cache with so many bytes of memtables.
+pub(crate) type ChargeCache = dyn Fn(usize) -> karst_mem::Charge + Send + Sync;
+
 struct Shared {
     limit_bytes: AtomicUsize,
     allow_stall: bool,
+    /// What is charged with the memtables' memory as well.
+    cache: Option<Box<ChargeCache>>,
     used: AtomicUsize,
     active: AtomicUsize,
     shrunk: Event,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBufferManager")
+            .field("limit_bytes", &self.limit_bytes)
+            .field("allow_stall", &self.allow_stall)
+            .field("used", &self.used)
+            .field("active", &self.active)
+            .field("charges_a_cache", &self.cache.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl WriteBufferManager {
     /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices flushes its largest memtable; with `allow_stall`
     /// writers wait while it is exceeded.
     pub fn new(limit_bytes: usize, allow_stall: bool) -> Self {
+        Self::charging(limit_bytes, None, allow_stall)
+    }
+
+    /// The same, with what else is charged.
+    pub(crate) fn charging(limit_bytes: usize, cache: Option<Box<ChargeCache>>, allow_stall: bool) -> Self {
         Self(Arc::new(Shared {
             limit_bytes: AtomicUsize::new(limit_bytes),
             allow_stall,
+            cache,
             used: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             shrunk: Event::new(),
@@ -98,7 +122,12 @@ impl WriteBufferManager {
 
     /// The charge of a new memtable.
     pub(crate) fn charge(&self) -> Charge {
-        Charge { budget: self.clone(), bytes: AtomicUsize::new(0), sealed: AtomicUsize::new(0) }
+        Charge {
+            budget: self.clone(),
+            bytes: AtomicUsize::new(0),
+            sealed: AtomicUsize::new(0),
+            of_cache: Mutex::new(None),
+        }
     }
 }
 
@@ -109,6 +138,8 @@ pub(crate) struct Charge {
     bytes: AtomicUsize,
     /// Of them, what does not count as active any more.
     sealed: AtomicUsize,
+    /// What the cache is charged with. Lock: held for an addition.
+    of_cache: Mutex<Option<karst_mem::Charge>>,
 }
 
 impl Charge {
@@ -130,6 +161,14 @@ impl Charge {
         if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
             self.budget.0.active.fetch_add(to - charged, Ordering::Relaxed);
+            if let Some(cache) = &self.budget.0.cache {
+                // Why before the lock: the cache evicts.
+                let more = cache(to - charged);
+                match &mut *self.of_cache.lock() {
+                    Some(charge) => charge.absorb(more),
+                    none => *none = Some(more),
+                }
+            }
             self.budget.bound_stock();
         }
     }

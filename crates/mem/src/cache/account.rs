@@ -12,8 +12,8 @@ pub(super) struct Account {
     pub(super) usage_bytes: AtomicUsize,
     /// Of entries in the table, by priority.
     pub(super) entry_bytes: [AtomicUsize; 3],
-    /// Of standalone handles and reservations: pinned by nature.
-    pub(super) charged_bytes: AtomicUsize,
+    /// Of standalone handles and reservations, by what they are for: pinned by nature.
+    pub(super) charged_bytes: [AtomicUsize; ChargeKind::COUNT],
     pub(super) inserts: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) standalone_inserts: AtomicU64,
@@ -25,11 +25,15 @@ impl Account {
             capacity_bytes: AtomicUsize::new(capacity_bytes),
             usage_bytes: AtomicUsize::new(0),
             entry_bytes: std::array::from_fn(|_| AtomicUsize::new(0)),
-            charged_bytes: AtomicUsize::new(0),
+            charged_bytes: std::array::from_fn(|_| AtomicUsize::new(0)),
             inserts: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             standalone_inserts: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn all_charged_bytes(&self) -> usize {
+        self.charged_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
     pub(super) fn entry_added(&self, bytes: usize, priority: Priority) {
@@ -42,19 +46,44 @@ impl Account {
     }
 }
 
+/// What a [`Charge`] is for, by a number that the cache's owner gives a meaning: below [`ChargeKind::COUNT`]. 0 is also what values are charged as
+/// that found no room in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeKind(pub u8);
+
+impl ChargeKind {
+    /// How many there can be.
+    pub const COUNT: usize = 4;
+}
+
 /// Memory outside of the cache that counts against its capacity: reads in flight, iterators, table metadata.
 ///
 /// Given up when dropped. May outlive the cache.
 pub struct Charge {
     bytes: usize,
+    kind: ChargeKind,
     account: Arc<Account>,
 }
 
 impl Charge {
     /// REQUIRES: `bytes` are in `usage_bytes` already.
-    pub(super) fn admitted(bytes: usize, account: &Arc<Account>) -> Self {
-        account.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Self { bytes, account: Arc::clone(account) }
+    pub(super) fn admitted(kind: ChargeKind, bytes: usize, account: &Arc<Account>) -> Self {
+        let charge = Self { bytes, kind, account: Arc::clone(account) };
+        charge.charged().fetch_add(bytes, Ordering::Relaxed);
+        charge
+    }
+
+    fn charged(&self) -> &AtomicUsize {
+        &self.account.charged_bytes[usize::from(self.kind.0)]
+    }
+
+    /// Takes another charge of the same cache and kind in.
+    ///
+    /// # Panics
+    /// It is of another cache or kind.
+    pub fn absorb(&mut self, mut other: Charge) {
+        assert!(Arc::ptr_eq(&self.account, &other.account) && self.kind == other.kind);
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 
     /// Bytes held.
@@ -66,7 +95,7 @@ impl Charge {
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
-        self.account.charged_bytes.fetch_sub(less, Ordering::Relaxed);
+        self.charged().fetch_sub(less, Ordering::Relaxed);
         self.account.usage_bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }

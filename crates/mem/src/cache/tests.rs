@@ -83,7 +83,7 @@ fn a_strict_capacity_holds_when_all_is_pinned() {
     let cache = BlockCache::new(CacheOptions { strict_capacity: true, ..options(3, 100) });
     let pinned: Vec<_> = (0..3).map(|i| cache.insert(CacheKey(i, 0), i, 100, Priority::Low)).collect();
     assert_eq!(cache.try_insert(CacheKey(9, 0), 9, 100, Priority::Low).unwrap_err(), 9);
-    assert!(cache.try_reserve(1).is_none());
+    assert!(cache.try_reserve(ChargeKind(1), 1).is_none());
     assert_eq!(*cache.insert(CacheKey(9, 0), 9, 100, Priority::Low), 9);
     assert!(cache.get(CacheKey(9, 0)).is_none());
     assert_eq!(cache.usage_bytes(), cache.capacity_bytes());
@@ -134,7 +134,8 @@ fn handles_outlive_the_cache() {
     let put = |i| cache.insert(CacheKey(i, 0), Counted::new(i, &live), 100, Priority::Low);
     drop(put(0));
     let (a, b, erased) = (put(1), put(2), put(3));
-    let charge = cache.reserve(50);
+    let charge = cache.reserve(ChargeKind(2), 50);
+    assert_eq!([1, 2].map(|kind| cache.charged_bytes(ChargeKind(kind))), [0, 50]);
     cache.erase(CacheKey(3, 0));
     drop(cache);
     assert_eq!(live.load(Ordering::SeqCst), 3);
@@ -251,12 +252,12 @@ fn reservations_push_entries_out() {
     for i in 0..10 {
         drop(cache.insert(CacheKey(i, 0), i, 100, Priority::Low));
     }
-    let mut charge = cache.reserve(cache.capacity_bytes() / 2);
+    let mut charge = cache.reserve(ChargeKind(2), cache.capacity_bytes() / 2);
     assert_eq!((cache.entry_count(), cache.pinned_bytes()), (5, charge.bytes()));
     charge.shrink_to(10);
     assert_eq!(cache.usage_bytes(), 5 * (100 + OVERHEAD) + 10);
     drop(charge);
-    let too_much = cache.reserve(10 * cache.capacity_bytes());
+    let too_much = cache.reserve(ChargeKind(2), 10 * cache.capacity_bytes());
     assert_eq!((cache.entry_count(), cache.usage_bytes()), (0, too_much.bytes()));
 }
 
@@ -354,7 +355,7 @@ proptest! {
                 }
                 Op::Unpin(i) => if i < pinned.len() { pinned.swap_remove(i); },
                 Op::Reserve(bytes) => {
-                    charges.extend(cache.try_reserve(bytes));
+                    charges.extend(cache.try_reserve(ChargeKind(1), bytes));
                     if charges.len() > 3 { charges.remove(0); }
                 }
                 Op::Capacity(bytes) => cache.set_capacity(bytes),
@@ -398,7 +399,7 @@ fn stress_all_operations_at_once() {
                         0 => drop(cache.erase(key)),
                         1 if i % 1000 == 0 => cache.set_capacity(full / 4),
                         2 => cache.set_capacity(full),
-                        3 => drop(cache.reserve(10_000)),
+                        3 => drop(cache.reserve(ChargeKind(2), 10_000)),
                         n => {
                             own += 1;
                             let found = cache.get(key);
