@@ -6,6 +6,7 @@ use super::Db;
 use crate::column_family::ColumnFamily;
 use crate::error::Result;
 use crate::open::{self, Options};
+use karst_io::block_on;
 use std::path::Path;
 
 impl Db {
@@ -67,11 +68,15 @@ impl Db {
     /// It is the default one, is of another database or was dropped before, the database is open for reading only, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
+        let Some(live) = &self.0.live else { return open::drop_column_family(&self.0.opened, family) };
+        // Why: the family's memtable may be all that keeps the log of a section whose commit is not durable. Why also behind it: one may have been committed meanwhile.
+        let sync_decisions = || block_on(self.env(), live.pipeline.sync_decisions());
+        sync_decisions()?;
         open::drop_column_family(&self.0.opened, family)?;
-        if let Some(live) = &self.0.live {
-            live.background.family_dropped(family);
-        }
-        Ok(())
+        live.background.family_dropped(family);
+        sync_decisions().map_err(|e| {
+            e.in_context("the column family is dropped, but decisions of transactions are not durable")
+        })
     }
 
     /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it:

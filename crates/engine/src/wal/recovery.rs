@@ -63,6 +63,14 @@ impl Stopped {
     }
 }
 
+/// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
+fn continues(expected: Option<&Behind>, stopped: Option<&Stopped>, seq: SeqNo) -> bool {
+    expected.is_some_and(|expected| {
+        let is_certain = expected.start() == expected.end() || stopped.is_none_or(Stopped::is_plain_end);
+        is_certain && expected.contains(&seq)
+    })
+}
+
 impl std::fmt::Display for Stopped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, offset {}: {}", self.path.display(), self.corruption.offset, self.corruption.what)
@@ -181,7 +189,7 @@ impl Recovery {
             return Ok(then);
         }
         if let Some(stopped) = &mut self.stopped {
-            if !self.expected.as_ref().is_some_and(|expected| expected.contains(&batch.seq())) {
+            if !continues(self.expected.as_ref(), Some(stopped), batch.seq()) {
                 stopped.left_out = true;
                 return Ok(Then::LeaveLog);
             }
@@ -211,7 +219,7 @@ impl Recovery {
             (None, _) => false,
             // Why not by the sequence number: some records take none, and of some replay cannot tell how many they took.
             (Some((_, end)), Some(size)) => end == size,
-            (Some(_), None) => self.expected.as_ref().is_some_and(|expected| expected.contains(&follows.end)),
+            (Some(_), None) => continues(self.expected.as_ref(), self.stopped.as_ref(), follows.end),
         };
         if whole {
             self.expected = Some(follows.end..=follows.end);

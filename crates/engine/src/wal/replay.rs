@@ -227,6 +227,10 @@ impl Replay {
                     let mut section =
                         section.take().ok_or(misplaced("the end of a prepared section without its start"))?;
                     if section.kind != PrepareKind::Committed {
+                        // Why: what is logged anew stands one number before it.
+                        if section.seq == SeqNo::ZERO {
+                            return Err(misplaced("a prepared section with the sequence number 0"));
+                        }
                         guessed = false;
                         let ops = section.ops.reader().ops().map(|op| op.expect("a section decodes"));
                         let numbers = self.numbers(ops);

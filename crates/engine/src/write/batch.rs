@@ -97,6 +97,8 @@ pub struct WriteBatch {
     families: SmallVec<[ColumnFamilyId; 2]>,
     /// Those that are merged into.
     merged: SmallVec<[ColumnFamilyId; 1]>,
+    /// Whether one of them removes a range.
+    removes_ranges: bool,
     /// The open database whose families were named, by its number.
     database: Option<u64>,
     save_points: Vec<SavePoint>,
@@ -112,6 +114,7 @@ struct SavePoint {
     count: u32,
     families: usize,
     merged: usize,
+    removes_ranges: bool,
     protected: usize,
 }
 
@@ -168,15 +171,30 @@ impl WriteBatch {
         };
         let records = write_batch::WriteBatch::from_bytes(bytes).map_err(corrupt)?;
         let mut batch = Self::new();
+        let mut has_ends = false;
         for op in records.reader().ops() {
             let op = op.map_err(corrupt)?;
             if is_transaction_marker(&op) {
                 return Err(Error::not_supported("a write batch with markers of a transaction"));
             }
+            has_ends |= op == Op::Noop;
             batch.note(&op);
         }
         batch.records = records;
+        if has_ends {
+            batch.leave_out_ends();
+        }
         Ok(batch)
+    }
+
+    /// Leaves out the marks with which RocksDB's WritePrepared ends its batches. Why: in a log they would say that what is before them has one number.
+    #[cold]
+    fn leave_out_ends(&mut self) {
+        let marked = std::mem::take(&mut self.records);
+        for op in marked.reader().ops().filter_map(Result::ok).filter(|op| *op != Op::Noop) {
+            self.records.push(op);
+        }
+        self.records.set_seq(marked.reader().seq());
     }
 
     /// Sets a key of the default column family.
@@ -330,6 +348,7 @@ impl WriteBatch {
         self.records.truncate(point.len, point.count);
         self.families.truncate(point.families);
         self.merged.truncate(point.merged);
+        self.removes_ranges = point.removes_ranges;
         if let Some(protection) = &mut self.protection {
             protection.truncate(point.protected);
         }
@@ -349,6 +368,7 @@ impl WriteBatch {
         self.records.clear();
         self.families.clear();
         self.merged.clear();
+        self.removes_ranges = false;
         self.database = None;
         self.save_points.clear();
         if let Some(protection) = &mut self.protection {
@@ -392,6 +412,11 @@ impl WriteBatch {
         &self.merged
     }
 
+    /// Whether it removes a range and does something else too.
+    pub(crate) fn mixes_ranges(&self) -> bool {
+        self.removes_ranges && self.count() > 1
+    }
+
     /// The database whose column families were named in it, by its number.
     pub(crate) fn database(&self) -> Option<u64> {
         self.database
@@ -428,6 +453,7 @@ impl WriteBatch {
             count: self.count(),
             families: self.families.len(),
             merged: self.merged.len(),
+            removes_ranges: self.removes_ranges,
             protected: self.protection.as_ref().map_or(0, Vec::len),
         }
     }
@@ -485,6 +511,7 @@ impl WriteBatch {
             if matches!(op, Op::Merge { .. }) && !self.merged.contains(&cf) {
                 self.merged.push(cf);
             }
+            self.removes_ranges |= matches!(op, Op::DeleteRange { .. });
         }
         if let Some(protection) = &mut self.protection {
             protection.push(protection_of(op));

@@ -116,6 +116,15 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Whether it removes a range and does something else too.
+    pub(super) fn mixes_ranges(&self) -> bool {
+        match self {
+            Source::Batch(batch) => batch.mixes_ranges(),
+            Source::Owned(batch) => batch.mixes_ranges(),
+            Source::Phase(_) | Source::One { .. } => false,
+        }
+    }
+
     /// The phase of a transaction that it is, if it is one.
     pub(super) fn phase(&self) -> Option<&PhaseWrite> {
         match self {

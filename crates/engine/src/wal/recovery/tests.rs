@@ -331,3 +331,16 @@ fn zeroed_space_may_have_had_a_record_without_numbers() {
     assert_eq!((entries, recovered.stopped.is_some()), (1, true));
     assert_eq!(recover_with(mode, false, &[(4, &out)]).unwrap().0, 2, "nothing takes no number");
 }
+
+/// Where nobody knows how many numbers a commit took, and the log behind it is damaged, no later log goes on: it would hide what was lost.
+#[test]
+fn what_may_begin_anywhere_makes_no_damage_good() {
+    let mode = RecoveryMode::PointInTimeRecovery;
+    let commit = Op::Commit { xid: b"gone" };
+    let whole = log_of(4, false, None, &[(5, put(b"a")), (6, commit), (9, put(b"b"))]);
+    let next = log_of(7, false, None, &[(10, put(b"c"))]);
+    assert_eq!(recover(mode, &[(4, &whole), (7, &next)]).unwrap().0, 3);
+    let (entries, recovered) = recover(mode, &[(4, &whole[..whole.len() - 3]), (7, &next)]).unwrap();
+    let stopped = recovered.stopped.expect("the log is torn");
+    assert_eq!((entries, stopped.log, stopped.left_out), (1, FileNumber(4), true));
+}

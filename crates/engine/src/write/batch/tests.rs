@@ -75,6 +75,19 @@ fn bytes_that_are_no_batch_are_refused_with_their_place() {
     assert_eq!(error.kind(), ErrorKind::NotSupported);
 }
 
+/// As RocksDB's WritePrepared ends its batches; in a log of ours the mark would say how what is before it is numbered.
+#[test]
+fn marks_of_ends_are_left_out() {
+    let mut marked = write_batch::WriteBatch::new();
+    let put = Op::Put { cf: ColumnFamilyId::DEFAULT, key: b"k", value: b"v" };
+    let range = Op::DeleteRange { cf: ColumnFamilyId::DEFAULT, begin: b"a", end: b"z" };
+    [put, range, Op::Noop].into_iter().for_each(|op| marked.push(op));
+    marked.set_seq(SeqNo(7));
+    let batch = WriteBatch::from_bytes(marked.as_bytes().to_vec()).unwrap();
+    assert_eq!(ops(&batch), [format!("{put:?}"), format!("{range:?}")]);
+    assert_eq!((batch.count(), batch.sequence_number(), batch.mixes_ranges()), (2, 7, true));
+}
+
 proptest! {
     #[test]
     fn what_was_added_is_iterated_and_survives_its_bytes(
