@@ -55,6 +55,14 @@ pub(super) fn settle(options: &mut DbOptions) {
         );
         options.recycle_log_file_num = 0;
     }
+    // Why: a log in memory is longer than what was put there, and a process that ends in the middle of a record leaves zeros behind its half. To those who do not take that for the end of the log it is damage.
+    if options.allow_mmap_writes && recovery_mode(options) != RecoveryMode::PointInTimeRecovery {
+        tracing::warn!(
+            wal_recovery_mode = options.wal_recovery_mode.name(),
+            "allow_mmap_writes is taken for false: logs are not written in memory in this recovery mode"
+        );
+        options.allow_mmap_writes = false;
+    }
     if options.allow_2pc && options.avoid_flush_during_recovery {
         tracing::warn!(
             "avoid_flush_during_recovery is taken for false with allow_2pc: prepared transactions are logged anew"
@@ -63,13 +71,18 @@ pub(super) fn settle(options: &mut DbOptions) {
     }
 }
 
+fn recovery_mode(options: &DbOptions) -> RecoveryMode {
+    RecoveryMode::from_name(options.wal_recovery_mode.name()).unwrap_or_default()
+}
+
 /// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, as its point-in-time recovery could not tell a hole from a log's end.
 ///
 /// Why not in the two other modes: the end of the newest log of a database that was not closed looks like damage, which they do not excuse.
 fn allows_recycled_logs(options: &DbOptions) -> bool {
-    let mode = RecoveryMode::from_name(options.wal_recovery_mode.name()).unwrap_or_default();
-    let tells_the_end =
-        matches!(mode, RecoveryMode::PointInTimeRecovery | RecoveryMode::SkipAnyCorruptedRecords);
+    let tells_the_end = matches!(
+        recovery_mode(options),
+        RecoveryMode::PointInTimeRecovery | RecoveryMode::SkipAnyCorruptedRecords
+    );
     tells_the_end && options.wal_ttl_seconds == 0 && options.wal_size_limit_mb == 0
 }
 

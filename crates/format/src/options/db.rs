@@ -46,7 +46,7 @@ option_table! {
         wal_size_limit_mb ("WAL_size_limit_MB"): u64 = 0, fixed, honoured, "Megabytes of archived logs that are kept";
         manifest_preallocation_size: usize = 4 << 20, mutable, honoured, "Bytes preallocated for a MANIFEST";
         allow_mmap_reads: bool = false, fixed, kept, "Map tables into memory";
-        allow_mmap_writes: bool = false, fixed, honoured, "Write logs by putting bytes into their memory, without a system call; a file system that fails then ends the process (SIGBUS)";
+        allow_mmap_writes: bool = false, fixed, honoured, "Write logs by putting bytes into their memory, without a system call; a file system that fails then, or is full and copies on write, ends the process (SIGBUS)";
         use_direct_reads: bool = false, fixed, honoured, "Read tables and blob files without the page cache";
         use_direct_io_for_compaction_reads: bool = false, fixed, honoured, "Compactions read without the page cache";
         use_direct_io_for_flush_and_compaction: bool = false, fixed, honoured, "Tables and blob files are written without the page cache";
