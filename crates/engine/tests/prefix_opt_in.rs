@@ -44,3 +44,42 @@ fn an_iterator_that_asks_for_nothing_shows_all_keys_if_prefixes_are_to_be_asked_
         assert_eq!(shown(opt_in_only, &same_prefix), (few, 1));
     }
 }
+
+/// `auto_prefix_mode` promises total order: what a seek may pass by is not passed by when the iterator leaves the prefix that was sought.
+#[test]
+fn filters_are_asked_only_for_the_prefix_that_was_sought() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "prefix_extractor=rocksdb.FixedPrefix.2;filter_policy=bloomfilter:20:false;whole_key_filtering=false;disable_auto_compactions=true;create_if_missing=true";
+    let db = Db::open(folder.path(), &Options::new().set_all(text).unwrap()).unwrap();
+    for key in ["p1x", "p2a"] {
+        db.put(key, "").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    let read = ReadOptions { auto_prefix_mode: true, ..ReadOptions::new() };
+    let bounded = |lower: Option<&[u8]>| ReadOptions {
+        iterate_lower_bound: lower.map(<[u8]>::to_vec),
+        iterate_upper_bound: Some(b"p2z".to_vec()),
+        ..read.clone()
+    };
+    let mut iter = db.iter(&bounded(None)).unwrap();
+    let mut from_first = db.iter(&bounded(Some(b"p1"))).unwrap();
+    // Newer than the iterators, and more than are stepped over.
+    for _ in 0..20 {
+        db.put("p1x", "new").unwrap();
+    }
+    iter.seek("p2a").unwrap();
+    iter.prev().unwrap();
+    assert_eq!(iter.key(), b"p1x");
+    iter.next().unwrap();
+    assert!(iter.valid() && iter.key() == b"p2a", "after a turn");
+    iter.seek("p2a").unwrap();
+    iter.seek_to_first().unwrap();
+    assert_eq!(iter.key(), b"p1x");
+    iter.next().unwrap();
+    assert!(iter.valid() && iter.key() == b"p2a", "after versions that were passed by a seek");
+    from_first.seek("p2a").unwrap();
+    from_first.seek_to_first().unwrap();
+    assert!(from_first.valid() && from_first.key() == b"p1x", "from the lower bound");
+    from_first.next().unwrap();
+    assert!(from_first.valid() && from_first.key() == b"p2a", "behind the lower bound");
+}

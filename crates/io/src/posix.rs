@@ -135,7 +135,9 @@ impl FileSystem for PosixFileSystem {
         options.write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
         let file = options.open(path).context("create", path)?;
         let found = describe(file.as_fd()).context("create", path)?;
-        let alignment = direct_alignment(&found).context("create", path)? as usize;
+        // Why both: what is written is a whole number of these, and begins in memory at one.
+        let alignment =
+            direct_alignment(&found).context("create", path)?.max(found.stx_dio_mem_align) as usize;
         Ok(Arc::new(PosixWriter { file, path: path.into(), alignment }))
     }
 

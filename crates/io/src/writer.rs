@@ -131,6 +131,11 @@ impl Staged {
         Some((self.at, unit))
     }
 
+    /// Whether there is a rest that was handed over.
+    fn rest_is_written(&self) -> bool {
+        self.written && self.bytes.len() > 0
+    }
+
     fn take_back(&mut self, mut buffer: AlignedBuffer) {
         if self.spare.len() < SPARE_AT_MOST {
             buffer.clear();
@@ -220,6 +225,10 @@ impl FileWriter {
         self.look().await?;
         if data.is_empty() {
             return Ok(());
+        }
+        if self.staged.as_ref().is_some_and(|staged| staged.rest_is_written()) {
+            // Why: a flush that was given up may still be writing it and cutting the file behind it.
+            self.land_all().await?;
         }
         while !self.flights.is_empty() && self.in_flight + data.len() > self.options.window {
             self.land_first().await?;

@@ -80,6 +80,9 @@ impl Bounds {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefixFilter(Option<PrefixExtractor>);
 
+/// Asks nothing.
+static NO_PREFIX_FILTER: PrefixFilter = PrefixFilter(None);
+
 impl PrefixFilter {
     /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such an iterator shows behind the prefix it
     /// was sent to is then not defined. With `prefix_seek_opt_in_only` they are not asked unless `prefix_same_as_start` says so. With `auto_prefix_mode` they are asked only where they cannot change the result.
@@ -364,6 +367,7 @@ impl DbIterator {
     fn begin_seek_to_first(&mut self) {
         self.count_seek();
         let scan = &mut self.scan;
+        scan.adapt_prefix_filter(None);
         scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.pending);
     }
 
@@ -377,7 +381,7 @@ impl DbIterator {
     fn begin_seek(&mut self, key: &[u8]) {
         self.count_seek();
         let scan = &mut self.scan;
-        scan.adapt_prefix_filter(key);
+        scan.adapt_prefix_filter(Some(key));
         let comparator = scan.superversion.version().comparator();
         let lower = scan.bounds.lower.as_deref().filter(|_| scan.bounds.lower_excludes(comparator, key));
         let start = scan.start_prefix(key);
@@ -519,14 +523,15 @@ impl Scan {
         self.superversion.config().prefix_extractor.as_ref()?.prefix(key).map(<[u8]>::to_vec)
     }
 
-    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key` up to the upper bound have its prefix.
-    fn adapt_prefix_filter(&mut self, key: &[u8]) {
+    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key`, or from the lower bound, up to the upper bound have its prefix.
+    fn adapt_prefix_filter(&mut self, key: Option<&[u8]>) {
         if !self.options.auto_prefix_mode || self.options.total_order_seek {
             return;
         }
         let extractor = self.superversion.config().prefix_extractor.as_ref();
-        let one_prefix = extractor.zip(self.bounds.upper.as_deref()).is_some_and(|(extractor, upper)| {
-            extractor.prefix(key).is_some_and(|prefix| extractor.prefix(upper) == Some(prefix))
+        let range = key.or(self.bounds.lower.as_deref()).zip(self.bounds.upper.as_deref());
+        let one_prefix = extractor.zip(range).is_some_and(|(extractor, (from, upper))| {
+            extractor.prefix(from).is_some_and(|prefix| extractor.prefix(upper) == Some(prefix))
         });
         self.prefix = PrefixFilter(extractor.cloned().filter(|_| one_prefix));
     }

@@ -23,7 +23,7 @@ use crate::read::iter::blob_feed::{BlobFeed, Scanned};
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
-use crate::read::iter::{Bounds, PrefixFilter};
+use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
 use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
 use crate::stats::Ticker;
@@ -65,6 +65,8 @@ pub(super) struct Visible {
     current: Current,
     /// The direction in which the merging iterator moves.
     forward: bool,
+    /// Whether it goes to where the caller sent it. Where it turns around or passes entries of one key by a seek of its own, a table without the key's prefix has keys behind it.
+    asks_filters: bool,
     /// The merging iterator has left `key` forwards already (operands have been collected).
     past_key: bool,
     /// Forward: older versions of `key` are to be skipped.
@@ -104,6 +106,7 @@ impl Visible {
             key: Vec::new(),
             current: Current::InPlace,
             forward: true,
+            asks_filters: false,
             past_key: false,
             skipping: false,
             key_is_oldest: false,
@@ -157,6 +160,7 @@ impl Visible {
     fn start(&mut self, forward: bool, pending: &mut Pending) {
         self.blobs.close(forward, pending);
         self.valid = false;
+        self.asks_filters = false;
         self.forward = forward;
         self.current = Current::InPlace;
         self.operands.clear();
@@ -177,6 +181,7 @@ impl Visible {
         pending: &mut Pending,
     ) {
         self.start(true, pending);
+        self.asks_filters = true;
         self.prefix = prefix;
         match user_key {
             Some(user_key) => {
@@ -283,6 +288,7 @@ impl Visible {
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
+        let prefix = if self.asks_filters { prefix } else { &NO_PREFIX_FILTER };
         loop {
             match self.phase {
                 Phase::Rest => return Ok(()),
@@ -439,6 +445,7 @@ impl Visible {
     ) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
+        self.asks_filters = false;
         let user_key = std::mem::take(&mut self.key);
         self.set_target(&user_key, seq, kind);
         self.key = user_key;
