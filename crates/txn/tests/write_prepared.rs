@@ -434,12 +434,6 @@ fn ranges_are_not_removed_in_what_is_prepared() {
     batch.delete_range("a", "b").unwrap();
     db.write(&WriteOptions::new(), &batch).unwrap();
     assert!(all(db.db(), None).is_empty());
-    // RocksDB would replay the two with one number, and the range would not cover the key.
-    let mut both = karst_engine::WriteBatch::new();
-    both.put("aa", "1").unwrap();
-    both.delete_range("a", "b").unwrap();
-    assert_eq!(kind(db.write(&WriteOptions::new(), &both)), Some(ErrorKind::NotSupported));
-    assert!(all(db.db(), None).is_empty());
     let refused = karst_engine::caller::finish(db.db().prepare(
         karst_engine::caller::Caller::Thread,
         &WriteOptions::new(),

@@ -257,10 +257,8 @@ impl<H: Host> Pipeline<H> {
     ) -> Result<Ordered, NotOrdered> {
         let (count, body) = (source.count(), source.body());
         // Compat: RocksDB replays the batch with one number for all, and a range of that number does not cover what the batch put into it before.
-        if self.pending.is_some() && source.mixes_ranges() {
-            let what = "a batch that removes a range beside other operations, in a database of the policy WritePrepared";
-            return Err(NotOrdered::Refused(Error::not_supported(what)));
-        }
+        let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
+        let body = apart.as_deref().unwrap_or(body);
         let written = self.conflicts.get().map(|conflicts| conflicts.written_by(source));
         let mut guard = self.order.lock();
         let order = &mut *guard;

@@ -125,6 +125,19 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The record behind its header, with a mark before each range that is removed: there RocksDB goes on with the next number.
+    #[cold]
+    pub(super) fn with_ranges_apart(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(self.body().len() + 16);
+        self.each_op(|op| {
+            if matches!(op, Op::DeleteRange { .. }) {
+                Op::Noop.encode(&mut |part| body.extend_from_slice(part));
+            }
+            op.encode(&mut |part| body.extend_from_slice(part));
+        });
+        body
+    }
+
     /// The phase of a transaction that it is, if it is one.
     pub(super) fn phase(&self) -> Option<&PhaseWrite> {
         match self {

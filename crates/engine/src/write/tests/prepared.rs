@@ -131,3 +131,23 @@ fn only_what_decides_is_synced_for_jobs() {
     bench.pipeline.write(&options, phase(&one, Phase::Commit)).unwrap();
     assert_eq!((syncs(), syncs()), (1, 1));
 }
+
+/// RocksDB gives the operations of a batch one number until a mark; a range covers only what has a smaller one.
+#[test]
+fn a_range_is_apart_from_what_its_batch_put_before_it() {
+    let bench = Bench::new(two_queues());
+    let mut batch = WriteBatch::new();
+    batch.put("m", "1").unwrap();
+    batch.delete_range("a", "z").unwrap();
+    batch.put("n", "2").unwrap();
+    bench.pipeline.write(&WriteOptions::new(), Source::Batch(&batch)).unwrap();
+    let log = bench.log_bytes(1);
+    let mut reader =
+        karst_format::log::LogReader::new(&log, FileNumber(1), RecoveryMode::AbsoluteConsistency);
+    let record = reader.next_record().unwrap().unwrap();
+    let logged = karst_format::write_batch::BatchReader::parse(record.bytes).unwrap();
+    let kinds: String = logged.ops().map(|op| format!("{:?}", op.unwrap())[..3].to_owned() + " ").collect();
+    assert_eq!((logged.count(), &*kinds), (3, "Put Noo Del Put Noo Noo "));
+    let (recovered, next) = recover(&[(1, &log)], RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!((recovered, next), (bench.entries(), SeqNo(4)));
+}
