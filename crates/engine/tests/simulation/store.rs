@@ -63,7 +63,10 @@ impl Plan {
         set("prepopulate_block_cache", &["kDisable", "kFlushOnly", "kFlushAndCompaction"]);
         set("verify_compression", &["false", "true"]);
         set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
-        set("allow_mmap_writes", &["false", "false", "true"]);
+        // The two contradict each other.
+        if options.contains("use_direct_io_for_flush_and_compaction=false") && random.one_in(2) {
+            options += "allow_mmap_writes=true;";
+        }
         let keeps_logs = random.one_in(4);
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
         Self {
