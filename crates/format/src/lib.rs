@@ -6,6 +6,7 @@
 
 pub mod blob;
 pub mod block;
+pub mod block_kind;
 pub mod checksum;
 pub mod coding;
 pub mod comparator;

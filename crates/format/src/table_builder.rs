@@ -32,6 +32,7 @@ use deferred::Deferred;
 use index_writer::{IndexEntry, IndexWriter};
 
 use crate::block::{BlockBuilder, BlockShape};
+use crate::block_kind::BlockKind;
 use crate::checksum;
 use crate::compression::{self, CompressionType, Dictionary};
 use crate::filter::{COMPATIBILITY_NAME, FilterBuilder, FilterContext, PartitionedFilterBuilder};
@@ -73,28 +74,11 @@ pub struct TableBuilder {
     kept: Vec<WrittenBlock>,
 }
 
-/// What a block of a table is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WrittenKind {
-    /// Entries.
-    Data,
-    /// The index, or the top level of a partitioned index.
-    Index,
-    /// A partition of the index.
-    IndexPartition,
-    /// A full filter.
-    Filter,
-    /// The top level of a partitioned filter.
-    FilterIndex,
-    /// A partition of the filter.
-    FilterPartition,
-}
-
 /// A block as it is before compression, and where it is in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenBlock {
     /// What it is for.
-    pub kind: WrittenKind,
+    pub kind: BlockKind,
     /// Where it is, as the index says it.
     pub handle: BlockHandle,
     /// What a reader of the table finds there.
@@ -473,7 +457,7 @@ impl TableBuilder {
         let dictionary = self.dictionary.take();
         let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_deref());
         self.dictionary = dictionary;
-        self.keep(WrittenKind::Data, handle, contents);
+        self.keep(BlockKind::Data, handle, contents);
         self.add_data_block(entry, handle, kept);
     }
 
@@ -521,7 +505,7 @@ impl TableBuilder {
     }
 
     #[inline]
-    fn keep(&mut self, kind: WrittenKind, handle: BlockHandle, contents: &[u8]) {
+    fn keep(&mut self, kind: BlockKind, handle: BlockHandle, contents: &[u8]) {
         if self.options.keep_blocks {
             self.kept.push(WrittenBlock { kind, handle, contents: contents.to_vec() });
         }
@@ -641,7 +625,7 @@ impl TableBuilder {
                 self.note_damage(filter_outcome(filter.is_damaged()));
                 let Some(contents) = contents else { return };
                 let handle = self.write_raw_block(&contents);
-                self.keep(WrittenKind::Filter, handle, &contents);
+                self.keep(BlockKind::Filter, handle, &contents);
                 (metaindex::FULL_FILTER_PREFIX, handle)
             }
             Some(Filter::Partitioned(filter)) => {
@@ -654,7 +638,7 @@ impl TableBuilder {
                 let mut entries = Vec::with_capacity(partitions.len());
                 for partition in partitions {
                     let handle = self.write_raw_block(&partition.block);
-                    self.keep(WrittenKind::FilterPartition, handle, &partition.block);
+                    self.keep(BlockKind::FilterPartition, handle, &partition.block);
                     entries.push((partition.last_key, handle));
                 }
                 let layout = IndexLayout { first_keys: false, ..self.index.layout() };
@@ -664,7 +648,7 @@ impl TableBuilder {
                     entries.iter().map(|(key, handle)| (&key[..], *handle, None)),
                 );
                 let handle = self.write_raw_block(&top);
-                self.keep(WrittenKind::FilterIndex, handle, &top);
+                self.keep(BlockKind::FilterIndex, handle, &top);
                 (metaindex::PARTITIONED_FILTER_PREFIX, handle)
             }
         };
@@ -693,7 +677,7 @@ impl TableBuilder {
             for (last_key, contents) in partitions {
                 index_bytes += contents.len();
                 let (handle, _) = self.write_block(&contents, compression, None);
-                self.keep(WrittenKind::IndexPartition, handle, &contents);
+                self.keep(BlockKind::IndexPartition, handle, &contents);
                 entries.push((last_key, handle));
             }
             let top = index.top(&self.options, &entries);
@@ -705,7 +689,7 @@ impl TableBuilder {
         index_bytes += top.len();
         self.properties.num_uniform_blocks = index.uniform_blocks();
         let (handle, _) = self.write_block(&top, compression, None);
-        self.keep(WrittenKind::Index, handle, &top);
+        self.keep(BlockKind::Index, handle, &top);
         self.properties.index_size = index_bytes as u64 + crate::handle::BLOCK_TRAILER_BYTES as u64;
         if self.options.format_version >= 6 {
             metaindex.insert(metaindex::INDEX, handle);

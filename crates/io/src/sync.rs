@@ -6,7 +6,6 @@
 //!
 //! A panic of a holder is no reason for others to panic: the states in this crate are whole between any two
 //! statements, so poison is ignored.
-
 //!
 //! With `--cfg loom` they, and the atomics here, are loom's, so that it explores the very types that ship.
 

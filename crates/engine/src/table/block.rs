@@ -11,46 +11,7 @@ use karst_mem::Handle;
 
 use crate::table::stock;
 
-/// What a block is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum BlockKind {
-    /// Entries.
-    Data,
-    /// The index, or the top level of a partitioned index.
-    Index,
-    /// A partition of the index.
-    IndexPartition,
-    /// A full filter.
-    Filter,
-    /// The top level of a partitioned filter.
-    FilterIndex,
-    /// A partition of the filter.
-    FilterPartition,
-}
-
-impl BlockKind {
-    /// For messages.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            BlockKind::Data => "data block",
-            BlockKind::Index => "index block",
-            BlockKind::IndexPartition => "index partition",
-            BlockKind::Filter => "filter block",
-            BlockKind::FilterIndex => "filter partition index",
-            BlockKind::FilterPartition => "filter partition",
-        }
-    }
-
-    /// Whether it is metadata of the table rather than entries.
-    pub(crate) fn is_metadata(self) -> bool {
-        self != BlockKind::Data
-    }
-
-    /// Whether RocksDB counts it among filter blocks.
-    pub(crate) fn is_filter(self) -> bool {
-        matches!(self, BlockKind::Filter | BlockKind::FilterIndex | BlockKind::FilterPartition)
-    }
-}
+pub(crate) use karst_format::block_kind::BlockKind;
 
 /// A decoded block.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::options::choice::PrepopulateBlockCache;
 use karst_format::properties::TableProperties;
-use karst_format::table_builder::{WrittenBlock, WrittenKind};
+use karst_format::table_builder::WrittenBlock;
 use karst_mem::{CacheKey, Priority};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -54,7 +54,6 @@ impl Warming {
     ) -> Result<(), Corruption> {
         let layout = properties.map(|properties| Layout::new(properties, SeqNo::ZERO)).transpose()?;
         for WrittenBlock { kind, handle, contents } in blocks {
-            let kind = kind_of(kind);
             let is_partition = matches!(kind, BlockKind::IndexPartition | BlockKind::FilterPartition);
             let (priority, block) = match &layout {
                 _ if kind == BlockKind::Data => (self.data, CachedBlock::Data(Block::parse(contents)?)),
@@ -73,16 +72,5 @@ impl Warming {
             ));
         }
         Ok(())
-    }
-}
-
-fn kind_of(kind: WrittenKind) -> BlockKind {
-    match kind {
-        WrittenKind::Data => BlockKind::Data,
-        WrittenKind::Index => BlockKind::Index,
-        WrittenKind::IndexPartition => BlockKind::IndexPartition,
-        WrittenKind::Filter => BlockKind::Filter,
-        WrittenKind::FilterIndex => BlockKind::FilterIndex,
-        WrittenKind::FilterPartition => BlockKind::FilterPartition,
     }
 }

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::index_writer::{IndexEntry, IndexWriter};
-use super::{Compressing, CompressionType, Dictionary, TableBuildError, TableBuilder, WrittenKind};
+use super::{Compressing, CompressionType, Dictionary, TableBuildError, TableBuilder};
+use crate::block_kind::BlockKind;
 use crate::handle::BLOCK_TRAILER_BYTES;
 
 /// Blocks on their way.
@@ -99,7 +100,7 @@ impl TableBuilder {
         let compression = self.options.compression;
         self.note_damage(block.outcome);
         let (handle, kept) = self.write_compressed(&block.contents, &block.compressed, compression);
-        self.keep(WrittenKind::Data, handle, &block.contents);
+        self.keep(BlockKind::Data, handle, &block.contents);
         self.add_data_block(entry, handle, kept);
         self.data_block.recycle(block.contents);
     }

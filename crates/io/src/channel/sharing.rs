@@ -4,7 +4,7 @@
 //!   this channel                    [`Flights`]                   another channel
 //!   read_or_join  --- claim --->  owned by another, name left
 //!   Phase::Joined                       <------- end, all names ---  tell_joiners: Landed, or keep_private: Released
-//!   take_message  <------------------- its outbox ------------------
+//!   hear          <------------------- its outbox ------------------
 //! ```
 //!
 //! A read is joined, not a future: the other channel completes it whoever of its own futures is still polled, and this one's waiters wait for their own

@@ -192,6 +192,13 @@ impl SimulatedFileSystem {
         self.fresh(path)
     }
 
+    /// A file that was made just now, for writing at any offset.
+    fn new_writer(&self, path: &Path) -> Result<Writer> {
+        self.note("create", path);
+        let (file, life) = self.fresh(path).context("create", path)?;
+        Ok(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 })
+    }
+
     fn appender(&self, path: &Path, found: (File, u64)) -> Box<dyn WritableFile> {
         let (file, life) = found;
         let size = file.lock().current.len() as u64;
@@ -261,16 +268,11 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
-        self.note("create", path);
-        let (file, life) = self.fresh(path).context("create", path)?;
-        Ok(Arc::new(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 }))
+        Ok(Arc::new(self.new_writer(path)?))
     }
 
     fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
-        self.note("create", path);
-        let (file, life) = self.fresh(path).context("create", path)?;
-        let file = Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 };
-        Ok(Arc::new(UnalignedRefused::new(file, DIRECT_ALIGNMENT as usize)))
+        Ok(Arc::new(UnalignedRefused::new(self.new_writer(path)?, DIRECT_ALIGNMENT as usize)))
     }
 
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
