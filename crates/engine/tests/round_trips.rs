@@ -4,8 +4,11 @@
 //! metadata takes as many waves as there are dependent hops, not keys x levels of them.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::path::Path;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use karst_engine::db::Db;
@@ -49,12 +52,13 @@ struct Cold {
     _directory: tempfile::TempDir,
 }
 
-/// A tree of several levels, opened with nothing in the cache.
-fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
+/// What db_bench writes by these benchmarks, opened with nothing in the cache.
+fn made(benchmarks: &str, flags: &[&str], cache_bytes: usize, cached_metadata: bool) -> Cold {
     let directory = tempfile::tempdir().unwrap();
+    let benchmarks = format!("--benchmarks={benchmarks}");
     let mut all = vec![
         "--num=20000",
-        "--benchmarks=fillrandom,overwrite,waitforcompaction,overwrite,flush",
+        &benchmarks,
         "--write_buffer_size=200000",
         "--target_file_size_base=100000",
         "--max_bytes_for_level_base=300000",
@@ -68,14 +72,25 @@ fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
     let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), waves);
     let waves = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
-    let options = Options::new().env(env).block_cache_bytes(cache_bytes).column_families(|family| {
-        family.table_factory.block_based.cache_index_and_filter_blocks = false;
+    let options = Options::new().env(env).block_cache_bytes(cache_bytes).column_families(move |family| {
+        family.table_factory.block_based.cache_index_and_filter_blocks = cached_metadata;
     });
     let db = Db::open_read_only(directory.path(), &options).unwrap();
-    let levels: BTreeSet<_> = db.live_files().iter().map(|file| file.level).collect();
-    assert!(levels.len() >= 3, "the tree has the levels {levels:?}");
     waves.take();
     Cold { db, waves, keys, _directory: directory }
+}
+
+/// A tree of several levels whose tables hold their metadata, opened with nothing in the cache.
+fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
+    let cold = made("fillrandom,overwrite,waitforcompaction,overwrite,flush", flags, cache_bytes, false);
+    let levels: BTreeSet<_> = cold.db.live_files().iter().map(|file| file.level).collect();
+    assert!(levels.len() >= 3, "the tree has the levels {levels:?}");
+    cold
+}
+
+/// All in the last level, read without a cache.
+fn uncached(flags: &[&str]) -> Cold {
+    made("fillrandom,compact", flags, 0, true)
 }
 
 const PARTITIONED: &[&str] = &["--partition_index_and_filters=true", "--metadata_block_size=512"];
@@ -122,6 +137,44 @@ fn nothing_is_fetched_twice_without_a_cache() {
     assert!(waves <= 3, "{waves} round trips for {reads} reads");
     let (again, as_many) = cold.read(&ReadOptions::default(), 0, false);
     assert!(again <= 3 && as_many == reads, "{as_many} reads, then {reads}");
+}
+
+#[test]
+fn without_a_cache_metadata_is_shared_with_lookups_that_wait() {
+    let cold = uncached(&[]);
+    let key = cold.batch(0)[3];
+    let other = cold.keys.iter().rfind(|other| &other[..] < key).unwrap();
+    let env = cold.db.env().clone();
+    karst_io::block_on(&env, async {
+        let early = cold.db.get_async(key);
+        let late = async {
+            // The first has its filter and its index then, and waits for data.
+            karst_io::sleep(&env, READ * 5 / 2).await;
+            cold.db.get_async(other).await
+        };
+        let (mut early, mut late) = (pin!(early), pin!(late));
+        let (mut first, mut second) = (None, None);
+        std::future::poll_fn(|cx| {
+            for (future, out) in [
+                (early.as_mut() as Pin<&mut dyn Future<Output = _>>, &mut first),
+                (late.as_mut(), &mut second),
+            ] {
+                if out.is_none()
+                    && let Poll::Ready(value) = future.poll(cx)
+                {
+                    *out = Some(value.unwrap().is_some());
+                }
+            }
+            if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert_eq!((first, second), (Some(true), Some(true)));
+    });
+    let (_, reads) = cold.waves.take();
+    assert!((3..=4).contains(&reads), "{reads} reads: filter, index and data, and data");
+    // And nothing of it stays.
+    assert!(cold.db.get(key).unwrap().is_some());
+    assert_eq!(cold.waves.take().1, 3);
 }
 
 #[test]

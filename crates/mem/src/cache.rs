@@ -18,7 +18,8 @@
 //!   stays, since a late search may still look there. Every entry is charged for its slot too, so the
 //!   capacity bounds the table. Large entries leave it sparse; the hand passes free slots seven at a time.
 //! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes back in a
-//!   standalone handle: usable in every way, charged while it lives, but not found by others.
+//!   standalone handle: usable in every way, charged while it lives, found by others while it is held, and gone with
+//!   the last handle (`cache/in_use.rs`).
 //!
 //! Why the table does not move entries in place when it grows: a pinned value cannot move, and chains through
 //! the slots (RocksDB's AutoHyperClockCache) make every lookup follow a link.
@@ -29,6 +30,7 @@
 
 mod account;
 mod handle;
+mod in_use;
 mod key;
 mod lookup_counts;
 mod slot;
@@ -46,6 +48,7 @@ pub use key::CacheKey;
 
 use crate::sync::{Arc, AtomicPtr, AtomicUsize, Mutex, Ordering};
 use account::Account;
+use in_use::InUse;
 use lookup_counts::LookupCounts;
 use slot::{Entry, RELEASED_ONE, Slot};
 use std::fmt;
@@ -168,6 +171,8 @@ pub struct BlockCache<V> {
     current: AtomicPtr<Table<V>>,
     counts: LookupCounts,
     account: Arc<Account>,
+    /// What found no room and is held all the same.
+    in_use: Arc<InUse<V>>,
     strict_capacity: bool,
     metadata_fraction: f64,
     /// Slots for the hand to pass before it spares High priority again.
@@ -202,6 +207,7 @@ impl<V> BlockCache<V> {
             current: AtomicPtr::new(table),
             counts: LookupCounts::new(),
             account: Arc::new(Account::new(options.capacity_bytes)),
+            in_use: Arc::new(InUse::new()),
             strict_capacity: options.strict_capacity,
             metadata_fraction: options.metadata_fraction.clamp(0.0, 1.0),
             unspared_slots: AtomicUsize::new(0),
@@ -262,8 +268,13 @@ impl<V> BlockCache<V> {
                 Some(handle)
             }
             None => {
-                self.counts.miss();
-                None
+                let held = Handle::of_listed(key, &self.in_use);
+                if held.is_some() {
+                    self.counts.hit()
+                } else {
+                    self.counts.miss()
+                }
+                held
             }
         }
     }
@@ -273,13 +284,13 @@ impl<V> BlockCache<V> {
     }
 
     /// Add a value, pinned. An entry with the same key wins: its handle is returned and `value` dropped. If there
-    /// is no room (see [`CacheOptions`]), the handle is standalone: usable, but not found by others.
+    /// is no room (see [`CacheOptions`]), the handle is standalone: others find the value while somebody holds it.
     ///
     /// The entry is charged `charge_bytes` and [`ENTRY_OVERHEAD_BYTES`](Self::ENTRY_OVERHEAD_BYTES). Two inserts
     /// of one key at the same instant may both stay in the table, each found by some; both age out.
     pub fn insert(&self, key: CacheKey, value: V, charge_bytes: usize, priority: Priority) -> Handle<V> {
         self.insert_or_refuse(key, value, charge_bytes, priority)
-            .unwrap_or_else(|value| self.standalone(value, charge_bytes))
+            .unwrap_or_else(|value| self.standalone(key, value, charge_bytes))
     }
 
     /// As [`insert`](Self::insert), but with a strict capacity and no room the value comes back.
@@ -291,16 +302,17 @@ impl<V> BlockCache<V> {
         priority: Priority,
     ) -> Result<Handle<V>, V> {
         match self.insert_or_refuse(key, value, charge_bytes, priority) {
-            Err(value) if !self.strict_capacity => Ok(self.standalone(value, charge_bytes)),
+            Err(value) if !self.strict_capacity => Ok(self.standalone(key, value, charge_bytes)),
             result => result,
         }
     }
 
-    fn standalone(&self, value: V, charge_bytes: usize) -> Handle<V> {
+    fn standalone(&self, key: CacheKey, value: V, charge_bytes: usize) -> Handle<V> {
         self.account.standalone_inserts.fetch_add(1, Ordering::Relaxed);
         let bytes = charge_bytes.saturating_add(Self::ENTRY_OVERHEAD_BYTES);
         self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Handle::standalone_charged(value, Some(Charge::admitted(ChargeKind(0), bytes, &self.account)))
+        let charge = Charge::admitted(ChargeKind(0), bytes, &self.account);
+        Handle::listed(value, charge, key.words(), &self.in_use)
     }
 
     fn insert_or_refuse(
@@ -314,6 +326,9 @@ impl<V> BlockCache<V> {
         let table = self.current();
         if let Some(slot) = table.find(hash, key).or_else(|| self.find_older(table, hash, key)) {
             return Ok(Handle::from_pinned(slot));
+        }
+        if let Some(held) = Handle::of_listed(key, &self.in_use) {
+            return Ok(held);
         }
         let charge = charge_bytes.saturating_add(Self::ENTRY_OVERHEAD_BYTES);
         if charge > self.capacity_bytes() || !self.admit(charge, self.strict_capacity) {
@@ -390,7 +405,7 @@ impl<V> BlockCache<V> {
         for table in self.tables() {
             found |= table.erase(hash, key, &mut |entry| self.removed(entry));
         }
-        found
+        found | self.in_use.erase(key)
     }
 
     /// Bytes of charges to hold at most.
@@ -413,6 +428,11 @@ impl<V> BlockCache<V> {
     /// All charges: of entries, of standalone handles, of reservations.
     pub fn usage_bytes(&self) -> usize {
         self.account.usage_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether more is held than the capacity: then what is let go of does not stay.
+    pub fn is_overcommitted(&self) -> bool {
+        self.usage_bytes() > self.capacity_bytes()
     }
 
     /// Charges of what is pinned now: entries with a handle, standalone handles, reservations.

@@ -220,6 +220,17 @@ impl Lookup {
     fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
         let file = &view.version().levels()[usize::from(level)].files()[index];
         let table = self.pending.table(&view.ctx, file, u32::from(level))?;
+        let found = self.in_table(view, &table, level);
+        if let Err(Stop::Need) = found
+            && view.ctx.cache().is_overcommitted()
+        {
+            table.keep_metadata_in_hand(&view.ctx, &mut self.pending);
+        }
+        found
+    }
+
+    #[inline]
+    fn in_table(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) -> Result<Option<Base>, Stop> {
         if self.stage == Stage::Tombstones {
             if let Some(tombstones) = table.range_tombstones()
                 && !view.ctx.options.ignore_range_deletions
@@ -242,7 +253,7 @@ impl Lookup {
             }
             self.stage = Stage::Entries;
         }
-        self.entries(view, &table, level)
+        self.entries(view, table, level)
     }
 
     #[inline]

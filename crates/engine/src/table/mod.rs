@@ -188,6 +188,18 @@ impl Table {
         }
     }
 
+    /// Keeps filter and index (of partitioned ones the top) in hand as far as they are in the cache.
+    ///
+    /// For reads that wait while the cache holds more than fits: each that comes to this table meanwhile finds them, and without those who wait they would
+    /// be gone with the first that ends.
+    #[cold]
+    pub(crate) fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) {
+        let filter = self.filter.as_ref().map(|filter| &filter.block);
+        for meta in filter.into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
+            pending.hold_if_cached(ctx, self.cache_key(meta.handle));
+        }
+    }
+
     /// A partition of the index.
     #[inline]
     pub(crate) fn index_partition(

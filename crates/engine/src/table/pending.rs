@@ -233,6 +233,15 @@ impl Pending {
         Err(self.need(key, Need::Blob(Arc::new(need))))
     }
 
+    /// Keeps the block of this name in hand if the cache has it. Not counted as a use of the cache.
+    pub(crate) fn hold_if_cached(&mut self, ctx: &ReadCtx<'_>, key: NeedKey) {
+        if !self.slots.iter().any(|slot| slot.key == key)
+            && let Some(block) = ctx.cache().get(key)
+        {
+            self.slots.push(Slot { key, state: State::Held(Held::Block(block)) });
+        }
+    }
+
     /// From now on, whether blocks found in the cache stay in hand. For looking ahead: the step that uses them later finds them here and
     /// does not count them again.
     pub(crate) fn hold_hits(&mut self, hold: bool) {

@@ -4,9 +4,10 @@
 //! Invariant: a handle owns exactly one pin of a shareable slot, of a table or standalone.
 
 use super::account::Charge;
+use super::in_use::InUse;
 use super::slot::{CLOSED, RELEASED_ONE, STANDALONE, Slot, Word};
 use super::table::Table;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Arc, Ordering, fence};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -28,19 +29,35 @@ unsafe impl<V: Send + Sync> Sync for Handle<V> {}
 struct Standalone<V> {
     slot: Slot<V>,
     charge: Option<Charge>,
+    /// Where it can be found, and its key there.
+    listed: Option<([u64; 2], Arc<InUse<V>>)>,
 }
 
 impl<V> Handle<V> {
     /// A handle to a value that no cache knows. Allocates.
     pub fn standalone(value: V) -> Self {
-        Self::standalone_charged(value, None)
+        Self::outside(Standalone { slot: Slot::standalone(value, false), charge: None, listed: None })
     }
 
-    /// A handle to a value outside of the table that gives up `charge` with it.
-    pub(super) fn standalone_charged(value: V, charge: Option<Charge>) -> Self {
-        let whole = Box::into_raw(Box::new(Standalone { slot: Slot::standalone(value), charge }));
+    fn outside(whole: Standalone<V>) -> Self {
         // SAFETY: not null: it comes from a box.
-        Self { slot: unsafe { NonNull::new_unchecked(whole) }.cast() }
+        Self { slot: unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(whole))) }.cast() }
+    }
+
+    /// A handle to a value outside of the table, which gives up `charge` with it and can be found in `list` under `key` while it is held. If
+    /// there is one of this key, it wins: its handle is returned and `value` dropped.
+    pub(super) fn listed(value: V, charge: Charge, key: [u64; 2], list: &Arc<InUse<V>>) -> Self {
+        let slot = Slot::standalone(value, true);
+        let own = Self::outside(Standalone { slot, charge: Some(charge), listed: Some((key, list.clone())) });
+        match list.add(key, own.slot) {
+            Some(slot) => Self { slot },
+            None => own,
+        }
+    }
+
+    /// A handle to what is found in `list` under `key`.
+    pub(super) fn of_listed(key: [u64; 2], list: &InUse<V>) -> Option<Self> {
+        list.find(key).map(|slot| Self { slot })
     }
 
     /// REQUIRES: the caller took a pin for this handle.
@@ -128,9 +145,12 @@ unsafe fn drop_last<V>(slot: NonNull<Slot<V>>, word: u64) {
     // SAFETY: alive until freed below; the last pin is gone, and nobody else finds the slot.
     let owned = unsafe { slot.as_ref() };
     if word & STANDALONE != 0 {
-        owned.drop_value();
         // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and freed only here.
-        drop(unsafe { Box::from_raw(slot.cast::<Standalone<V>>().as_ptr()) });
+        let whole = unsafe { Box::from_raw(slot.cast::<Standalone<V>>().as_ptr()) };
+        if let Some((key, list)) = &whole.listed {
+            list.remove(*key, slot);
+        }
+        whole.slot.drop_value();
     } else {
         let table = owned.closed_table().cast::<Table<V>>();
         owned.drop_value();

@@ -278,3 +278,23 @@ fn loom_erase_against_growth() {
         scene.end();
     });
 }
+
+/// A value that found no room goes with its last handle, while another thread looks for it or puts it in again.
+#[test]
+fn loom_find_against_the_last_handle_of_what_found_no_room() {
+    model(3, || {
+        let scene = Scene::new(0);
+        let held = scene.put(1, 10);
+        let other = scene.fork(|s| {
+            if let Some(found) = s.get(1) {
+                assert_eq!(found.number, 10);
+            }
+            assert_eq!(s.put(1, 11).number / 10, 1);
+        });
+        drop(held);
+        other.join().unwrap();
+        assert!(scene.get(1).is_none());
+        assert_eq!(scene.cache.usage_bytes(), 0);
+        scene.end();
+    });
+}

@@ -10,6 +10,7 @@
 //! | 56..58 | priority |
 //! | 58 | CLOSED: the cache is gone; the last pin frees the value |
 //! | 59 | STANDALONE: never was in a table; the last pin frees the slot |
+//! | 60 | LISTED: standalone, and others may find it while it is pinned (`in_use.rs`) |
 //! | 62 | VISIBLE: may be found by key |
 //! | 63 | SHAREABLE: holds a value that may be pinned |
 //!
@@ -44,6 +45,7 @@ const RELEASED_TOP: u64 = TAKEN_TOP << COUNT_BITS;
 const PRIORITY_SHIFT: u32 = 56;
 pub(super) const CLOSED: u64 = 1 << 58;
 pub(super) const STANDALONE: u64 = 1 << 59;
+const LISTED: u64 = 1 << 60;
 const VISIBLE: u64 = 1 << 62;
 const SHAREABLE: u64 = 1 << 63;
 const STATE_MASK: u64 = SHAREABLE | VISIBLE;
@@ -117,10 +119,11 @@ impl<V> Slot<V> {
         }
     }
 
-    /// A pinned slot outside of any table.
-    pub(super) fn standalone(value: V) -> Self {
+    /// A pinned slot outside of any table; one that goes on a list is said to be `listed`.
+    pub(super) fn standalone(value: V, listed: bool) -> Self {
         let slot = Self { value: Cell::new(MaybeUninit::new(value)), ..Self::empty() };
-        slot.word.store(SHAREABLE | STANDALONE | TAKEN_ONE, Ordering::Relaxed);
+        let listed = if listed { LISTED } else { 0 };
+        slot.word.store(SHAREABLE | STANDALONE | listed | TAKEN_ONE, Ordering::Relaxed);
         slot
     }
 
@@ -169,6 +172,34 @@ impl<V> Slot<V> {
         if old & TAKEN_TOP != 0 {
             self.keep_counts_in_range();
         }
+    }
+
+    /// Another pin by one who holds none, if there is one; the slot stays alive meanwhile by other means.
+    pub(super) fn pin_if_pinned(&self) -> bool {
+        let mut seen = self.load(Ordering::Relaxed);
+        while seen.pins() != 0 {
+            // Ordering: Relaxed, as for `pin_again`: the lock that led here showed the value.
+            match self.word.compare_exchange_weak(
+                seen.0,
+                seen.0 + TAKEN_ONE,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    if seen.0 & TAKEN_TOP != 0 {
+                        self.keep_counts_in_range();
+                    }
+                    return true;
+                }
+                Err(now) => seen = Word(now),
+            }
+        }
+        false
+    }
+
+    /// Whether somebody holds it now.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.load(Ordering::Relaxed).pins() != 0
     }
 
     /// REQUIRES: a pin is held. Drops the top bit of both counters once both have it; their difference stays.
@@ -263,11 +294,11 @@ impl<V> Slot<V> {
         self.value.with(|v| unsafe { (*v).assume_init_ref() })
     }
 
-    /// Whether it is outside of any table and pinned once.
+    /// Whether it is outside of any table, cannot be found and is pinned once.
     pub(super) fn is_standalone_with_one_pin(&self) -> bool {
         // Ordering: Acquire pairs with the Release of the pins that are gone; what they read comes before what is written now.
         let word = self.load(Ordering::Acquire);
-        word.0 & STANDALONE != 0 && word.pins() == 1
+        word.0 & (STANDALONE | LISTED) == STANDALONE && word.pins() == 1
     }
 
     /// REQUIRES: the caller holds the only pin of a standalone slot.

@@ -60,11 +60,78 @@ fn a_cache_without_capacity_gives_usable_handles() {
     let again = handle.clone();
     drop(handle);
     assert_eq!(*again, 7);
-    assert!(cache.get(CacheKey(1, 2)).is_none());
     assert_eq!((cache.usage_bytes(), cache.pinned_bytes()), (1000 + OVERHEAD, 1000 + OVERHEAD));
     assert_eq!(cache.counters().standalone_inserts, 1);
     drop(cache);
     assert_eq!(*again, 7);
+}
+
+#[test]
+fn what_found_no_room_is_found_while_somebody_holds_it() {
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let cache = BlockCache::new(options(0, 1000));
+    let (key, other) = (CacheKey(1, 2), CacheKey(1, 3));
+    let put = |key, number| cache.insert(key, Counted::new(number, &live), 1000, Priority::High);
+    let first = put(key, 7);
+    let found = cache.get(key).expect("it is held");
+    assert!(Handle::ptr_eq(&first, &found) && cache.get(other).is_none());
+    // The one that is there wins, as in the table.
+    let again = put(key, 8);
+    assert!(Handle::ptr_eq(&first, &again));
+    assert_eq!((live.load(Ordering::SeqCst), cache.usage_bytes()), (1, 1000 + OVERHEAD));
+    assert!(cache.is_overcommitted());
+    assert!(!first.is_alone(), "others may find it at any time");
+    drop((first, found));
+    assert_eq!(cache.get(key).expect("one is left").number, 7);
+    drop(again);
+    assert!(cache.get(key).is_none());
+    assert_eq!((live.load(Ordering::SeqCst), cache.usage_bytes(), cache.entry_count()), (0, 0, 0));
+    // Erased while it is held: gone for all but its holder, and the key is free.
+    let old = put(key, 9);
+    assert!(cache.erase(key) && !cache.erase(key) && cache.get(key).is_none());
+    let new = put(key, 10);
+    assert_eq!((old.number, new.number), (9, 10));
+    drop(old);
+    assert_eq!(cache.get(key).expect("the new one is held").number, 10);
+    let outlives = new.clone();
+    drop((new, cache));
+    assert_eq!(outlives.number, 10);
+    drop(outlives);
+    assert_eq!(live.load(Ordering::SeqCst), 0);
+}
+
+/// Threads look for a few keys that have no room, hold what they find or make for a moment, and let go. What is found is of its key, and in the end all is gone.
+#[test]
+fn stress_values_that_are_found_only_while_held() {
+    let live = std::sync::Arc::new(AtomicI64::new(0));
+    let cache = BlockCache::new(options(0, 64));
+    let found = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for seed in 0..4u64 {
+            let (cache, live, found) = (&cache, &live, &found);
+            s.spawn(move || {
+                let mut held = [None, None];
+                for i in 0..if cfg!(miri) { 40 } else { 100_000u64 } {
+                    let k = (i * (seed + 3)) % 5;
+                    let key = CacheKey(k, k);
+                    let handle = match cache.get(key) {
+                        Some(handle) => {
+                            found.fetch_add(1, Ordering::Relaxed);
+                            handle
+                        }
+                        None => cache.insert(key, Counted::new(k, live), 64, Priority::High),
+                    };
+                    assert_eq!(handle.number, k);
+                    if i % 50 == seed {
+                        cache.erase(key);
+                    }
+                    held[i as usize % 2] = Some(handle);
+                }
+            });
+        }
+    });
+    assert!(found.into_inner() > 0);
+    assert_eq!((cache.usage_bytes(), live.load(Ordering::SeqCst)), (0, 0));
 }
 
 #[test]
@@ -73,8 +140,9 @@ fn a_value_larger_than_the_cache_stands_alone_and_evicts_nothing() {
     drop(cache.insert(CacheKey(1, 0), 1, 1000, Priority::Low));
     let large = cache.insert(CacheKey(2, 0), 2, 100_000, Priority::Low);
     assert_eq!(*large, 2);
-    assert!(cache.get(CacheKey(2, 0)).is_none() && cache.get(CacheKey(1, 0)).is_some());
+    assert!(cache.get(CacheKey(2, 0)).is_some() && cache.get(CacheKey(1, 0)).is_some());
     drop(large);
+    assert!(cache.get(CacheKey(2, 0)).is_none());
     assert_eq!(cache.usage_bytes(), 1000 + OVERHEAD);
 }
 
