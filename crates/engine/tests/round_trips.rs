@@ -140,6 +140,33 @@ fn nothing_is_fetched_twice_without_a_cache() {
 }
 
 #[test]
+fn filter_and_index_are_read_together_where_filters_let_keys_pass() {
+    let partitioned = [PARTITIONED, &["--pin_top_level_index_and_filter=true"]].concat();
+    for (flags, most_reads) in [(&[][..], 2), (&partitioned, 3)] {
+        let cold = uncached(flags);
+        let get = |key: &[u8]| assert!(cold.db.get(key).unwrap().is_some());
+        let absent = |key: &[u8]| assert!(cold.db.get([key, b"!"].concat()).unwrap().is_none());
+        let batch = cold.batch(0);
+        get(batch[3]);
+        assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: nothing is known yet");
+        // What a batch has seen is known to the lookups after it.
+        cold.read(&ReadOptions::default(), 0, false);
+        get(batch[3]);
+        let (waves, reads) = cold.waves.take();
+        assert!(waves == 2 && reads <= most_reads, "{flags:?}: {waves} round trips, {reads} reads");
+        let family = cold.db.default_column_family();
+        let one_by_one = ReadOptions { async_io: false, ..ReadOptions::default() };
+        assert!(cold.db.get_cf(&one_by_one, family, batch[3]).unwrap().is_some());
+        assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: who wants one read at a time gets no other");
+        absent(batch[3]);
+        absent(batch[5]);
+        cold.waves.take();
+        absent(batch[7]);
+        assert_eq!(cold.waves.take(), (1, 1), "{flags:?}: it is open again what the filter will say");
+    }
+}
+
+#[test]
 fn without_a_cache_metadata_is_shared_with_lookups_that_wait() {
     let cold = uncached(&[]);
     let key = cold.batch(0)[3];

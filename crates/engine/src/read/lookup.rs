@@ -28,7 +28,10 @@ use crate::read::{View, merge};
 use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockRef, KeyHash, Table, Value};
+use crate::table::{BlockRef, KeyHash, Odds, Table, Value};
+
+/// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why: reading so much takes about as long as one more wait.
+const LIKELY_BYTES: u64 = 64 << 10;
 
 /// How far the lookup is in the current file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,10 +245,15 @@ impl Lookup {
         }
         if self.stage == Stage::Filter {
             if !view.superversion.skips_filter(level) {
-                let may_match =
-                    table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)?;
-                if let Some(may_match) = may_match {
+                let may_match = table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash);
+                if let Err(Stop::Need) = may_match {
+                    self.ask_for_the_likely(view, table, level);
+                }
+                if let Some(may_match) = may_match? {
                     table.count_filter(&view.ctx, may_match, level);
+                    if self.pending.is_in_use() {
+                        view.ctx.tables.filter_history.note(level, may_match);
+                    }
                     if !may_match {
                         return Ok(None);
                     }
@@ -376,6 +384,36 @@ impl Lookup {
             return Ok(existing);
         }
         Ok(Some(merge::full(view, user_key, existing, &self.operands)?))
+    }
+
+    /// While the filter of the file in hand is on its way: asks for what the lookup will most likely wait for next, by what filters of its level have said.
+    /// Where they let keys pass, that is the index; where those of L0 deny them, the filters of its other files.
+    ///
+    /// Why not the filters below L0: a key that is in L0 after all would have read them in vain, and they are larger.
+    ///
+    /// Invariant: as for [`look_ahead`](Self::look_ahead).
+    #[cold]
+    fn ask_for_the_likely(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) {
+        let odds = view.ctx.tables.filter_history.odds(level);
+        if !view.ctx.options.async_io || odds == Odds::Open {
+            return;
+        }
+        self.pending.hold_hits(true);
+        if odds == Odds::Passes {
+            // Both lie together in the file, unless they are partitioned: one read.
+            let _ = table.locate(&view.ctx, &mut self.pending, &self.key);
+        } else if level == 0 {
+            let (version, mut position) = (view.version(), self.position);
+            let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+            while let Some(next) = version.next_candidate(user_key, self.snapshot, &mut position)
+                && next.level.0 == 0
+                && let Some(table) = view.ctx.tables.opened(next.file)
+                && table.filter_bytes() <= LIKELY_BYTES
+            {
+                let _ = table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash);
+            }
+        }
+        self.pending.hold_hits(false);
     }
 
     /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that

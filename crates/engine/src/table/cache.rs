@@ -33,8 +33,8 @@ use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
 use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
 use crate::stats::{HistogramKind, Statistics, Ticker};
-use crate::table::Table;
 use crate::table::block::CachedBlock;
+use crate::table::{FilterHistory, Table};
 
 /// Bits of a file's id that hold its number; the rest tells databases of one process apart.
 const FILE_NUMBER_BITS: u32 = 40;
@@ -177,6 +177,8 @@ pub(crate) struct TableCache {
     pub(crate) typical_tail_bytes: AtomicU64,
     /// Files of L0 up to this size count as just flushed where only those pin their metadata, in bytes.
     pub(crate) max_flushed_bytes: u64,
+    /// What lookups that wait for filters go by.
+    pub(crate) filter_history: FilterHistory,
 }
 
 impl TableCache {
@@ -195,6 +197,7 @@ impl TableCache {
             prefix_extractor: config.prefix_extractor.clone(),
             typical_tail_bytes: AtomicU64::new(0),
             max_flushed_bytes: options.write_buffer_size as u64 / 2 * 3,
+            filter_history: FilterHistory::default(),
         }
     }
 
@@ -215,6 +218,7 @@ impl TableCache {
             prefix_extractor: self.prefix_extractor.clone(),
             typical_tail_bytes: AtomicU64::new(self.typical_tail_bytes.load(Ordering::Relaxed)),
             max_flushed_bytes: self.max_flushed_bytes,
+            filter_history: FilterHistory::default(),
         };
         (Arc::new(tables), copies.collect())
     }

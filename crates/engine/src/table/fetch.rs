@@ -29,7 +29,7 @@ use crate::table::pending::{Held, Need, NeedKey, Pending};
 /// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
 pub(crate) const MAX_GAP_BYTES: u64 = 4096;
 
-/// Blocks are not read together beyond this. Why: the first block's waiters should not wait for much else.
+/// Blocks are not read together beyond this, but for a filter and the index behind it. Why: the first block's waiters should not wait for much else.
 const MAX_TOGETHER_BYTES: u64 = 64 << 10;
 
 /// The number of a step among those that share a [`Fetches`].
@@ -163,10 +163,11 @@ impl Fetches {
                 let start = handle.offset;
                 let mut parts: SmallVec<[Part; 1]> = smallvec![Part { key, handle, kind, waiters }];
                 let mut end = end_of(handle);
+                let mut last = kind;
                 while !self.one_at_a_time
-                    && let Some(next) = self.neighbour(&table, start, end)
+                    && let Some(next) = self.neighbour(&table, start, end, last)
                 {
-                    end = end_of(next.handle);
+                    (end, last) = (end_of(next.handle), next.kind);
                     parts.push(next);
                 }
                 // Invariant: `Pending` has checked every handle against the size of the file.
@@ -192,13 +193,15 @@ impl Fetches {
         self.running.push(fetch);
     }
 
-    /// Takes the next in the queue if it is a block of `table` close behind `end`, in a read that began at `start`.
-    fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64) -> Option<Part> {
-        let Need::Block { table: next, handle, .. } = &self.fresh.last()?.need else { return None };
+    /// Takes the next in the queue if it is a block of `table` close behind `end`, where one of the kind `last` ends, in a read that began at `start`.
+    fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64, last: BlockKind) -> Option<Part> {
+        let Need::Block { table: next, handle, kind } = &self.fresh.last()?.need else { return None };
+        // Why whatever their size: who asks for both at once waits for both.
+        let both = last == BlockKind::Filter && *kind == BlockKind::Index;
         let close = Arc::ptr_eq(table, next)
             && handle.offset >= end
             && handle.offset - end <= MAX_GAP_BYTES
-            && end_of(*handle) - start <= MAX_TOGETHER_BYTES;
+            && (both || end_of(*handle) - start <= MAX_TOGETHER_BYTES);
         if !close {
             return None;
         }

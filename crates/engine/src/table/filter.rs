@@ -7,6 +7,7 @@
 //! changes nothing about what is in the filter; RocksDB gives up on the filter then.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use karst_format::filter::FilterHash;
 use karst_format::index::IndexCursor;
@@ -28,6 +29,61 @@ pub(super) struct TableFilter {
     pub(super) whole_keys: bool,
     /// Prefixes are in it, made by this.
     pub(super) prefixes: Option<PrefixExtractor>,
+}
+
+/// What the filters of each level have lately said to lookups that had to wait for them, so that such a lookup can ask for what it will want next at
+/// the same time.
+#[derive(Debug)]
+pub(crate) struct FilterHistory {
+    /// How many of 2^16 keys passed, lately; deeper levels count as the last.
+    passed: [AtomicU32; FilterHistory::LEVELS],
+}
+
+/// What a filter will most likely say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Odds {
+    Passes,
+    Denies,
+    Open,
+}
+
+impl FilterHistory {
+    const LEVELS: usize = 8;
+    const ALL: u32 = 1 << 16;
+    /// Each answer counts for this part of the whole.
+    const WEIGHT: u32 = 16;
+    /// Why not less: where the filter denies after all, an index was read in vain, which may be large.
+    const PASSES_AT_LEAST: u32 = Self::ALL / 16 * 15;
+    /// Why more: where the filter lets a key pass after all, it may be by mistake, and what was read in vain is small.
+    const DENIES_AT_MOST: u32 = Self::ALL / 8;
+
+    fn of(&self, level: u8) -> &AtomicU32 {
+        &self.passed[usize::from(level).min(Self::LEVELS - 1)]
+    }
+
+    /// Takes in what a filter of `level` said.
+    #[cold]
+    pub(crate) fn note(&self, level: u8, may_match: bool) {
+        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not matter.
+        let before = self.of(level).load(Ordering::Relaxed);
+        let add = if may_match { Self::ALL / Self::WEIGHT } else { 0 };
+        self.of(level).store(before - before / Self::WEIGHT + add, Ordering::Relaxed);
+    }
+
+    /// What the next filter of `level` will most likely say.
+    pub(crate) fn odds(&self, level: u8) -> Odds {
+        match self.of(level).load(Ordering::Relaxed) {
+            Self::PASSES_AT_LEAST.. => Odds::Passes,
+            0..=Self::DENIES_AT_MOST => Odds::Denies,
+            _ => Odds::Open,
+        }
+    }
+}
+
+impl Default for FilterHistory {
+    fn default() -> Self {
+        FilterHistory { passed: std::array::from_fn(|_| AtomicU32::new(Self::ALL / 2)) }
+    }
 }
 
 /// The hash of a user key, made at the first filter that asks and used for all.
@@ -153,5 +209,30 @@ impl Table {
         let metric =
             if may_match { LevelMetric::BloomFilterFullPositive } else { LevelMetric::BloomFilterUseful };
         perf_context::count_at_level(metric, u32::from(level), 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_odds_follow_what_filters_say() {
+        let history = FilterHistory::default();
+        assert_eq!(history.odds(3), Odds::Open);
+        let say = |count, may_match| {
+            (0..count).for_each(|_| history.note(3, may_match));
+            history.odds(3)
+        };
+        assert_eq!(say(10, true), Odds::Open);
+        assert_eq!(say(90, true), Odds::Passes);
+        assert_eq!(say(1000, true), Odds::Passes, "it does not run over");
+        assert_eq!(say(2, false), Odds::Open);
+        assert_eq!(say(100, false), Odds::Denies);
+        assert_eq!(say(1, true), Odds::Denies, "now and then one passes by mistake");
+        assert_eq!(say(4, true), Odds::Open);
+        assert_eq!((history.odds(2), history.odds(200)), (Odds::Open, Odds::Open));
+        (0..100).for_each(|_| history.note(100, true));
+        assert_eq!(history.odds(200), Odds::Passes, "deep levels count as one");
     }
 }

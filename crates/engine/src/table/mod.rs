@@ -47,7 +47,7 @@ use crate::table::decode::{Layout, Storage};
 use crate::table::pending::{Pending, Stop};
 
 pub(crate) use block::{BlockKind, BlockRef, CachedBlock};
-pub(crate) use filter::KeyHash;
+pub(crate) use filter::{FilterHistory, KeyHash, Odds};
 pub use value::Value;
 
 /// Metadata of a table: a block that the table may hold itself.
@@ -198,6 +198,15 @@ impl Table {
         for meta in filter.into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
             pending.hold_if_cached(ctx, self.cache_key(meta.handle));
         }
+    }
+
+    /// How long the filter is if it may have to be read, in bytes; a partition of it is small and counts for nothing.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        self.filter
+            .as_ref()
+            .map(|filter| &filter.block)
+            .filter(|block| block.held.is_none())
+            .map_or(0, |block| block.handle.size)
     }
 
     /// A partition of the index.

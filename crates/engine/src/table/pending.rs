@@ -233,6 +233,12 @@ impl Pending {
         Err(self.need(key, Need::Blob(Arc::new(need))))
     }
 
+    /// Whether something has been asked for, or is held.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Keeps the block of this name in hand if the cache has it. Not counted as a use of the cache.
     pub(crate) fn hold_if_cached(&mut self, ctx: &ReadCtx<'_>, key: NeedKey) {
         if !self.slots.iter().any(|slot| slot.key == key)
