@@ -13,13 +13,14 @@
 
 use super::host::Host;
 use super::pipeline::{Pipeline, Switched};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{HistogramKind, Ticker};
 use crate::wal::writer::LogFile;
 use event_listener::Event;
 use karst_format::ids::FileNumber;
 use karst_io::Standstill;
 use parking_lot::{Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -254,6 +255,14 @@ impl Persist {
     }
 }
 
+/// What `work` on the logs comes to. A panic of it, as of a file system that somebody else has written, is a failed log like another: everybody waits for the leader, and its files are not
+/// written again.
+fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    // Safe to go on: after an error nothing is done with the files but to replace them.
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing or syncing the log panicked")))
+}
+
 impl<H: Host> Pipeline<H> {
     /// Leads one round. The caller has taken the leadership.
     pub(super) fn lead(self: &Arc<Self>) {
@@ -269,7 +278,7 @@ impl<H: Host> Pipeline<H> {
             (taken, std::mem::take(&mut order.switched), order.next_ticket, sync)
         };
         let bytes = taken.len() + switched.iter().map(|s| s.rest.len()).sum::<usize>();
-        let mut outcome = self.write_logs(&mut files, switched, &taken);
+        let mut outcome = unless_it_panics(|| self.write_logs(&mut files, switched, &taken));
         if outcome.is_ok() {
             let log_bytes = {
                 let mut order = self.order.lock();
@@ -283,7 +292,7 @@ impl<H: Host> Pipeline<H> {
             self.statistics.record(Ticker::WalFileBytes, bytes as u64);
             persist.written.store(end, Ordering::SeqCst);
             if sync {
-                outcome = self.sync_logs(&mut files);
+                outcome = unless_it_panics(|| self.sync_logs(&mut files));
                 if outcome.is_ok() {
                     self.statistics.tick(Ticker::WalFileSynced);
                     persist.synced.store(end, Ordering::SeqCst);

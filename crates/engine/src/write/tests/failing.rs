@@ -3,10 +3,11 @@
 use super::*;
 use crate::error::ErrorKind;
 use karst_format::comparator::UserComparator;
-use karst_io::{FaultFileSystem, FaultPlan, Faults};
+use karst_io::{Disturb, Disturbance, DisturbedFileSystem, FaultFileSystem, FaultPlan, Faults};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -180,6 +181,50 @@ fn a_panic_in_an_insert_holds_up_nobody() {
     let (found, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
     assert_eq!(found, ["a@1=1", "boom@2=2"]);
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+}
+
+/// Panics where anything is written while it is armed.
+#[derive(Debug, Default)]
+struct Mine(AtomicBool);
+
+impl Disturb for Mine {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+    fn write(&self, _: &Path) -> std::io::Result<()> {
+        assert!(!self.0.load(Ordering::SeqCst), "the file system's own");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_of_the_leader_fails_everybody_and_the_log_can_be_replaced() {
+    for sync in [false, true] {
+        let files = MemoryFileSystem::new();
+        files.create_dir(Path::new(DIRECTORY)).unwrap();
+        let files = DisturbedFileSystem::new(Arc::new(files), Mine::default());
+        let mine = files.between().clone();
+        let env = Env::builder().file_system(Arc::new(files)).build();
+        let bench = Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]);
+        bench.put("a", "1").unwrap();
+        mine.0.store(true, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let (bench, key) = (&bench, format!("b{number}"));
+                let options = if sync { WriteOptions::synced() } else { WriteOptions::new() };
+                scope.spawn(move || bench.write(&options, put(key.as_bytes(), b"2")).unwrap_err());
+            }
+        });
+        let refused = bench.put("c", "3").unwrap_err();
+        assert!(refused.kind() == ErrorKind::Io && refused.to_string().contains("panicked"), "{refused}");
+        assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
+        mine.0.store(false, Ordering::SeqCst);
+        bench.seal(Some(2));
+        karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+        bench.put("d", "4").unwrap();
+        let entries = bench.entries();
+        assert!(entries.len() == 1 && entries[0].starts_with("d@"), "{entries:?}");
+    }
 }
 
 /// The writers have gone, so whoever leads inserts for them; the one behind the panic too.
