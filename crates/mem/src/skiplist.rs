@@ -28,7 +28,7 @@
 //! structure in every run, and threads share no generator.
 
 use crate::arena::{ALIGN, Arena};
-use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Steering};
 use std::cmp;
 use std::convert::Infallible;
 use std::fmt;
@@ -164,6 +164,8 @@ pub struct SkipList<C> {
     entries: AtomicUsize,
     /// Where the last insert was. Taken only if nobody has it.
     finger: Mutex<Option<Box<Finger>>>,
+    /// How many groups in a row were linked away from the finger, up to [`insert::STRAYED`].
+    strayed: Steering,
     id: u64,
 }
 
@@ -183,6 +185,23 @@ fn prefetch(node: *mut Node) {
     let _ = node;
 }
 
+/// The same for who reads the value too, as far as it is short.
+#[inline(always)]
+fn prefetch_all(node: *mut Node) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let link = node.cast::<i8>().wrapping_sub(LINK_BYTES);
+        // SAFETY: a prefetch is a hint; it reads nothing and faults at no address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(link);
+            _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(64));
+            _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(128));
+        }
+    }
+    let _ = node;
+}
+
 impl<C: KeyOrder> SkipList<C> {
     /// An empty list ordered by `order`. Allocates nothing until the first insert.
     pub fn new(order: C) -> Self {
@@ -195,6 +214,7 @@ impl<C: KeyOrder> SkipList<C> {
             height: AtomicUsize::new(1),
             entries: AtomicUsize::new(0),
             finger: Mutex::new(None),
+            strayed: Steering::new(0),
             id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
         }
     }
@@ -282,6 +302,18 @@ impl<C: KeyOrder> SkipList<C> {
         let node = self.check(position);
         // SAFETY: a node of this list; every node has level 0.
         self.position(unsafe { Tower::of(node).next(0) })
+    }
+
+    /// The same, for who goes through the list: has the processor fetch the entry behind the one that is returned, so that it is there by the time it is asked for.
+    ///
+    /// # Panics
+    /// If `position` is of another list.
+    #[inline]
+    pub fn next_of_many(&self, position: Position) -> Option<Position> {
+        let next = self.next(position)?;
+        // SAFETY: a node of this list; every node has level 0.
+        prefetch_all(unsafe { Tower::of(next.node.as_ptr()).next(0) });
+        Some(next)
     }
 
     /// The entry before `position`. Costs a search.

@@ -13,6 +13,14 @@ pub(crate) use loom::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
+/// A number that only steers how something is done: any value is right, so it is no part of what loom explores.
+pub(crate) type Steering = std::sync::atomic::AtomicUsize;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::MutexGuard;
+#[cfg(not(loom))]
+pub(crate) use parking_lot::MutexGuard;
+
 /// A lock without poisoning: nothing here leaves broken state behind when it unwinds.
 pub(crate) struct Mutex<T>(#[cfg(loom)] loom::sync::Mutex<T>, #[cfg(not(loom))] parking_lot::Mutex<T>);
 

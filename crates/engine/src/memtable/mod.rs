@@ -408,6 +408,12 @@ impl MemTable {
         self.list.next(position)
     }
 
+    /// The entry after this one, for who goes through them.
+    #[inline]
+    pub(crate) fn next_of_many(&self, position: Position) -> Option<Position> {
+        self.list.next_of_many(position)
+    }
+
     /// The entry before this one. Takes a search.
     pub(crate) fn prev(&self, position: Position) -> Option<Position> {
         self.list.prev(position)

@@ -11,11 +11,17 @@
 
 use super::KeyOrder;
 use super::{LINK_BYTES, Link, MAX_HEIGHT, Node, RISE_BITS, SkipList, Tower, key_of, prefetch};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, MutexGuard, Ordering};
 use std::ptr::{self, NonNull};
 
 /// Searches that take turns in [`SkipList::link_all`].
 const LANES: usize = 8;
+
+/// So many groups in a row away from the finger, and it is looked at only for [`LOOKED_AT`] entries of every [`OF_ENTRIES`]: writers at the same time whose keys have no order would
+/// fetch it from each other for nothing.
+pub(super) const STRAYED: usize = 16;
+pub(super) const LOOKED_AT: usize = 64;
+pub(super) const OF_ENTRIES: usize = 1024;
 
 /// An entry that has its place in the memory of a list and is in the list once it is linked. Dropping it leaves its memory unused.
 #[derive(Debug)]
@@ -142,8 +148,7 @@ impl<C: KeyOrder> SkipList<C> {
     /// If an entry was made by another list.
     pub fn link_all(&self, entries: impl IntoIterator<Item = Unlinked>) -> usize {
         let mut entries = entries.into_iter();
-        // Why not waited for: whoever has it inserts elsewhere, and a search costs less than the lock's line on its way.
-        let mut finger = self.finger.try_lock();
+        let mut finger = self.finger();
         let (mut linked, mut refused) = (0, 0);
         loop {
             let mut group: [Option<Unlinked>; LANES] = [const { None }; LANES];
@@ -157,6 +162,7 @@ impl<C: KeyOrder> SkipList<C> {
                     && self.is_next(finger, &entry)
                 {
                     let done = self.link(entry.node.as_ptr(), entry.height, &mut finger.0);
+                    self.followed();
                     (linked, refused) = (linked + usize::from(done), refused + usize::from(!done));
                     continue;
                 }
@@ -165,6 +171,7 @@ impl<C: KeyOrder> SkipList<C> {
             }
             let Some(last) = self.link_searched(&mut group[..len], &mut linked, &mut refused) else { break };
             if let Some(finger) = finger.as_mut() {
+                self.strayed();
                 match &mut **finger {
                     Some(finger) => finger.0 = last,
                     none => *none = Some(Box::new(Finger(last))),
@@ -174,6 +181,33 @@ impl<C: KeyOrder> SkipList<C> {
         // Ordering: Release, so that who reads the count finds the entries.
         self.entries.fetch_add(linked, Ordering::Release);
         refused
+    }
+
+    /// The finger, if it is worth a look.
+    #[inline]
+    fn finger(&self) -> Option<MutexGuard<'_, Option<Box<Finger>>>> {
+        // Ordering: Relaxed for both numbers; they only steer.
+        let strays = self.strayed.load(Ordering::Relaxed) == STRAYED
+            && self.entries.load(Ordering::Relaxed) % OF_ENTRIES >= LOOKED_AT;
+        // Why not waited for: whoever has it inserts elsewhere, and a search costs less than the lock's line on its way.
+        if strays { None } else { self.finger.try_lock() }
+    }
+
+    /// An entry was linked along the finger. Its lock is held.
+    #[inline]
+    fn followed(&self) {
+        if self.strayed.load(Ordering::Relaxed) > 0 {
+            self.strayed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A group was linked elsewhere. The finger's lock is held.
+    #[inline]
+    fn strayed(&self) {
+        let strayed = self.strayed.load(Ordering::Relaxed);
+        if strayed < STRAYED {
+            self.strayed.store(strayed + 1, Ordering::Relaxed);
+        }
     }
 
     /// Whether an entry's place is right behind the finger, and the finger is true there.
@@ -212,6 +246,10 @@ impl<C: KeyOrder> SkipList<C> {
             let mut around = self.neighbours(key, self.searched(entry.height));
             count(self.link(entry.node.as_ptr(), entry.height, &mut around));
             return Some(around);
+        }
+        // Why: the lanes are kilobytes to fill.
+        if group.is_empty() {
+            return None;
         }
         let mut lanes: [Lane; LANES] = std::array::from_fn(|_| Lane::idle(self.head()));
         let lanes = &mut lanes[..group.len()];

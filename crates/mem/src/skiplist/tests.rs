@@ -273,6 +273,37 @@ fn keys_in_order_are_linked_along_the_finger() {
 }
 
 #[test]
+fn keys_without_an_order_leave_the_finger_alone_until_there_is_one_again() {
+    let list = list();
+    let insert = |n: u32| assert!(list.insert(&n.to_be_bytes(), b""));
+    let at_finger = |n: u32| list.finger_stands_behind(list.get(&n.to_be_bytes()).unwrap());
+    let strayed = insert::STRAYED as u32;
+    let down = |n: u32| 1 << 20 | (10_000 - n);
+    (0..insert::LOOKED_AT as u32).for_each(|n| insert(down(n)));
+    assert!(strayed < insert::LOOKED_AT as u32 && at_finger(down(insert::LOOKED_AT as u32 - 1)));
+    insert(down(insert::LOOKED_AT as u32));
+    assert!(!at_finger(down(insert::LOOKED_AT as u32)), "it is not looked at any more");
+    // Where it is looked at again, two keys in order are enough.
+    let count = insert::OF_ENTRIES as u32;
+    (0..count).for_each(|n| insert(2 << 20 | n));
+    assert!(at_finger(2 << 20 | (count - 1)));
+    assert!(forward(&list).is_sorted() && forward(&list).len() == list.len());
+}
+
+#[test]
+fn going_through_in_order_finds_what_single_steps_find() {
+    let list = list();
+    assert!(list.first().is_none());
+    for n in 0..200u32 {
+        list.insert(&n.wrapping_mul(0x9e37_79b9).to_be_bytes(), &vec![b'v'; n as usize]);
+    }
+    let through = std::iter::successors(list.first(), |p| list.next_of_many(*p));
+    let through: Vec<Vec<u8>> = through.map(|p| list.key(p).to_vec()).collect();
+    assert_eq!(through, forward(&list));
+    assert_eq!(through.len(), 200);
+}
+
+#[test]
 fn an_entry_is_in_the_list_only_once_it_is_linked() {
     let list = list();
     let entries: Vec<Unlinked> = [b"b", b"a", b"c"].map(|key| list.prepare(key, b"#", key)).into();

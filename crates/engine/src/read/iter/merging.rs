@@ -110,7 +110,7 @@ impl Child {
     fn begin_next(&mut self) -> Result<()> {
         match self {
             Child::Memtable(cursor) => {
-                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.next(position)))
+                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.next_of_many(position)))
             }
             Child::Table(cursor) => cursor.begin_next(),
             Child::Level(cursor) => cursor.begin_next(),
