@@ -196,7 +196,8 @@ fn prepare_again(
         };
         let section = Section::new(&undecided.name, batch_of(&undecided.ops), numbers).found(number, range);
         let (record, seq, count) = PhaseWrite::again(&section, recovered.next_seq);
-        framing.append(seq, count, [&record, &[], &[]], &mut bytes).map_err(|e| {
+        let record = (record.len(), |out: &mut Vec<u8>| out.extend_from_slice(&record));
+        framing.append(seq, count, record, &mut bytes).map_err(|e| {
             Error::with_source(ErrorKind::Io, format!("framing a record of log {number}: {e}"), e)
         })?;
         versions.prepared_logs().hold(number);

@@ -118,19 +118,20 @@ impl LogFraming {
         self.last_seq == SeqNo::ZERO
     }
 
-    /// Frames one record: a batch in two parts, the first of which has its sequence number `seq`, and its count, `count`.
+    /// Frames one record of `bytes` bytes, which `put` appends: a batch with the sequence number `seq` that takes `count` of them.
     ///
     /// # Errors
     /// Compression failed; nothing was framed.
+    #[inline]
     pub(crate) fn append(
         &mut self,
         seq: SeqNo,
         count: u32,
-        parts: [&[u8]; 3],
+        (bytes, put): (usize, impl FnOnce(&mut Vec<u8>)),
         out: &mut Vec<u8>,
     ) -> Result<(), std::io::Error> {
         let before = out.len();
-        self.writer.append_parts(&parts, out)?;
+        self.writer.append_with(bytes, put, out)?;
         self.bytes += (out.len() - before) as u64;
         self.last_seq = seq;
         self.end_seq = SeqNo(seq.0 + u64::from(count));

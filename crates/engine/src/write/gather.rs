@@ -84,11 +84,14 @@ impl<H: Host> Pipeline<H> {
             self.gathered.hold_off.store(hold_off - 1, Ordering::Relaxed);
             return Gather::No;
         }
-        let ([(_, pin)], Some(few)) = (&pins[..], source.few(first_seq)) else { return Gather::No };
+        let [(_, pin)] = &pins[..] else { return Gather::No };
+        if !source.has_few() {
+            return Gather::No;
+        }
         let memtable = H::memtable(pin);
         let mut entries = Entries::new();
-        few.iter().for_each(|entry| entries.push(memtable.prepare(entry)));
-        let outcome = self.leave(memtable, (ticket, last_seq), entries);
+        source.each_point(first_seq, |entry| entries.push(memtable.prepare(entry)));
+        let outcome = self.leave(memtable, (ticket, last_seq), &mut entries);
         self.applied(pins);
         match outcome {
             Gather::Waits => self.ring_room(),
@@ -97,7 +100,13 @@ impl<H: Host> Pipeline<H> {
         outcome
     }
 
-    fn leave(&self, memtable: &Arc<MemTable>, (ticket, last_seq): (u64, SeqNo), entries: Entries) -> Gather {
+    // Why by reference: they are some hundred bytes, used or not.
+    fn leave(
+        &self,
+        memtable: &Arc<MemTable>,
+        (ticket, last_seq): (u64, SeqNo),
+        entries: &mut Entries,
+    ) -> Gather {
         let gathered = &self.gathered;
         let next = |waiting: &Waiting| {
             let elsewhere = waiting.memtable.as_ref().is_some_and(|other| !Arc::ptr_eq(other, memtable));
@@ -105,14 +114,14 @@ impl<H: Host> Pipeline<H> {
         };
         let Some(mut waiting) = gathered.waiting.try_lock().filter(|waiting| next(waiting)) else {
             let applying = Applying { pipeline: self, ticket };
-            insert(memtable, entries);
+            insert(memtable, entries.drain(..));
             std::mem::forget(applying);
             return Gather::Inserted;
         };
         if waiting.memtable.is_none() {
             waiting.memtable = Some(memtable.clone());
         }
-        entries.into_iter().for_each(|entry| waiting.entries.push(entry));
+        entries.drain(..).for_each(|entry| waiting.entries.push(entry));
         waiting.writes += 1;
         waiting.last_seq = last_seq;
         gathered.count.store(waiting.writes, Ordering::Release);

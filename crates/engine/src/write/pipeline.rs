@@ -255,10 +255,10 @@ impl<H: Host> Pipeline<H> {
         claim: Option<&Claim>,
         pins: &mut Pins<H::Pin>,
     ) -> Result<Ordered, NotOrdered> {
-        let (count, body) = (source.count(), source.body());
+        let count = source.count();
         // Compat: RocksDB replays the batch with one number for all, and a range of that number does not cover what the batch put into it before.
         let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
-        let body = apart.as_deref().unwrap_or(body);
+        let body_bytes = apart.as_ref().map_or(source.bytes() - HEADER_BYTES, Vec::len);
         let written = self.conflicts.get().map(|conflicts| conflicts.written_by(source));
         let mut guard = self.order.lock();
         let order = &mut *guard;
@@ -298,7 +298,16 @@ impl<H: Host> Pipeline<H> {
             // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and a second time that it was numbered otherwise, which means nothing to it.
             let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
             let tail = if ends { &BATCH_END[..] } else { &[] };
-            order.framing.append(first_seq, count, [&head, body, tail], &mut order.buffer).map_err(|e| {
+            let put = |record: &mut Vec<u8>| {
+                record.extend_from_slice(&head);
+                match &apart {
+                    Some(body) => record.extend_from_slice(body),
+                    None => source.put_body(record),
+                }
+                record.extend_from_slice(tail);
+            };
+            let record = (HEADER_BYTES + body_bytes + tail.len(), put);
+            order.framing.append(first_seq, count, record, &mut order.buffer).map_err(|e| {
                 let text = format!("framing a record of log {}: {e}", order.framing.number());
                 NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
             })?;

@@ -1,6 +1,6 @@
 //! What one write consists of: a batch, or one operation that needs no batch of its own.
 //!
-//! In: borrowed operations. Out: the record for the log in two parts, and the inserts. Invariant: both say the same.
+//! In: borrowed operations. Out: the record for the log, and the inserts. Invariant: both say the same.
 
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
@@ -35,7 +35,6 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
 
 /// Entries that a write may leave to be inserted together with those of others; more are a group of their own.
 const FEW: usize = 4;
-pub(super) type Few<'a> = SmallVec<[PointEntry<'a>; FEW]>;
 
 /// How the operations of a write are numbered.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +60,6 @@ impl Numbering<'_> {
 
 /// What is written.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a single operation is encoded in place, without an allocation")]
 pub(crate) enum Source<'a> {
     Batch(&'a WriteBatch),
     /// A batch whose writer has gone.
@@ -71,7 +69,8 @@ pub(crate) enum Source<'a> {
     One {
         op: Op<'a>,
         family: ColumnFamilyId,
-        encoded: SmallVec<[u8; 192]>,
+        /// Of what the record has behind its header.
+        body_bytes: usize,
     },
 }
 
@@ -83,9 +82,9 @@ impl<'a> Source<'a> {
     pub(crate) fn one(op: Op<'a>) -> Result<Self> {
         check_sizes(&op)?;
         let family = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
-        let mut encoded = SmallVec::new();
-        op.encode(&mut |part| encoded.extend_from_slice(part));
-        Ok(Source::One { op, family, encoded })
+        let mut body_bytes = 0;
+        op.encode(&mut |part| body_bytes += part.len());
+        Ok(Source::One { op, family, body_bytes })
     }
 
     /// Column families that it touches.
@@ -128,7 +127,7 @@ impl<'a> Source<'a> {
     /// The record behind its header, with a mark before each range that is removed: there RocksDB goes on with the next number.
     #[cold]
     pub(super) fn with_ranges_apart(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(self.body().len() + 16);
+        let mut body = Vec::with_capacity(self.bytes() + 16);
         self.each_op(|op| {
             if matches!(op, Op::DeleteRange { .. }) {
                 Op::Noop.encode(&mut |part| body.extend_from_slice(part));
@@ -146,13 +145,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The record behind its header.
-    pub(super) fn body(&self) -> &[u8] {
+    /// Appends the record behind its header.
+    #[inline]
+    pub(super) fn put_body(&self, record: &mut Vec<u8>) {
         match self {
-            Source::Batch(batch) => &batch.as_bytes()[HEADER_BYTES..],
-            Source::Owned(batch) => &batch.as_bytes()[HEADER_BYTES..],
-            Source::Phase(phase) => phase.body(),
-            Source::One { encoded, .. } => encoded,
+            Source::One { op, .. } => op.encode(&mut |part| record.extend_from_slice(part)),
+            Source::Batch(batch) => record.extend_from_slice(&batch.as_bytes()[HEADER_BYTES..]),
+            Source::Owned(batch) => record.extend_from_slice(&batch.as_bytes()[HEADER_BYTES..]),
+            Source::Phase(phase) => record.extend_from_slice(phase.body()),
         }
     }
 
@@ -168,7 +168,12 @@ impl<'a> Source<'a> {
 
     /// Bytes of its record.
     pub(super) fn bytes(&self) -> usize {
-        HEADER_BYTES + self.body().len()
+        match self {
+            Source::One { body_bytes, .. } => HEADER_BYTES + body_bytes,
+            Source::Batch(batch) => batch.as_bytes().len(),
+            Source::Owned(batch) => batch.as_bytes().len(),
+            Source::Phase(phase) => HEADER_BYTES + phase.body().len(),
+        }
     }
 
     /// Checks it against its checksums, if it has any.
@@ -216,24 +221,31 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Its entries, the first with number `seq`, if they are few, all point entries, and of one column family.
-    pub(super) fn few(&self, mut seq: SeqNo) -> Option<Few<'_>> {
+    /// Whether its entries are few, all point entries, and of one column family.
+    #[inline]
+    pub(super) fn has_few(&self) -> bool {
         let batch = match self {
-            Source::One { op, .. } => return point(seq, *op).map(|entry| Few::from_iter([entry])),
-            Source::Phase(_) => return None,
+            Source::One { op, .. } => return point(SeqNo::ZERO, *op).is_some(),
+            Source::Phase(_) => return false,
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
         // Why not protected ones: their checksums go with them into the memtable.
-        if batch.count() as usize > FEW || batch.is_protected() || batch.families().len() != 1 {
-            return None;
-        }
-        let mut few = Few::new();
-        for op in batch.iter().filter(|op| op.column_family().is_some()) {
-            few.push(point(seq, op)?);
-            seq = SeqNo(seq.0 + 1);
-        }
-        Some(few)
+        batch.count() as usize <= FEW
+            && !batch.is_protected()
+            && batch.families().len() == 1
+            && batch.iter().all(|op| op.column_family().is_none() || point(SeqNo::ZERO, op).is_some())
+    }
+
+    /// Calls `each` with its point entries, the first with number `seq`. For those of which there [are few](Self::has_few).
+    #[inline]
+    pub(super) fn each_point(&self, mut seq: SeqNo, mut each: impl FnMut(&PointEntry<'_>)) {
+        self.each_op(|op| {
+            if let Some(entry) = point(seq, op) {
+                each(&entry);
+                seq = SeqNo(seq.0 + 1);
+            }
+        });
     }
 
     /// Whether it inserts nothing.

@@ -73,6 +73,13 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(prop_oneof![0usize..200, near_block, 60_000usize..140_000], 0..6)
 }
 
+#[test]
+#[should_panic(expected = "a record is as long as was said")]
+fn a_record_of_another_length_than_was_said_is_refused() {
+    let put = |out: &mut Vec<u8>| out.extend_from_slice(b"four");
+    let _ = LogWriter::new(FileNumber(9), false).append_with(5, put, &mut Vec::new());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -99,7 +106,8 @@ proptest! {
         }
         for r in &records {
             let (head, tail) = r.split_at(cut.min(r.len()));
-            writer.append_parts(&[head, tail], &mut out).unwrap();
+            let put = |out: &mut Vec<u8>| [head, tail].iter().for_each(|part| out.extend_from_slice(part));
+            writer.append_with(r.len(), put, &mut out).unwrap();
         }
         prop_assert_eq!(out, write(9, recyclable, compress, &records));
     }

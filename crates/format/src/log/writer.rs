@@ -22,7 +22,7 @@ pub struct LogWriter {
     block_offset: usize,
     encoder: Option<Encoder<'static>>,
     compressed: Vec<u8>,
-    /// Where a record in two parts is put together if it does not fit as it is.
+    /// Where a record is put together if it does not fit as it is.
     joined: Vec<u8>,
     timestamp_sizes: Vec<TimestampSize>,
 }
@@ -82,20 +82,25 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends one record that lies in several places.
+    /// Appends one record of `bytes` bytes, which `put` appends to what it is given. It is called once.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn append_parts(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) -> std::io::Result<()> {
-        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+    #[inline]
+    pub fn append_with(
+        &mut self,
+        bytes: usize,
+        put: impl FnOnce(&mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
         if self.encoder.is_none() && self.block_offset + self.header_bytes() + bytes <= BLOCK_BYTES {
             let kind = t::FULL + if self.recyclable { t::RECYCLABLE_OFFSET } else { 0 };
-            self.emit_parts(kind, parts, bytes, out);
+            self.emit_with(kind, bytes, put, out);
             return Ok(());
         }
         let mut whole = std::mem::take(&mut self.joined);
         whole.clear();
-        parts.iter().for_each(|part| whole.extend_from_slice(part));
+        put(&mut whole);
         let appended = self.append(&whole, out);
         // Why: one large record shall not keep its memory for as long as the log lives.
         if whole.capacity() <= 8 * BLOCK_BYTES {
@@ -179,20 +184,22 @@ impl LogWriter {
     }
 
     fn emit(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
-        self.emit_parts(kind, &[payload], payload.len(), out);
+        self.emit_with(kind, payload.len(), |out| out.extend_from_slice(payload), out);
     }
 
-    fn emit_parts(&mut self, kind: u8, parts: &[&[u8]], bytes: usize, out: &mut Vec<u8>) {
+    #[inline]
+    fn emit_with(&mut self, kind: u8, bytes: usize, put: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
         let start = out.len();
         out.reserve(RECYCLABLE_HEADER_BYTES + bytes);
-        coding::put_fixed32(out, 0);
-        let length = u16::try_from(bytes).expect("a fragment fits a block");
-        coding::put_fixed16(out, length);
-        out.push(kind);
+        let [low, high] = u16::try_from(bytes).expect("a fragment fits a block").to_le_bytes();
+        out.extend_from_slice(&[0, 0, 0, 0, low, high, kind]);
         if t::is_recyclable(kind) {
             coding::put_fixed32(out, self.log_number as u32);
         }
-        parts.iter().for_each(|part| out.extend_from_slice(part));
+        let payload = out.len();
+        put(out);
+        // Why checked always: a record that is not as long as it says hides all that come after it.
+        assert_eq!(out.len() - payload, bytes, "a record is as long as was said");
         let crc = checksum::mask_crc(crc32c::crc32c(&out[start + 6..]));
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
         self.block_offset += out.len() - start;
