@@ -1,6 +1,6 @@
-//! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random order, values of 100.
+//! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random order, or each thread's in theirs, values of 100.
 //!
-//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds] [threads,batch,wal[,unordered]]...`
+//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds] [threads,batch,wal[,unordered[,in order]]]...`
 //!
 //! Each row says keys a second, and processor time and context switches per key of the whole process, background work included; the last two count on a machine that others use too.
 //! Compactions are off and memtables as db_bench has them, so that rows are comparable with `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
@@ -19,8 +19,16 @@ fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-fn write(db: &Db, options: &WriteOptions, batch_size: u64, seed: u64, deadline: Instant) -> u64 {
+fn write(
+    db: &Db,
+    options: &WriteOptions,
+    batch_size: u64,
+    in_order: bool,
+    seed: u64,
+    deadline: Instant,
+) -> u64 {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = seed << 40;
     let mut batch = WriteBatch::new();
     let (mut key, value, mut written) = ([b'0'; 16], [b'v'; 100], 0);
     while written % (64 * batch_size) != 0 || Instant::now() < deadline {
@@ -29,7 +37,8 @@ fn write(db: &Db, options: &WriteOptions, batch_size: u64, seed: u64, deadline: 
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            key[..8].copy_from_slice(&(random % KEYS).to_be_bytes());
+            next += 1;
+            key[..8].copy_from_slice(&(if in_order { next } else { random % KEYS }).to_be_bytes());
             if batch_size == 1 {
                 db.put_opt(options, key, value).expect("a write");
             } else {
@@ -59,7 +68,15 @@ fn switches() -> (u64, u64) {
     sum
 }
 
-fn row(directory: &Path, threads: u64, batch_size: u64, wal: bool, unordered: bool, seconds: f64) {
+fn row(
+    directory: &Path,
+    threads: u64,
+    batch_size: u64,
+    wal: bool,
+    unordered: bool,
+    in_order: bool,
+    seconds: f64,
+) {
     let path = directory.join("karst_write_cost");
     let options = Options::new()
         .db(move |db| {
@@ -84,7 +101,7 @@ fn row(directory: &Path, threads: u64, batch_size: u64, wal: bool, unordered: bo
             .map(|seed| {
                 let (db, options, done) = (&db, &write_options, &done);
                 scope.spawn(move || {
-                    let written = write(db, options, batch_size, seed + 1, deadline);
+                    let written = write(db, options, batch_size, in_order, seed + 1, deadline);
                     done.wait();
                     // A thread that has ended is counted no more.
                     done.wait();
@@ -122,8 +139,8 @@ fn main() {
         for wal in [true, false] {
             for batch in [1, 8] {
                 for threads in [1, 2, 8, 32] {
-                    row(Path::new(&directory), threads, batch, wal, false, seconds);
-                    row(Path::new(&directory), threads, batch, wal, true, seconds);
+                    row(Path::new(&directory), threads, batch, wal, false, false, seconds);
+                    row(Path::new(&directory), threads, batch, wal, true, false, seconds);
                 }
             }
         }
@@ -132,6 +149,14 @@ fn main() {
         let parts: Vec<u64> =
             text.split(',').map(|p| p.parse().expect("threads,batch,0 or 1,0 or 1")).collect();
         let unordered = parts.get(3) == Some(&1);
-        row(Path::new(&directory), parts[0], parts[1], parts[2] == 1, unordered, seconds);
+        row(
+            Path::new(&directory),
+            parts[0],
+            parts[1],
+            parts[2] == 1,
+            unordered,
+            parts.get(4) == Some(&1),
+            seconds,
+        );
     }
 }
