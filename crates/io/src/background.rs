@@ -10,6 +10,7 @@
 
 use crate::current::AtWork;
 use crate::env::Env;
+use crate::giving_way::{GivingWay, Hurry};
 use crate::reactor::{Join, JoinError, Reactor, with_ending};
 use crate::sync::Mutex;
 use std::fmt;
@@ -39,6 +40,14 @@ impl Priority {
             Self::Bottom => "karst-bottom",
             Self::Low => "karst-low",
             Self::High => "karst-high",
+        }
+    }
+
+    /// How much nicer its threads are than ordinary ones. Why flushes less so: writers wait for them sooner than for compactions.
+    fn nicer_by(self) -> i32 {
+        match self {
+            Self::Bottom | Self::Low => 19,
+            Self::High => 10,
         }
     }
 }
@@ -99,6 +108,8 @@ struct Pool {
     priority: Priority,
     limit: AtomicUsize,
     threads: Mutex<Threads>,
+    /// What its threads join, if they give way.
+    giving_way: Option<Arc<GivingWay>>,
 }
 
 #[derive(Default)]
@@ -123,11 +134,12 @@ impl Drop for Counted {
 }
 
 impl Pools {
-    pub(crate) fn new(limits: impl Fn(Priority) -> usize) -> Self {
+    pub(crate) fn new(limits: impl Fn(Priority) -> usize, give_way: bool) -> Self {
         Self(Priority::ALL.map(|priority| Pool {
             priority,
             limit: AtomicUsize::new(limits(priority).max(1)),
             threads: Mutex::default(),
+            giving_way: give_way.then(|| GivingWay::new(priority.nicer_by())),
         }))
     }
 
@@ -137,6 +149,10 @@ impl Pools {
 
     pub(crate) fn limit(&self, priority: Priority) -> usize {
         self.0[priority as usize].limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn hurry(&self, priority: Priority) -> Hurry {
+        Hurry::of(self.0[priority as usize].giving_way.as_ref())
     }
 
     /// Give a job to a thread of its priority. If not one can be started, the job is dropped, and so cancelled.
@@ -153,7 +169,8 @@ impl Pool {
         let load = |t: &PoolThread| t.jobs.load(Ordering::Relaxed);
         let least = threads.running.iter().take(limit).map(load).min();
         if least != Some(0) && threads.running.len() < limit {
-            match Reactor::builder(env).name(self.priority.name()).build() {
+            match Reactor::builder(env).name(self.priority.name()).giving_way(self.giving_way.clone()).build()
+            {
                 Ok(reactor) => threads.running.push(PoolThread { reactor, jobs: Arc::default() }),
                 Err(e) if least.is_some() => {
                     tracing::warn!(error = %e, "cannot start another background thread")

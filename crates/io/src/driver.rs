@@ -30,7 +30,9 @@ impl Driver {
         let (ready, is_ready) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let ordinary = crate::giving_way::for_child();
         let thread = std::thread::Builder::new().name("karst-driver".into()).spawn(move || {
+            ordinary();
             let channel = Rc::new(maker.make(Purpose::Many));
             crate::current::announce(&channel);
             let _ = ready.send(channel.alarm().clone());

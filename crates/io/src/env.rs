@@ -11,6 +11,7 @@ use crate::channel::{Channel, ChannelOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::file::FileSystem;
+use crate::giving_way::{self, Hurry};
 use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::ring::Ring;
@@ -229,7 +230,11 @@ impl Env {
             let e = io::Error::new(io::ErrorKind::Unsupported, "a simulation has no threads");
             return Err(Error::new("start thread", name, e));
         }
-        let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
+        let ordinary = giving_way::for_child();
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
+            ordinary();
+            body()
+        });
         spawned.map_err(|e| Error::new("start thread", name, e))
     }
 
@@ -287,6 +292,11 @@ impl Env {
     /// How many threads may run the jobs of `priority`.
     pub fn background_threads(&self, priority: Priority) -> usize {
         self.0.background.limit(priority)
+    }
+
+    /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way), they do not until what is returned is dropped. Does not wait.
+    pub fn hurry(&self, priority: Priority) -> Hurry {
+        self.0.background.hurry(priority)
     }
 
     /// Says, once for the environment, that a file is read or written through the page cache because direct I/O, which was asked for, is not to be had.
@@ -384,6 +394,7 @@ pub struct EnvBuilder {
     submit_batch: usize,
     register_buffers: bool,
     threads: usize,
+    jobs_give_way: bool,
     simulation: Option<Arc<Executor>>,
 }
 
@@ -398,6 +409,7 @@ impl Default for EnvBuilder {
             submit_batch: 6,
             register_buffers: true,
             threads: 64,
+            jobs_give_way: false,
             simulation: None,
         }
     }
@@ -454,6 +466,14 @@ impl EnvBuilder {
         self
     }
 
+    /// Whether the threads of background jobs leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
+    /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, memtables and tables of L0 wait longer, and reads have more of them to look into.
+    /// Default: no.
+    pub fn jobs_give_way(mut self, yes: bool) -> Self {
+        self.jobs_give_way = yes;
+        self
+    }
+
     /// Run everything on a simulation's executor, by its clock.
     pub(crate) fn simulation(mut self, executor: Arc<Executor>) -> Self {
         self.simulation = Some(executor);
@@ -490,7 +510,7 @@ impl EnvBuilder {
             seed: AtomicU64::new(seed),
             maker: Arc::new(maker),
             blocking: ThreadPool::new(self.threads, "karst-blocking"),
-            background: Pools::new(|_| 1),
+            background: Pools::new(|_| 1, self.jobs_give_way),
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
             direct_refusal_said: AtomicBool::new(false),

@@ -49,6 +49,7 @@ mod env;
 mod error;
 mod file;
 mod flights;
+mod giving_way;
 mod moments;
 mod operation;
 mod outcome;
@@ -79,6 +80,7 @@ pub use file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, MAP_ALIGNMENT, MappedRange, Metadata, OpenOptions,
     PositionalFile, RandomAccessFile, SoftFile, WritableFile,
 };
+pub use giving_way::Hurry;
 pub use moments::{Moments, Standstill};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::PosixFileSystem;

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
 
@@ -449,6 +449,98 @@ pub(crate) fn fork_generation() -> u64 {
         assert_eq!(registered, 0, "pthread_atfork is out of memory");
     });
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// A thread, as the operating system numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadNumber(libc::pid_t);
+
+/// The calling thread's.
+pub(crate) fn thread_number() -> ThreadNumber {
+    // SAFETY: the call only asks.
+    ThreadNumber(unsafe { libc::gettid() })
+}
+
+/// How nice a thread is, -20 to 19: the nicer, the smaller its share where processors are short.
+pub(crate) fn niceness(thread: ThreadNumber) -> Option<i32> {
+    // SAFETY: the calls only ask. Why the system call itself: the library's cannot tell -1 from an error.
+    let found = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, thread.0) };
+    // The kernel gives 20 minus it, so that it is never negative.
+    (found > 0).then(|| 20 - found as i32)
+}
+
+/// How ordinary threads of this process share the processors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scheduling {
+    nice: i32,
+    /// Whether they may be nicer and go back.
+    may_be_nicer: bool,
+}
+
+impl Scheduling {
+    /// Have `thread` give way to others: the nicer, the more.
+    pub(crate) fn give_way(self, thread: ThreadNumber, nicer_by: i32) -> io::Result<()> {
+        let (policy, nice) = self.giving_way(nicer_by);
+        // Why the policy too: such a thread interrupts nobody when it wakes up.
+        set_policy(thread, policy)?;
+        set_niceness(thread, nice)
+    }
+
+    /// Policy and niceness of threads that give way.
+    pub(crate) fn giving_way(self, nicer_by: i32) -> (libc::c_int, i32) {
+        let nicer_by = if self.may_be_nicer { nicer_by } else { 0 };
+        (libc::SCHED_BATCH, (self.nice + nicer_by).min(19))
+    }
+
+    /// Have `thread` run as ordinary ones do.
+    pub(crate) fn restore(self, thread: ThreadNumber) -> io::Result<()> {
+        set_policy(thread, libc::SCHED_OTHER)?;
+        set_niceness(thread, self.nice)
+    }
+}
+
+/// By which policy a thread is scheduled; negative if nobody can tell.
+pub(crate) fn policy(thread: ThreadNumber) -> libc::c_int {
+    // SAFETY: the call only asks.
+    unsafe { libc::sched_getscheduler(thread.0) }
+}
+
+fn set_policy(thread: ThreadNumber, policy: libc::c_int) -> io::Result<()> {
+    // SAFETY: all-zero bytes are the parameters of a policy without any.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameters outlive the call.
+    match unsafe { libc::sched_setscheduler(thread.0, policy, &parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set_niceness(thread: ThreadNumber, nice: i32) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.0 as libc::id_t, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How ordinary threads are scheduled, if by the ordinary policy.
+pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
+    static FOUND: OnceLock<Option<Scheduling>> = OnceLock::new();
+    let find = || {
+        let process = ThreadNumber(libc::pid_t::try_from(std::process::id()).ok()?);
+        if policy(process) != libc::SCHED_OTHER {
+            return None;
+        }
+        let scheduling = Scheduling { nice: niceness(process)?, may_be_nicer: true };
+        // Why tried, on a thread that ends with it: what may be done depends on capabilities, limits and who confines the process.
+        let tried = std::thread::Builder::new().name("karst-try".into()).spawn(move || {
+            let own = thread_number();
+            scheduling.give_way(own, 1).and_then(|()| scheduling.restore(own))
+        });
+        let goes_back = matches!(tried.ok()?.join(), Ok(Ok(())));
+        Some(Scheduling { may_be_nicer: goes_back, ..scheduling })
+    };
+    *FOUND.get_or_init(find)
 }
 
 /// Bind the calling thread to one of the CPUs it may use: number `number`, modulo how many those are.

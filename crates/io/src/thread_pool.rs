@@ -8,6 +8,7 @@
 //! has none; this is the fallback.)
 
 use crate::file::Backend;
+use crate::giving_way;
 use crate::posix::{self, PosixFile};
 use crate::sync::{Condvar, Mutex};
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
@@ -112,8 +113,11 @@ impl PoolShared {
             self.available.notify_one();
         }
         for _ in 0..wanted {
-            let shared = self.clone();
-            let spawned = std::thread::Builder::new().name(self.name.clone()).spawn(move || shared.work());
+            let (shared, ordinary) = (self.clone(), giving_way::for_child());
+            let spawned = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+                ordinary();
+                shared.work();
+            });
             if let Err(e) = spawned {
                 let alone = {
                     let mut state = self.state.lock();

@@ -120,6 +120,22 @@ pub fn is_near_stop(stall: WriteStall, backlog: &Backlog, options: &CompactionOp
     }
 }
 
+/// Whether a third of what lies before writers are stopped for want of a flush is used up.
+///
+/// Why no later: what is sealed next takes as long to fill as the flush has left, and one memtable before the last writers are slowed down.
+pub fn flush_is_pressing(backlog: &Backlog, options: &CompactionOptions) -> bool {
+    reaches(backlog.unflushed_memtables.saturating_mul(3), options.family.max_write_buffer_number)
+}
+
+/// Whether half of what lies before writers are slowed down for want of a compaction is used up.
+pub fn compaction_is_pressing(backlog: &Backlog, options: &CompactionOptions) -> bool {
+    let family = &options.family;
+    let soft = family.soft_pending_compaction_bytes_limit;
+    !family.disable_auto_compactions
+        && (reaches(backlog.sorted_runs.saturating_mul(2), family.level0_slowdown_writes_trigger)
+            || (soft > 0 && backlog.pending_compaction_bytes >= soft / 2))
+}
+
 /// Whether compactions should run in parallel as far as they may, though writers are not held up yet: L0 is a quarter of
 /// the way from its compaction to the slowdown, or what is due is much beside the data that rests at the bottom.
 pub fn needs_speed_up(context: PickContext<'_>, backlog: &Backlog) -> bool {

@@ -162,6 +162,7 @@ impl Background {
 
     /// Runs a compaction on the threads of its priority and waits for it.
     async fn run_by_hand(self: &Arc<Self>, reserved: Reserved) -> Result<CompactionSummary> {
+        let _hurry = self.hurry();
         let mut guard = CancelOnDrop(Some(reserved.progress.clone()));
         let this = self.clone();
         let task = self.env().spawn(reserved.priority(), async move {

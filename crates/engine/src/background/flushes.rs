@@ -10,7 +10,7 @@ use crate::flush::{FamilyFlush, Phase, Trigger};
 use crate::health::{BackgroundErrorReason, Reaction};
 use crate::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
-use karst_io::Priority;
+use karst_io::{Hurry, Priority};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct FlushJob {
     flushes: Vec<FamilyFlush>,
     reason: FlushReason,
+    /// Unless only a memtable was full, somebody waits for it, or for the memory or the log that it frees.
+    _hurry: Option<Hurry>,
     _slot: FlushSlot,
 }
 
@@ -206,7 +208,9 @@ impl Background {
         let first = flushes.first()?;
         let reason =
             state.jobs(&self.options(), &first.family).flush_wanted.unwrap_or(FlushReason::WriteBufferFull);
-        Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason })
+        let hurries = reason != FlushReason::WriteBufferFull;
+        let _hurry = hurries.then(|| self.env().hurry(Priority::High));
+        Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason, _hurry })
     }
 
     /// What there is to flush of a family.
@@ -228,7 +232,7 @@ impl Background {
     }
 
     pub(super) async fn flush(self: &Arc<Self>, job: FlushJob) {
-        let FlushJob { flushes, reason, _slot } = job;
+        let FlushJob { flushes, reason, _hurry, _slot } = job;
         let families: Vec<_> = flushes.iter().map(|flush| flush.family.clone()).collect();
         if let Err((phase, error)) = self.parts.flush.run(flushes, Vec::new(), reason).await {
             self.flush_failed(&families, phase, &error);

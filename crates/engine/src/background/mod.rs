@@ -44,7 +44,7 @@ use crate::pacing::StallController;
 use event_listener::Event;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_io::{Env, Priority};
+use karst_io::{Env, Hurry, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
 use parking_lot::Mutex;
@@ -152,6 +152,26 @@ struct FamilyJobs {
     /// No compaction before this time, since the last one failed.
     rests_until: Duration,
     options: Arc<CompactionOptions>,
+    /// While its backlog presses.
+    hurry: Hurries,
+}
+
+/// Why jobs do not give way to others.
+#[derive(Debug, Default)]
+struct Hurries {
+    flush: Option<Hurry>,
+    compaction: Option<[Hurry; 2]>,
+}
+
+impl Hurries {
+    fn set(&mut self, env: &Env, flush: bool, compaction: bool) {
+        if flush != self.flush.is_some() {
+            self.flush = flush.then(|| env.hurry(Priority::High));
+        }
+        if compaction != self.compaction.is_some() {
+            self.compaction = compaction.then(|| [Priority::Low, Priority::Bottom].map(|p| env.hurry(p)));
+        }
+    }
 }
 
 impl FamilyJobs {
@@ -165,6 +185,7 @@ impl FamilyJobs {
             pending_bytes: 0,
             rests_until: Duration::ZERO,
             options: Arc::new(CompactionOptions::new(options, &family.settings().options, Vec::new())),
+            hurry: Hurries::default(),
         }
     }
 }
@@ -261,6 +282,7 @@ impl Background {
     /// A family was dropped: it stalls nobody and gets no jobs any more.
     pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
         self.parts.stalls.forget(family.id());
+        self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
         self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
         self.changed.notify(usize::MAX);
     }
@@ -302,6 +324,11 @@ impl Background {
         self.schedule();
         self.state.lock().settling -= 1;
         self.notify();
+    }
+
+    /// Somebody waits for jobs of all kinds.
+    fn hurry(&self) -> [Hurry; 3] {
+        Priority::ALL.map(|priority| self.env().hurry(priority))
     }
 
     fn env(&self) -> &Env {

@@ -134,6 +134,7 @@ impl Background {
     }
 
     async fn recover(self: &Arc<Self>, recovery: Recovery<'_>) -> Result<()> {
+        let _hurry = self.hurry();
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
             self.check_resumable()?;

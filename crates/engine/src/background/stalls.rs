@@ -1,6 +1,6 @@
 //! A family's state as a condition for writers: looked at whenever its memtables or its tree have changed. The rules are `lsm`'s.
 
-use super::{Background, FamilyJobs};
+use super::{Background, FamilyJobs, Hurries};
 use crate::column_family::Family;
 use crate::pacing::describe;
 use karst_lsm::pick::CompactionOptions;
@@ -17,7 +17,9 @@ impl Background {
     pub(crate) fn look_at(&self, family: &Arc<Family>) {
         let stalls = &self.parts.stalls;
         if family.is_dropped() {
-            return stalls.forget(family.id());
+            stalls.forget(family.id());
+            self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
+            return;
         }
         let mut state = self.state.lock();
         let mut rate = state.delayed_rate.unwrap_or_else(|| DelayedWriteRate::new(stalls.rate()));
@@ -37,6 +39,8 @@ impl Background {
             WriteStall::Normal if held_before.1 => rate.recovered(),
             WriteStall::Normal | WriteStall::Stopped(_) => {}
         }
+        let flush = stall::flush_is_pressing(&backlog, &options);
+        jobs.hurry.set(self.env(), flush, stall::compaction_is_pressing(&backlog, &options));
         jobs.pending_bytes = backlog.pending_compaction_bytes;
         state.delayed_rate = Some(rate);
         stalls.set_rate(rate.bytes_per_sec());

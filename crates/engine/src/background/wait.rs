@@ -49,6 +49,7 @@ impl Background {
     ) -> Result<()> {
         self.check_open()?;
         self.parts.health.check_writes()?;
+        let _hurry = options.wait.then(|| self.hurry());
         if !options.allow_write_stall {
             for family in &families {
                 self.wait_until_flush_would_not_stall(family).await?;
@@ -112,6 +113,7 @@ impl Background {
     /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up.
     pub(crate) async fn pause(self: &Arc<Self>) {
         self.state.lock().paused += 1;
+        let _hurry = self.hurry();
         self.notify();
         self.wait_for(|| {
             let state = self.state.lock();
@@ -147,6 +149,7 @@ impl Background {
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
             self.flush_families(families, at_once, FlushReason::ManualFlush).await?;
         }
+        let _hurry = self.hurry();
         self.schedule();
         let waiting = Box::pin(self.wait_for(|| self.settled(options.abort_on_pause)));
         if options.timeout.is_zero() {
@@ -193,6 +196,7 @@ impl Background {
     /// What is in no log could not be flushed; everything has ended all the same.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let mut outcome = Ok(());
+        let _hurry = self.hurry();
         // Why: what has to be flushed would wait for whoever has paused it.
         self.state.lock().paused = 0;
         let flushes = !self.options().avoid_flush_during_shutdown;

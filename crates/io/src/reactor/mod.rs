@@ -16,6 +16,7 @@ use crate::channel::Channel;
 use crate::current::{self, Enter};
 use crate::env::{Env, Purpose};
 use crate::error::Error;
+use crate::giving_way::GivingWay;
 use crate::stats::{Counters, IoStats};
 use crate::transport::Alarm;
 pub use hold_time::HoldTimeHistogram;
@@ -130,6 +131,7 @@ pub struct ReactorBuilder {
     idle: IdlePolicy,
     name: String,
     pin: bool,
+    gives_way: Option<Arc<GivingWay>>,
 }
 
 impl ReactorBuilder {
@@ -157,6 +159,12 @@ impl ReactorBuilder {
         self
     }
 
+    /// Its threads give way to others, with those of `group` if there is one.
+    pub(crate) fn giving_way(mut self, group: Option<Arc<GivingWay>>) -> Self {
+        self.gives_way = group;
+        self
+    }
+
     /// Start the threads. Returns when all are ready.
     ///
     /// # Errors
@@ -165,7 +173,7 @@ impl ReactorBuilder {
         let mut reactor = Reactor { threads: Vec::new(), next: AtomicUsize::new(0) };
         for number in 0..self.threads {
             let pin_to = self.pin.then_some(number);
-            reactor.threads.push(start(&self.env, &self.name, self.idle, pin_to)?);
+            reactor.threads.push(start(&self, pin_to)?);
         }
         Ok(reactor)
     }
@@ -180,6 +188,7 @@ impl Reactor {
             idle: IdlePolicy::Block,
             name: "karst-reactor".into(),
             pin: false,
+            gives_way: None,
         }
     }
 
@@ -306,7 +315,9 @@ where
     }
 }
 
-fn start(env: &Env, name: &str, idle: IdlePolicy, pin_to: Option<usize>) -> Result<ReactorThread, Error> {
+fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThread, Error> {
+    let ReactorBuilder { env, name, idle, gives_way, .. } = builder;
+    let (idle, gives_way) = (*idle, gives_way.clone());
     let (inbox, messages) = channel();
     let (ready, is_ready) = channel();
     let env_of_thread = env.clone();
@@ -316,6 +327,7 @@ fn start(env: &Env, name: &str, idle: IdlePolicy, pin_to: Option<usize>) -> Resu
         {
             tracing::warn!(error = %e, "cannot bind a reactor's thread to a CPU");
         }
+        let _gives_way = gives_way.map(|group| group.join());
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
         // Why: the environment lives as long as someone outside uses it.
         drop(env_of_thread);

@@ -101,6 +101,23 @@ fn compaction_is_sped_up_before_writers_feel_it() {
 }
 
 #[test]
+fn what_presses_is_well_before_writers_are_held_up() {
+    let of = |options: &str, memtables, runs, pending| {
+        let (backlog, options) = (backlog(memtables, runs, pending), TestTree::new(options).options);
+        (flush_is_pressing(&backlog, &options), compaction_is_pressing(&backlog, &options))
+    };
+    assert_eq!(of("", 0, 9, 32 * GIB - 1), (false, false));
+    assert_eq!(of("", 1, 10, 0), (true, true), "one of two memtables, half of 20 files");
+    assert_eq!(of("", 0, 0, 32 * GIB), (false, true));
+    assert_eq!(of("max_write_buffer_number=5", 1, 0, 0), (false, false));
+    assert_eq!(of("max_write_buffer_number=5", 2, 0, 0), (true, false));
+    // What nothing is done about presses nobody.
+    assert_eq!(of("disable_auto_compactions=true", 0, 100, 300 * GIB), (false, false));
+    let off = "soft_pending_compaction_bytes_limit=0;hard_pending_compaction_bytes_limit=0";
+    assert_eq!(of(off, 0, 9, u64::MAX), (false, false));
+}
+
+#[test]
 fn universal_counts_levels_as_runs() {
     let mut tree = TestTree::new("compaction_style=kCompactionStyleUniversal");
     tree.file(6, "a", "z", 1);
