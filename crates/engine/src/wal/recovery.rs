@@ -136,7 +136,7 @@ impl Recovery {
                     self.stop(number, path, Corruption::new("a record of an older log", offset), true);
                     Ok(Then::LeaveLog)
                 }
-                LogEvent::Predecessor(recorded) => self.check_predecessor(recorded).map(|()| Then::Next),
+                LogEvent::Predecessor(recorded) => self.check_predecessor(recorded),
             };
             match outcome {
                 Ok(Then::Next) => {
@@ -252,12 +252,27 @@ impl Recovery {
     }
 
     /// Compares what a log says of the one before it with what was read.
-    fn check_predecessor(&self, recorded: Predecessor) -> Result<(), Corruption> {
-        if self.stopped.is_some() || recorded.log < self.first_needed {
-            return Ok(());
+    fn check_predecessor(&mut self, recorded: Predecessor) -> Result<Then, Corruption> {
+        if recorded.log < self.first_needed {
+            return Ok(Then::Next);
+        }
+        if let Some(stopped) = &mut self.stopped {
+            // Why not always: without prepared sections every record takes a number, and a hole shows in those. With them nobody goes on behind damage in a log that is kept.
+            return Ok(match self.last_log {
+                Some((log, end)) if self.two_phases && (log != recorded.log || end > 0) => {
+                    if (log, end) == (recorded.log, recorded.size_bytes) {
+                        self.stopped = None;
+                        Then::Next
+                    } else {
+                        stopped.left_out = true;
+                        Then::LeaveLog
+                    }
+                }
+                _ => Then::Next,
+            });
         }
         match self.previous {
-            Some(previous) if previous == recorded => Ok(()),
+            Some(previous) if previous == recorded => Ok(Then::Next),
             previous => {
                 let found = previous.map_or("there is none".to_owned(), |p| {
                     format!(

@@ -14,7 +14,7 @@
 //!
 //! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch are
 //! numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one without meaning, the others' in that of their phase. In ours only prepared sections and rollbacks are so numbered,
-//! and other batches end in two marks ([`BATCH_END`]). Under the policy WriteCommitted each operation has its own number. Where that cannot be told ([`Replay::numbers_each`]) they are taken to be
+//! and other batches end in a mark and an empty note ([`BATCH_END`]). Under the policy WriteCommitted each operation has its own number. Where that cannot be told ([`Replay::numbers_each`]) they are taken to be
 //! numbered as sub-batches: then no number is above the one that it should be, so nothing is newer than what came behind it.
 
 use super::sub_batches::SubBatches;
@@ -27,9 +27,11 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What a batch ends with in a database of the policy WritePrepared whose operations have a number each: two markers without meaning. The first tells RocksDB, which would number them alike, that the batch ends.
-/// RocksDB writes one.
-pub(crate) const BATCH_END: [u8; 2] = [ValueType::Noop as u8; 2];
+/// What a batch ends with in a database of the policy WritePrepared whose operations have a number each: a marker without meaning, and an empty note. The marker tells RocksDB, which would number them alike,
+/// that the batch ends; the note, which takes no number there, that it is ours.
+///
+/// Compat: RocksDB's end with a marker; with two, where a batch was written a second time.
+pub(crate) const BATCH_END: [u8; 3] = [ValueType::Noop as u8, ValueType::LogData as u8, 0];
 
 /// Where the entries of a column family go.
 #[derive(Clone, Debug)]
@@ -166,37 +168,33 @@ impl Replay {
         SubBatches::of(ops, order)
     }
 
-    /// Whether the operations of a record that are in no section have a number each.
-    fn numbers_each(&self, batch: &BatchReader<'_>) -> bool {
+    /// Whether the operations of a record that are in no section have a number each. Reads the record to its end: what does not decode is an error before anything of it is applied.
+    fn numbers_each(&self, batch: &BatchReader<'_>) -> Result<bool, Corruption> {
         let is_of = |xid: &[u8], kind| {
             self.prepared.get(xid).is_some_and(|sections| sections.iter().any(|section| section.kind == kind))
         };
-        let mut last = [None; 2];
+        let (mut is_committed, mut last) = (false, None);
         for op in batch.ops() {
-            // Why this: `apply` meets the error.
-            let Ok(op) = op else { return true };
-            match op {
-                Op::BeginPrepare(PrepareKind::Committed) => return true,
-                Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } | Op::Rollback { xid }
-                    if is_of(xid, PrepareKind::Committed) =>
-                {
-                    return true;
+            let op = op?;
+            is_committed |= match op {
+                Op::BeginPrepare(kind) => kind == PrepareKind::Committed,
+                Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } | Op::Rollback { xid } => {
+                    is_of(xid, PrepareKind::Committed)
                 }
-                _ => last = [last[1], Some(op)],
-            }
+                _ => false,
+            };
+            last = Some(op);
         }
-        match last {
-            [Some(Op::Noop), Some(Op::Noop)] => true,
-            [_, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. })] => false,
-            _ => true,
-        }
+        let ends_in_mark =
+            matches!(last, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. }));
+        Ok(is_committed || !ends_in_mark)
     }
 
     /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within the batch.
     ///
-    /// On an error a part of the batch may have been applied; the caller either fails or, where the recovery mode allows it, goes on.
+    /// Nothing is applied of a batch that does not decode. On another error a part of it may have been: where sections are misplaced, or a key has a number twice.
     pub(crate) fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<Behind, Corruption> {
-        let each = self.numbers_each(&batch);
+        let each = self.numbers_each(&batch)?;
         let mut seq = batch.seq();
         // Why here too: what is added to it below cannot run over then.
         if seq > SeqNo::MAX {

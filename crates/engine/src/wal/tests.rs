@@ -180,21 +180,24 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     ];
     assert_eq!(apply(1, 10, &merged), (13, 14));
     // Ours: a number for each operation.
-    let ours = [put(0, "d", "1"), put(0, "e", "1"), Op::Noop, Op::Noop];
+    let ours = [put(0, "d", "1"), put(0, "e", "1"), Op::Noop, Op::LogData(b"")];
     assert_eq!(apply(1, 13, &ours), exactly(15));
+    // RocksDB's, of a batch that its owner wrote a second time: it got its mark anew.
+    let again = [put(0, "d", "2"), put(0, "e", "2"), Op::Noop, Op::Noop];
+    assert_eq!(apply(1, 15, &again), (16, 17));
     // Of before the policy was chosen.
-    assert_eq!(apply(1, 15, &[put(0, "f", "1"), put(0, "g", "1")]), exactly(17));
+    assert_eq!(apply(1, 16, &[put(0, "f", "1"), put(0, "g", "1")]), exactly(18));
     let section = [
         Op::BeginPrepare(PrepareKind::Prepared),
         put(0, "h", "1"),
         put(0, "h", "2"),
         Op::EndPrepare { xid: b"t" },
     ];
-    assert_eq!(apply(1, 17, &section), exactly(19));
+    assert_eq!(apply(1, 18, &section), exactly(20));
     let rolled_back = [put(0, "h", "old"), put(0, "i", "old"), Op::Rollback { xid: b"t" }];
-    assert_eq!(apply(1, 19, &rolled_back), exactly(20));
+    assert_eq!(apply(1, 20, &rolled_back), exactly(21));
     // One number under WritePrepared, as many as it has operations under WriteCommitted.
-    assert_eq!(apply(1, 20, &[Op::Commit { xid: b"gone" }]), (20, u64::MAX));
+    assert_eq!(apply(1, 21, &[Op::Commit { xid: b"gone" }]), (21, u64::MAX));
     assert_eq!(apply(1, 30, &[Op::Rollback { xid: b"gone" }]), (30, 31));
     // RocksDB's, of the policy WriteCommitted: a batch and a commit, in one record; and batches of two transactions.
     let committed = [
@@ -216,9 +219,9 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     assert_eq!(
         shown(&a.memtable),
         [
-            "a@10=1", "b@10=1", "c@12=", "c@11=1", "d@13=1", "e@14=1", "f@15=1", "g@16=1", "h@19=old",
-            "h@18=2", "h@17=1", "h@6=2", "h@5=1", "i@19=old", "j@42=1", "k@43=1", "l@40=1", "m@41=1",
-            "n@44=1", "o@45=1", "p@46=1"
+            "a@10=1", "b@10=1", "c@12=", "c@11=1", "d@15=2", "d@13=1", "e@15=2", "e@14=1", "f@16=1",
+            "g@17=1", "h@20=old", "h@19=2", "h@18=1", "h@6=2", "h@5=1", "i@20=old", "j@42=1", "k@43=1",
+            "l@40=1", "m@41=1", "n@44=1", "o@45=1", "p@46=1"
         ]
     );
     let undecided = replay.into_undecided();
@@ -241,4 +244,22 @@ fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     replay.apply(FileNumber(3), batch(4, &again).reader()).unwrap();
     assert!(shown(&flushed.memtable).is_empty());
     assert_eq!(shown(&other.memtable), ["b@5=1"]);
+}
+
+/// Half a batch is nothing that anybody wrote.
+#[test]
+fn nothing_of_a_batch_that_does_not_decode_is_applied() {
+    let whole = batch(10, &[put(0, "a", "1"), put(0, "b", "2")]);
+    let bytes = whole.as_bytes();
+    let mut of_an_unknown_kind = bytes.to_vec();
+    of_an_unknown_kind.push(0x7e);
+    let mut of_another_count = bytes.to_vec();
+    of_another_count[8] = 3;
+    for damaged in [&bytes[..bytes.len() - 1], &of_an_unknown_kind, &of_another_count] {
+        let a = target(0, 1);
+        let mut replay = Replay::new(vec![a.clone()], SeqNo(0));
+        let batch = karst_format::write_batch::BatchReader::parse(damaged).unwrap();
+        assert!(replay.apply(FileNumber(1), batch).is_err());
+        assert_eq!((a.memtable.entry_count(), replay.applied(), replay.next_seq()), (0, 0, SeqNo(1)));
+    }
 }

@@ -8,6 +8,7 @@
 use crate::column_family::ColumnFamily;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::pair_checksum;
+use crate::wal::replay::BATCH_END;
 use karst_format::Corruption;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
@@ -187,12 +188,19 @@ impl WriteBatch {
         Ok(batch)
     }
 
-    /// Leaves out the marks with which RocksDB's WritePrepared ends its batches. Why: in a log they would say that what is before them has one number.
+    /// Leaves out the marks with which batches end under WritePrepared, RocksDB's and ours ([`BATCH_END`]). Why: in a log they would say how what is before them is numbered.
     #[cold]
     fn leave_out_ends(&mut self) {
         let marked = std::mem::take(&mut self.records);
-        for op in marked.reader().ops().filter_map(Result::ok).filter(|op| *op != Op::Noop) {
-            self.records.push(op);
+        let bytes = marked.as_bytes();
+        let without = bytes.strip_suffix(&BATCH_END).unwrap_or(bytes).len();
+        let mut ops = marked.reader().ops();
+        while ops.offset() < without
+            && let Some(Ok(op)) = ops.next()
+        {
+            if op != Op::Noop {
+                self.records.push(op);
+            }
         }
         self.records.set_seq(marked.reader().seq());
     }

@@ -295,7 +295,7 @@ impl<H: Host> Pipeline<H> {
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
             let before = order.buffer.len();
-            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and a second time that it was numbered otherwise, which means nothing to it.
+            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and we, that it was numbered otherwise.
             let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
             let tail = if ends { &BATCH_END[..] } else { &[] };
             let put = |record: &mut Vec<u8>| {

@@ -193,6 +193,43 @@ fn a_log_that_misses_its_predecessor_is_noticed() {
     assert!(recover(mode, &[(4, &first), (6, &second(9))]).is_err());
 }
 
+/// With `track_and_verify_wals` a log tells where the one before it ends. What was there may have taken no number.
+#[test]
+fn a_torn_end_without_numbers_is_noticed_by_what_the_next_log_says() {
+    let put_at = |writer: &mut LogWriter, seq, out: &mut Vec<u8>| {
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v");
+        batch.set_seq(SeqNo(seq));
+        writer.append(batch.as_bytes(), out).unwrap();
+    };
+    let mut writer = LogWriter::new(FileNumber(4), false);
+    let (mut first, mut next) = (Vec::new(), Vec::new());
+    put_at(&mut writer, 5, &mut first);
+    let plain = first.len();
+    let mut section = WriteBatch::new();
+    section.push(Op::BeginPrepare(PrepareKind::Committed));
+    section.push(put(b"prepared"));
+    section.push(Op::EndPrepare { xid: b"t" });
+    section.set_seq(SeqNo(6));
+    writer.append(section.as_bytes(), &mut first).unwrap();
+    let mut writer = LogWriter::new(FileNumber(7), false);
+    let predecessor = Predecessor { log: FileNumber(4), size_bytes: first.len() as u64, last_seq: SeqNo(6) };
+    writer.append_predecessor(&predecessor, &mut next);
+    put_at(&mut writer, 6, &mut next);
+    let mode = RecoveryMode::PointInTimeRecovery;
+    assert_eq!(recover_with(mode, true, &[(4, &first), (7, &next)]).unwrap().0, 2);
+    let torn = &first[..plain + 20];
+    let (entries, recovered) = recover_with(mode, true, &[(4, torn), (7, &next)]).unwrap();
+    assert_eq!((entries, recovered.stopped.map(|stopped| stopped.log)), (1, Some(FileNumber(4))));
+    // Where the next log says that nothing is missing, what looks like damage is what the file held before.
+    let mut next = Vec::new();
+    let mut writer = LogWriter::new(FileNumber(7), false);
+    writer.append_predecessor(&Predecessor { size_bytes: plain as u64, ..predecessor }, &mut next);
+    put_at(&mut writer, 6, &mut next);
+    let (entries, recovered) = recover_with(mode, true, &[(4, torn), (7, &next)]).unwrap();
+    assert_eq!((entries, recovered.stopped.is_none()), (2, true));
+}
+
 #[test]
 fn records_that_are_no_batches() {
     let mut writer = LogWriter::new(FileNumber(4), false);
