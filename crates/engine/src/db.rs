@@ -347,7 +347,9 @@ impl Db {
         properties::live_files(&self.0)
     }
 
-    /// Names of all files a copy of the database needs, relative to its directory, and the size of the MANIFEST in bytes.
+    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their directories, and the size of the MANIFEST in bytes. Logs are not among them.
+    ///
+    /// Not enough for a backup of a database that is open for writing: compactions may remove files while they are copied, and what is not flushed is in logs.
     pub fn live_file_names(&self) -> (Vec<String>, u64) {
         properties::live_file_names(&self.0)
     }
@@ -432,6 +434,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::iter_cf`].
+    #[doc(hidden)]
     pub fn internal_iter(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<InternalIterator> {
         let family = self.family(family)?;
         // Why: so that what is acknowledged has been inserted.

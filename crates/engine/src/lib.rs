@@ -43,15 +43,17 @@ pub use ingest::{BulkLoader, SortedRun};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
+pub use karst_mem::CacheOptions;
 pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use open::{BlockCache, Options};
 pub use options::{
-    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, ReadOptions, ReadTier,
+    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
+    ReadTier,
 };
 pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
-pub use read::iter::{DbIterator, Direction, EntryStream};
+pub use read::iter::{DbIterator, Direction, Entries, EntryStream};
 pub use snapshot::Snapshot;
-pub use stats::{HistogramKind, Statistics, StatsLevel, Ticker};
+pub use stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use table::Value;
 pub use write::{WriteBatch, WriteOptions};
 

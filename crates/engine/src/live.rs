@@ -76,6 +76,7 @@ impl Live {
         let info_log = InfoLog::open(&env, &opened.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
+        opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
         let largest = opened.families.largest_write_buffer();
         let log_bytes = reserve_bytes(largest, db_options.max_total_wal_size, write_buffers.limit_bytes());

@@ -1,7 +1,8 @@
 //! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through one asynchronous read path.
 //!
 //! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's stack, and what has to come from storage is read through
-//! io_uring, many reads at a time. Every call has two forms over the same code:
+//! io_uring, many reads at a time. Gets, writes, iterators, flushes, compactions and transactions have two forms over the same code; opening, closing (also by dropping the last [`Db`]), creating and
+//! dropping column families, changing options and asking for properties block.
 //!
 //! | caller | call | who waits |
 //! |---|---|---|
@@ -12,7 +13,7 @@
 //! # Reading a database
 //!
 //! ```
-//! use karstdb::{BulkLoader, Db, Options, ReadOptions};
+//! use karstdb::{BulkLoader, Db, OptionSet, Options, ReadOptions};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("db");
 //! # let mut loader = BulkLoader::create(&path, &Options::new())?;
@@ -93,6 +94,8 @@
 //! let options = Options::new()
 //!     .set_all("max_open_files=500;use_direct_reads=true")?
 //!     .column_families(|family| family.table_factory.block_based.cache_index_and_filter_blocks = true)
+//!     .column_family("logs", |family| family.compression = karstdb::options::Compression::Zstd)
+//!     .set("filter_policy", "bloomfilter:10")? // in every column family
 //!     .block_cache_bytes(1 << 30)
 //!     .statistics(statistics.clone());
 //! # let _ = options;
@@ -118,12 +121,13 @@
 
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
-    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, ColumnFamily,
+    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, ColumnFamily,
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
-    CompactionFilterFactory, CompactionInfo, Db, DbIterator, DbOptions, Direction, EntryStream, Error,
-    ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, HistogramKind, IoPriority, LiveFile,
-    MergeOperator, Options, RateLimiter, ReadOptions, ReadTier, Result, Severity, Snapshot, SortedRun,
-    Statistics, StatsLevel, Ticker, Value, WaitForCompactOptions, WriteBatch, WriteBufferManager,
+    CompactionFilterFactory, CompactionInfo, Db, DbIterator, DbOptions, Direction, Entries, EntryStream,
+    Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind,
+    IoPriority, LiveFile, MergeOperator, Options, PreparedTransaction, RateLimiter, ReadOptions, ReadTier,
+    Recorder, Result, Severity, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Unchanged, UserKeyRange,
+    Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
     WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 const HELP: &str = "karst COMMAND [ARGUMENTS]
 
-  bench      read workloads with db_bench's flags and output
-  ldb        look into a database, as RocksDB's ldb
+  bench      workloads that write and read, with db_bench's flags and output
+  ldb        look into a database or change it, as RocksDB's ldb
   sst_dump   look into table files, as RocksDB's sst_dump
   inspect    the tree as a picture: levels, files, filters, what a lookup costs
 

@@ -6,7 +6,7 @@
 //! | [`OptimisticTransactionDb`] | transactions that take no locks; whether anybody wrote what they depend on is checked when they commit |
 //! | [`TransactionDb`] | transactions that lock the keys they write or read for update, and plain writes that do; two-phase commit |
 //!
-//! Every call that may wait has two forms over one implementation: the plain one may block the calling thread, the `_async` one never does, and returns a future for any executor.
+//! Every call on a transaction that may wait has two forms over one implementation: the plain one may block the calling thread, the `_async` one never does, and returns a future for any executor. Opening blocks.
 //! docs/decisions/transactions.md has the guarantees and the argument.
 #![forbid(unsafe_code)]
 

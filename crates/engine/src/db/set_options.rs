@@ -28,6 +28,7 @@ impl Db {
             let _changing = self.writable()?.changing_options.lock();
             family.change_settings(change_family_options(&self.0.opened, family, options)?);
         }
+        live.events.opened_family(&family.settings());
         live.background.options_changed(std::slice::from_ref(family));
         Ok(())
     }
@@ -44,6 +45,7 @@ impl Db {
             let before = opened.db_options.get();
             opened.db_options.set(change_db_options(opened, options)?);
             live.db_options_changed(opened, &before);
+            live.events.opened(&opened.path, &opened.db_options.get());
         }
         live.background.options_changed(&self.0.opened.families.all());
         Ok(())

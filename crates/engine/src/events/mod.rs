@@ -10,7 +10,8 @@ mod info_log;
 pub(crate) use info_log::InfoLog;
 
 use crate::health::BackgroundError;
-use karst_format::options::{DbOptions, OptionSet};
+use crate::options::FamilyConfig;
+use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionSet};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -115,7 +116,9 @@ pub struct CompactionInfo {
     pub output_entries: u64,
 }
 
-/// Is told what happens in the background. Called on background threads, one after the other; a call that blocks holds its job up, and one that panics is reported and counts as made.
+/// Is told what happens in the background. Called on any thread: mostly of the job that it is about, but `background_error` also on that of a writer, or in a task that writes, which found the log
+/// failed, and `stall_changed` where options change. Calls of several jobs may come at the same time. A call must not block for long, as it holds up its job or writer, and must not call
+/// the database, which would wait for itself; one that panics is reported and counts as made.
 pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A flush begins.
     fn flush_begun(&self, flush: &FlushInfo) {
@@ -200,6 +203,32 @@ impl Events {
             let value = options.get(entry.info.name).unwrap_or_default();
             let name = format!("Options.{}", entry.info.name);
             self.log(LogLevel::Header, format_args!("{name:>48}: {value}"));
+        }
+        self.without_effect("database", &options.without_effect());
+    }
+
+    /// The options of a column family that differ from the defaults, at the head of the LOG file.
+    pub(crate) fn opened_family(&self, family: &FamilyConfig) {
+        let (options, tables) = (&family.options, &family.options.table_factory.block_based);
+        let shown =
+            |line: &String| self.log(LogLevel::Header, format_args!("[{}] Options.{line}", family.name));
+        let default = ColumnFamilyOptions::default().lines();
+        options.lines().iter().filter(|line| !default.contains(line)).for_each(shown);
+        let default = BlockBasedTableOptions::default().lines();
+        tables.lines().iter().filter(|line| !default.contains(line)).for_each(shown);
+        let names: Vec<&str> = [options.without_effect(), tables.without_effect()].concat();
+        self.without_effect(&family.name, &names);
+    }
+
+    /// Says which options have another value than the default, and no effect here.
+    fn without_effect(&self, whose: &str, names: &[&str]) {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            tracing::info!(of = whose, "options without effect: {names}");
+            self.log(
+                LogLevel::Warn,
+                format_args!("[{whose}] Options that have no effect in KarstDB: {names}"),
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In: a key, the value below the operands if there is one, and the operands, oldest first. Out: the value read.
 //! The operators RocksDB ships are found by the names in OPTIONS with [`from_name`]; others are given by the user as
-//! `Arc<dyn MergeOperator>`. Operators are called by lookups and iterators (and later by compactions), from any thread, in no
+//! `Arc<dyn MergeOperator>`. Operators are called by lookups, iterators, flushes and compactions, from any thread, in no
 //! given order; they must be deterministic.
 
 mod builtin;

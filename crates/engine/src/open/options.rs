@@ -136,7 +136,8 @@ impl Options {
         self
     }
 
-    /// Where table files are besides the database directory, by path id (RocksDB's `db_paths`; no file records them). Default: only there.
+    /// The directories of table files, by path id, as RocksDB's `db_paths` has them: in place of the database's own directory, which should be among them (first, as a rule) if it has tables. No
+    /// file records them: give the same ones at every opening. Default: only the database's directory.
     #[must_use]
     pub fn db_paths(mut self, paths: Vec<PathBuf>) -> Self {
         self.paths = paths;
@@ -188,7 +189,7 @@ impl Options {
     /// No option has this name, or the text is no value of it.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         let (name, value) = (name.to_owned(), value.to_owned());
-        if DbOptions::entry(&name).is_some() {
+        if DbOptions::entry(&name).is_some() || DbOptions::RETIRED.contains(&&*name) {
             DbOptions::default().set(&name, &value).map_err(option_error)?;
             self.db.push(Arc::new(move |options| options.set(&name, &value).map(|_| ())));
             return Ok(self);
@@ -392,10 +393,15 @@ fn set_in_family(
     name: &str,
     value: &str,
 ) -> std::result::Result<(), OptionError> {
+    let is_unknown = |e: &OptionError| e.kind == karst_format::options::OptionErrorKind::Unknown;
     match options.set(name, value) {
-        Err(e) if e.kind == karst_format::options::OptionErrorKind::Unknown => {
-            options.table_factory.block_based.set(name, value).map(|_| ())
-        }
+        Err(e) if is_unknown(&e) => match options.table_factory.block_based.set(name, value) {
+            Err(mut e) if is_unknown(&e) => {
+                e.what = "no option of the database, of column families or of block-based tables".into();
+                Err(e)
+            }
+            outcome => outcome.map(|_| ()),
+        },
         outcome => outcome.map(|_| ()),
     }
 }

@@ -11,8 +11,17 @@ mod read;
 
 pub(crate) use current::CurrentDbOptions;
 pub(crate) use family::{FamilyConfig, Instances};
+pub use karst_format::options::choice::{
+    CacheTier, Checksum, CompactionPriority, CompactionStopStyle, CompactionStyle, Compression,
+    DataBlockIndexType, FileTemperature, IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel,
+    PinningTier, PrepopulateBlobCache, PrepopulateBlockCache, WalRecoveryMode,
+};
+pub use karst_format::options::nested::{
+    CompressionOptions, FifoOptions, FileTemperatureAge, MetadataCacheOptions, UniversalOptions,
+};
 pub use karst_format::options::{
-    BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionError, OptionInfo, OptionSet,
+    Assigned, BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Object, OptionEntry, OptionError,
+    OptionErrorKind, OptionInfo, OptionSet, OptionValue, Section, TableFactory, Unprinted, ValueError,
 };
 pub use read::{ReadOptions, ReadTier};
 

@@ -90,8 +90,12 @@ fn a_flush_is_told_logged_and_limited() {
     let env = memory();
     let (told, limiter) = (Arc::new(Told::default()), RateLimiter::new(1 << 30));
     let stats = Arc::new(Statistics::default());
-    let options =
-        options(&env).event_listener(told.clone()).rate_limiter(limiter.clone()).statistics(stats.clone());
+    let options = options(&env)
+        .event_listener(told.clone())
+        .rate_limiter(limiter.clone())
+        .statistics(stats.clone())
+        .set_all("bloom_locality=1;no_block_cache=true;compression=kZSTD")
+        .unwrap();
     let db = Db::open("/db", &options).unwrap();
     for i in 0..100 {
         db.put(key(i), b"value").unwrap();
@@ -106,6 +110,9 @@ fn a_flush_is_told_logged_and_limited() {
     assert_eq!(*told.0.lock().unwrap(), ["begun default 101", "completed default 101 true"]);
     let log = String::from_utf8(env.fs().read_file(std::path::Path::new("/db/LOG")).unwrap()).unwrap();
     assert!(log.contains("Options.max_background_jobs: 2"), "{log}");
+    assert!(log.contains("[default] Options.compression=kZSTD"), "{log}");
+    let without_effect = "[default] Options that have no effect in KarstDB: bloom_locality, no_block_cache";
+    assert!(log.contains(without_effect), "{log}");
     assert!(
         log.contains(&format!("Flushed 101 entries to table #{}: {bytes} bytes", table_number(&db))),
         "{log}"

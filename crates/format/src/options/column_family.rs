@@ -60,7 +60,7 @@ option_table! {
         optimize_filters_for_hits: bool = false, fixed, honoured, "No filters on the last level";
         paranoid_file_checks: bool = false, mutable, honoured, "Read each table back after it is written";
         verify_output_flags: u32 = 0, mutable, kept, "How outputs of compactions are verified, as bits";
-        max_sequential_skip_in_iterations: u64 = 8, mutable, kept, "Versions of a key that an iterator steps over before it seeks";
+        max_sequential_skip_in_iterations: u64 = 8, mutable, honoured, "Versions of a key that an iterator steps over before it seeks";
         memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";
         memtable_insert_with_hint_prefix_extractor: Object = Object::NONE, fixed, kept, "Prefixes whose last insert position is remembered";
         memtable_prefix_bloom_size_ratio: f64 = 0.0, mutable, honoured, "Bytes of a memtable's filter as a part of write_buffer_size, at most 0.25; 0 for none";

@@ -64,7 +64,7 @@ option_table! {
         bytes_per_sync: u64 = 0, mutable, honoured, "Start writing back after this many bytes of a file; 0 for never";
         wal_bytes_per_sync: u64 = 0, mutable, honoured, "The same for logs";
         strict_bytes_per_sync: bool = false, mutable, honoured, "Wait for what was started before";
-        listeners: Verbatim = Verbatim::default(), fixed, honoured, "Who is told of events";
+        listeners: Verbatim = Verbatim::default(), fixed, kept, "Who is told of events";
         enable_thread_tracking: bool = false, fixed, kept, "Record what each thread is doing";
         delayed_write_rate: u64 = 0, mutable, honoured, "Bytes a second of writes when they are slowed down; 0 decides by itself";
         enable_pipelined_write: bool = false, fixed, kept, "Log writes of one group overlap memtable writes of the last";
@@ -76,7 +76,7 @@ option_table! {
         write_thread_slow_yield_usec: u64 = 3, fixed, kept, "Microseconds of one yield that count as slow";
         skip_stats_update_on_db_open: bool = false, fixed, kept, "Do not load table properties when the database is opened";
         wal_recovery_mode: WalRecoveryMode = WalRecoveryMode::PointInTimeRecovery, fixed, honoured, "How a damaged log is met on opening";
-        allow_2pc: bool = false, fixed, kept, "Keep prepared transactions across opening";
+        allow_2pc: bool = false, fixed, honoured, "Keep prepared transactions across opening";
         wal_filter: Object = Object::NONE, fixed, kept, "What filters log records on opening";
         dump_malloc_stats: bool = false, fixed, kept, "Put the allocator's statistics into the info log";
         avoid_flush_during_recovery: bool = false, fixed, honoured, "Keep what was recovered from logs in memory";

@@ -11,7 +11,7 @@ option_table! {
     /// How a compression library is used.
     CompressionOptions in Nested {
         window_bits: i32 = -14, mutable, kept, "zlib's window size as a power of two; negative for no header";
-        level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, kept, "The library's level; 32767 is its default";
+        level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, honoured, "The library's level; 32767 is its default";
         strategy: i32 = 0, mutable, kept, "zlib's strategy";
         max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Blocks that compress to more than this per 1024 bytes stay uncompressed";
         max_dict_bytes: u32 = 0, mutable, honoured, "Largest dictionary of a table file in bytes; 0 for none";

@@ -221,6 +221,11 @@ pub trait OptionSet: Clone + Default + 'static {
         let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(&default);
         Self::table().iter().filter(differs).map(|entry| &entry.info).collect()
     }
+
+    /// Names of the options that have another value than the default and no effect here.
+    fn without_effect(&self) -> Vec<&'static str> {
+        self.changed().into_iter().filter(|info| !info.honoured).map(|info| info.name).collect()
+    }
 }
 
 /// Declares a struct of options; see the module's head for the form of a row.
@@ -237,7 +242,7 @@ macro_rules! option_table {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name {
-            $( #[doc = $meaning] pub $field: $type, )*
+            $( #[doc = concat!($meaning, option_effect!($honoured))] pub $field: $type, )*
             /// Options that RocksDB has dropped, as text.
             pub retired: Vec<(&'static str, String)>,
         }
@@ -299,6 +304,16 @@ macro_rules! option_name {
     };
     ($field:ident $spelled:literal) => {
         $spelled
+    };
+}
+
+/// What the documentation of an option says of its effect.
+macro_rules! option_effect {
+    (honoured) => {
+        ""
+    };
+    (kept) => {
+        ". Kept for RocksDB: it has no effect in KarstDB"
     };
 }
 

@@ -403,6 +403,10 @@ mod tests {
     fn a_known_flag_is_named_once_and_an_unknown_one_refused() {
         let p = parse(&args("-enable_numa -enable_numa=false -mmap_read -sync")).unwrap();
         assert_eq!(p.not_honoured, ["enable_numa", "mmap_read"]);
+        // Inside nested options, too.
+        let nested =
+            parse(&args("-fifo_age_for_warm=9 -compression_level=3 -universal_max_merge_width=4")).unwrap();
+        assert_eq!(nested.not_honoured, ["fifo_age_for_warm"]);
         assert_eq!(p.flags.options, [("allow_mmap_reads".to_string(), "true".to_string())]);
         assert!(p.flags.sync);
         assert!(parse(&args("-nosuchflag=1")).unwrap_err().contains("unknown flag --nosuchflag"));

@@ -147,7 +147,7 @@ fn a_range_is_apart_from_what_its_batch_put_before_it() {
     let record = reader.next_record().unwrap().unwrap();
     let logged = karst_format::write_batch::BatchReader::parse(record.bytes).unwrap();
     let kinds: String = logged.ops().map(|op| format!("{:?}", op.unwrap())[..3].to_owned() + " ").collect();
-    assert_eq!((logged.count(), &*kinds), (3, "Put Noo Del Put Noo Noo "));
+    assert_eq!((logged.count(), &*kinds), (3, "Put Noo Del Put Noo Log "));
     let (recovered, next) = recover(&[(1, &log)], RecoveryMode::AbsoluteConsistency).unwrap();
     assert_eq!((recovered, next), (bench.entries(), SeqNo(4)));
 }
