@@ -63,6 +63,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Transactions
+//!
+//! ```
+//! use karstdb::{Options, ReadOptions, TransactionDb, TransactionDbOptions, TransactionOptions, WriteOptions};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("db");
+//! let options = Options::new().db(|db| db.create_if_missing = true);
+//! let db = TransactionDb::open(&path, &options, &TransactionDbOptions::default())?;
+//! db.put("stock", "7")?; // locks the key for a moment
+//!
+//! let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
+//! let stock = transaction.get_for_update(&ReadOptions::new(), "stock")?; // locked until the transaction has ended
+//! assert_eq!(stock.as_deref(), Some(&b"7"[..]));
+//! transaction.put("stock", "6")?;
+//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"7"[..]));
+//! transaction.commit()?;
+//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"6"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Asynchronously
 //!
 //! Futures are `Send` and belong to no executor; iterators become a `Stream` with [`DbIterator::into_stream`].

@@ -2,7 +2,7 @@
 
 use super::Db;
 use crate::error::Result;
-use crate::wal::archive::{archive_of, archived};
+use crate::wal::archive::{Archive, archive_of, archived, logs_in};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
@@ -37,10 +37,13 @@ fn directory_of(db: &Db) -> PathBuf {
 
 /// Numbers of the logs that are there, archived ones included, ascending.
 pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
-    // Why first: a log that is archived meanwhile is in one of the two.
-    let needed = db.0.opened.logs();
-    let mut logs: BTreeSet<_> = needed.into_iter().collect();
-    logs.extend(archived(db.env(), &directory_of(db))?);
+    let directory = directory_of(db);
+    let mut logs: BTreeSet<_> = db.0.opened.logs().into_iter().collect();
+    // Why: a log is archived some time after nobody needs it any more. Why in this order: so one that is archived meanwhile is in one of the two.
+    if Archive::of(&db.options(), &directory).is_some() {
+        logs.extend(logs_in(db.env(), &directory)?);
+    }
+    logs.extend(archived(db.env(), &directory)?);
     Ok(logs)
 }
 

@@ -111,7 +111,12 @@ pub(crate) fn archive_of(wal_path: &Path) -> PathBuf {
 
 /// Numbers of the archived logs, ascending. Blocks.
 pub(crate) fn archived(env: &Env, wal_path: &Path) -> Result<Vec<FileNumber>> {
-    let names = match env.fs().list_dir(&archive_of(wal_path)) {
+    logs_in(env, &archive_of(wal_path))
+}
+
+/// Numbers of the logs in a directory, ascending; none if it is not there. Blocks.
+pub(crate) fn logs_in(env: &Env, directory: &Path) -> Result<Vec<FileNumber>> {
+    let names = match env.fs().list_dir(directory) {
         Ok(names) => names,
         Err(e) if e.is_not_found() => Vec::new(),
         Err(e) => return Err(e),

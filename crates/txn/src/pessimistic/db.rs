@@ -198,7 +198,7 @@ impl TransactionDb {
         Transaction::begin(self.shared.clone(), *write_options, options)
     }
 
-    /// The database, for everything but writes: what is written through it takes no locks, and transactions do not see that it was.
+    /// The database, for flushes, compactions, column families, properties and the like. **Not for writes**: what is written through it takes no locks, and transactions do not see that it was.
     pub fn db(&self) -> &Db {
         &self.shared.db
     }

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `options` | RocksDB's options, with its names and defaults |
 //! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names and prepared transactions |
+//! | `reading` | what it reads as any database does |
 //! | `transaction` | [`Transaction`]: reads, writes and save points |
 //! | `ending` | its prepare, commit and rollback |
 
 mod db;
 mod ending;
 mod options;
+mod reading;
 mod transaction;
 
 pub use db::TransactionDb;

@@ -1,0 +1,70 @@
+//! What a transaction database reads as any database does: committed data, without locks.
+
+use super::db::TransactionDb;
+use karst_engine::{ColumnFamily, DbIterator, ReadOptions, Result, Snapshot, Value};
+use std::future::Future;
+
+impl TransactionDb {
+    /// As [`Db::get`](karst_engine::Db::get).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.db().get(key)
+    }
+
+    /// As [`Db::get_cf`](karst_engine::Db::get_cf).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn get_cf(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Value>> {
+        self.db().get_cf(options, family, key)
+    }
+
+    /// As [`Db::get_async`](karst_engine::Db::get_async).
+    pub fn get_async<'a>(
+        &'a self,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        self.db().get_async(key)
+    }
+
+    /// As [`Db::multi_get`](karst_engine::Db::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
+        self.db().multi_get(keys)
+    }
+
+    /// As [`Db::multi_get_async`](karst_engine::Db::multi_get_async).
+    pub fn multi_get_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        self.db().multi_get_async(keys)
+    }
+
+    /// As [`Db::iter`](karst_engine::Db::iter).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn iter(&self, options: &ReadOptions) -> Result<DbIterator> {
+        self.db().iter(options)
+    }
+
+    /// As [`Db::iter_cf`](karst_engine::Db::iter_cf).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
+        self.db().iter_cf(options, family)
+    }
+
+    /// As [`Db::snapshot`](karst_engine::Db::snapshot).
+    pub fn snapshot(&self) -> Snapshot {
+        self.db().snapshot()
+    }
+}
