@@ -48,6 +48,11 @@ fn logs_are_archived_and_say_what_was_written() {
         let dumped = run("ldb", &["dump_wal", &walfile, "--header"], b"").unwrap();
         assert!(dumped.contains(&format!("{},", index * 20 + 1)), "{dumped}");
     }
+    // As it is between the flush that had no more need of it and the archive.
+    let waiting = &names(&archive)[1];
+    std::fs::rename(archive.join(waiting), path.join(waiting)).unwrap();
+    assert_eq!(db.get_sorted_wal_files().unwrap().len(), 6);
+    std::fs::rename(path.join(waiting), archive.join(waiting)).unwrap();
     drop(db);
     // RocksDB opens the database, and leaves the archive alone.
     ldb(path, &["put", "more", "1"], b"").unwrap();
