@@ -9,7 +9,9 @@ pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The root of this checkout.
 pub(crate) fn repository_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask sits in the repository").to_path_buf()
+    // Why what cargo says now: checkouts may share a target directory, and with it the program that one of them has built.
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&xtask).parent().expect("xtask sits in the repository").to_path_buf()
 }
 
 /// Where builds that must outlive a clone are kept: `$KARST_CACHE`, else `~/.cache/karstdb`.
