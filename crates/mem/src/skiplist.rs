@@ -169,37 +169,24 @@ pub struct SkipList<C> {
     id: u64,
 }
 
-/// Has the processor fetch what a search reads of a node: its lowest link, header and the start of its key.
-#[inline(always)]
-fn prefetch(node: *mut Node) {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let link = node.cast::<i8>().wrapping_sub(LINK_BYTES);
-        // SAFETY: a prefetch is a hint; it reads nothing and faults at no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(link);
-            _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(32));
-        }
-    }
-    let _ = node;
-}
+/// What a search reads of a node: its lowest link, header and the start of its key. In bytes behind the link.
+const SEARCHED: [usize; 2] = [0, 32];
+/// What who goes through the list reads, the value too, as far as it is short.
+const READ: [usize; 3] = [0, 64, 128];
 
-/// The same for who reads the value too, as far as it is short.
+/// Has the processor fetch the cache lines of a node that `places` are in.
 #[inline(always)]
-fn prefetch_all(node: *mut Node) {
+fn prefetch<const N: usize>(node: *mut Node, places: [usize; N]) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let link = node.cast::<i8>().wrapping_sub(LINK_BYTES);
-        // SAFETY: a prefetch is a hint; it reads nothing and faults at no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(link);
-            _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(64));
-            _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(128));
+        for place in places {
+            // SAFETY: a prefetch is a hint; it reads nothing and faults at no address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(link.wrapping_add(place)) };
         }
     }
-    let _ = node;
+    let _ = (node, places);
 }
 
 impl<C: KeyOrder> SkipList<C> {
@@ -312,7 +299,7 @@ impl<C: KeyOrder> SkipList<C> {
     pub fn next_of_many(&self, position: Position) -> Option<Position> {
         let next = self.next(position)?;
         // SAFETY: a node of this list; every node has level 0.
-        prefetch_all(unsafe { Tower::of(next.node.as_ptr()).next(0) });
+        prefetch(unsafe { Tower::of(next.node.as_ptr()).next(0) }, READ);
         Some(next)
     }
 

@@ -281,10 +281,15 @@ impl Background {
 
     /// A family was dropped: it stalls nobody and gets no jobs any more.
     pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
-        self.parts.stalls.forget(family.id());
-        self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
+        self.forget_backlog(family);
         self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
         self.changed.notify(usize::MAX);
+    }
+
+    /// What the family has to do holds up nobody any more.
+    fn forget_backlog(&self, family: &Arc<Family>) {
+        self.parts.stalls.forget(family.id());
+        self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
     }
 
     /// Starts whatever may run now. Called after anything that may allow a job; never waits.

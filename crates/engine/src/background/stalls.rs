@@ -1,6 +1,6 @@
 //! A family's state as a condition for writers: looked at whenever its memtables or its tree have changed. The rules are `lsm`'s.
 
-use super::{Background, FamilyJobs, Hurries};
+use super::{Background, FamilyJobs};
 use crate::column_family::Family;
 use crate::pacing::describe;
 use karst_lsm::pick::CompactionOptions;
@@ -17,9 +17,7 @@ impl Background {
     pub(crate) fn look_at(&self, family: &Arc<Family>) {
         let stalls = &self.parts.stalls;
         if family.is_dropped() {
-            stalls.forget(family.id());
-            self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
-            return;
+            return self.forget_backlog(family);
         }
         let mut state = self.state.lock();
         let mut rate = state.delayed_rate.unwrap_or_else(|| DelayedWriteRate::new(stalls.rate()));

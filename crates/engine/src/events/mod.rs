@@ -11,7 +11,7 @@ pub(crate) use info_log::InfoLog;
 
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
-use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionSet};
+use karst_format::options::{DbOptions, OptionInfo, OptionSet};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -195,7 +195,7 @@ impl Events {
         }
     }
 
-    /// The options in effect, at the head of the LOG file.
+    /// The options in effect: at the head of the LOG file, and when some have changed.
     pub(crate) fn opened(&self, path: &std::path::Path, options: &DbOptions) {
         self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
         self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
@@ -204,24 +204,30 @@ impl Events {
             let name = format!("Options.{}", entry.info.name);
             self.log(LogLevel::Header, format_args!("{name:>48}: {value}"));
         }
-        self.without_effect("database", &options.without_effect());
+        self.without_effect("database", &options.changed());
     }
 
-    /// The options of a column family that differ from the defaults, at the head of the LOG file.
+    /// The options of a column family that differ from the defaults: as those of the database.
     pub(crate) fn opened_family(&self, family: &FamilyConfig) {
-        let (options, tables) = (&family.options, &family.options.table_factory.block_based);
-        let shown =
-            |line: &String| self.log(LogLevel::Header, format_args!("[{}] Options.{line}", family.name));
-        let default = ColumnFamilyOptions::default().lines();
-        options.lines().iter().filter(|line| !default.contains(line)).for_each(shown);
-        let default = BlockBasedTableOptions::default().lines();
-        tables.lines().iter().filter(|line| !default.contains(line)).for_each(shown);
-        let names: Vec<&str> = [options.without_effect(), tables.without_effect()].concat();
-        self.without_effect(&family.name, &names);
+        let tables = &family.options.table_factory.block_based;
+        let changed = [self.differing(family, &family.options), self.differing(family, tables)].concat();
+        self.without_effect(&family.name, &changed);
     }
 
-    /// Says which options have another value than the default, and no effect here.
-    fn without_effect(&self, whose: &str, names: &[&str]) {
+    /// Writes and returns the options that differ from the defaults.
+    fn differing(&self, family: &FamilyConfig, options: &impl OptionSet) -> Vec<&'static OptionInfo> {
+        let changed = options.changed();
+        for info in changed.iter().filter(|info| info.printed) {
+            let value = options.get(info.name).unwrap_or_default();
+            self.log(LogLevel::Header, format_args!("[{}] Options.{}={value}", family.name, info.name));
+        }
+        changed
+    }
+
+    /// Says which of the options that differ from the defaults have no effect here.
+    fn without_effect(&self, whose: &str, changed: &[&'static OptionInfo]) {
+        let without = changed.iter().filter(|info| !info.honoured);
+        let names: Vec<&str> = without.map(|info| info.name).collect();
         if !names.is_empty() {
             let names = names.join(", ");
             tracing::info!(of = whose, "options without effect: {names}");

@@ -394,16 +394,16 @@ fn set_in_family(
     value: &str,
 ) -> std::result::Result<(), OptionError> {
     let is_unknown = |e: &OptionError| e.kind == karst_format::options::OptionErrorKind::Unknown;
-    match options.set(name, value) {
-        Err(e) if is_unknown(&e) => match options.table_factory.block_based.set(name, value) {
-            Err(mut e) if is_unknown(&e) => {
-                e.what = "no option of the database, of column families or of block-based tables".into();
-                Err(e)
-            }
-            outcome => outcome.map(|_| ()),
-        },
-        outcome => outcome.map(|_| ()),
-    }
+    let outcome = match options.set(name, value) {
+        Err(e) if is_unknown(&e) => options.table_factory.block_based.set(name, value),
+        outcome => outcome,
+    };
+    outcome.map(|_| ()).map_err(|mut e| {
+        if is_unknown(&e) {
+            e.what = "no option of the database, of column families or of block-based tables".into();
+        }
+        e
+    })
 }
 
 fn option_error(error: OptionError) -> Error {

@@ -160,9 +160,12 @@ impl Table {
     /// Whether filter and index can be asked without a read, wherever the cache stands.
     pub(crate) fn metadata_is_held(&self) -> bool {
         let whole = |meta: &MetaBlock| meta.held.is_some() && meta.kind != BlockKind::FilterIndex;
-        !self.layout.index_is_partitioned
-            && whole(&self.index)
-            && self.filter.as_ref().is_none_or(|filter| whole(&filter.block))
+        !self.layout.index_is_partitioned && whole(&self.index) && self.filter_block().is_none_or(whole)
+    }
+
+    /// The filter, or the top level of a partitioned one.
+    fn filter_block(&self) -> Option<&MetaBlock> {
+        self.filter.as_ref().map(|filter| &filter.block)
     }
 
     /// The index block, or the top level of a partitioned index: its entries are then handles of partitions.
@@ -194,19 +197,14 @@ impl Table {
     /// be gone with the first that ends.
     #[cold]
     pub(crate) fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) {
-        let filter = self.filter.as_ref().map(|filter| &filter.block);
-        for meta in filter.into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
+        for meta in self.filter_block().into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
             pending.hold_if_cached(ctx, self.cache_key(meta.handle));
         }
     }
 
     /// How long the filter is if it may have to be read, in bytes; a partition of it is small and counts for nothing.
     pub(crate) fn filter_bytes(&self) -> u64 {
-        self.filter
-            .as_ref()
-            .map(|filter| &filter.block)
-            .filter(|block| block.held.is_none())
-            .map_or(0, |block| block.handle.size)
+        self.filter_block().filter(|block| block.held.is_none()).map_or(0, |block| block.handle.size)
     }
 
     /// A partition of the index.
@@ -388,7 +386,7 @@ impl Table {
         let held = |meta: &MetaBlock| meta.held.as_ref().map_or(0, |block| block.charge_bytes());
         size_of::<Table>()
             + held(&self.index)
-            + self.filter.as_ref().map_or(0, |filter| held(&filter.block))
+            + self.filter_block().map_or(0, held)
             + self.range_tombstones.as_ref().map_or(0, |fragments| fragments.memory_bytes())
             + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
     }

@@ -61,6 +61,12 @@ impl Stopped {
     pub(crate) fn is_plain_end(&self) -> bool {
         self.former_life && !self.left_out
     }
+
+    /// Leaves out the rest of a later log.
+    fn leave_out(&mut self) -> Then {
+        self.left_out = true;
+        Then::LeaveLog
+    }
 }
 
 /// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
@@ -190,8 +196,7 @@ impl Recovery {
         }
         if let Some(stopped) = &mut self.stopped {
             if !continues(self.expected.as_ref(), Some(stopped), batch.seq()) {
-                stopped.left_out = true;
-                return Ok(Then::LeaveLog);
+                return Ok(stopped.leave_out());
             }
             self.stopped = None;
         }
@@ -227,8 +232,7 @@ impl Recovery {
             return Ok(None);
         }
         if let Some(stopped) = &mut self.stopped {
-            stopped.left_out = true;
-            return Ok(Some(Then::LeaveLog));
+            return Ok(Some(stopped.leave_out()));
         }
         let found = match (last, &self.expected) {
             (None, _) => "it is not there".to_owned(),
@@ -264,8 +268,7 @@ impl Recovery {
                         self.stopped = None;
                         Then::Next
                     } else {
-                        stopped.left_out = true;
-                        Then::LeaveLog
+                        stopped.leave_out()
                     }
                 }
                 _ => Then::Next,

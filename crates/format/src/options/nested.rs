@@ -2,10 +2,10 @@
 //!
 //! Compat: a text names only some fields, and the others keep their values. Two of them also read the form they had
 //! before they were structs: compression options as numbers between colons, FIFO options as one size.
-use super::OptionSet;
 use super::choice::{CompactionStopStyle, FileTemperature, PinningTier};
 use super::text;
 use super::value::{OptionValue, ValueError};
+use super::{OptionInfo, OptionSet};
 
 option_table! {
     /// How a compression library is used.
@@ -143,6 +143,10 @@ macro_rules! nested_value {
 
             fn assign_part(&mut self, part: &str, value: &str) -> Result<(), ValueError> {
                 assign_field(self, part, value)
+            }
+
+            fn part_info(part: &str) -> Option<&'static OptionInfo> {
+                <$name as OptionSet>::info(part)
             }
 
             fn print(&self) -> String {

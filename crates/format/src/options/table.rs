@@ -60,6 +60,7 @@ pub struct OptionEntry<S: 'static> {
     pub info: OptionInfo,
     pub(super) print: fn(&S) -> String,
     pub(super) assign: fn(&mut S, &str) -> Result<(), ValueError>,
+    pub(super) part_info: fn(&str) -> Option<&'static OptionInfo>,
     pub(super) assign_part: fn(&mut S, &str, &str) -> Result<(), ValueError>,
 }
 
@@ -153,6 +154,15 @@ pub trait OptionSet: Clone + Default + 'static {
         Self::table().iter().find(|entry| entry.info.name == own)
     }
 
+    /// The description of the option with this name or alias, inside a nested option too (`compression_opts.level`).
+    fn info(name: &str) -> Option<&'static OptionInfo> {
+        if let Some(entry) = Self::entry(name) {
+            return Some(&entry.info);
+        }
+        let (outer, part) = name.split_once('.')?;
+        (Self::entry(outer)?.part_info)(part)
+    }
+
     /// Sets one option from its text. `name` may lead into a nested option (`compression_opts.level`).
     ///
     /// # Errors
@@ -221,11 +231,6 @@ pub trait OptionSet: Clone + Default + 'static {
         let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(&default);
         Self::table().iter().filter(differs).map(|entry| &entry.info).collect()
     }
-
-    /// Names of the options that have another value than the default and no effect here.
-    fn without_effect(&self) -> Vec<&'static str> {
-        self.changed().into_iter().filter(|info| !info.honoured).map(|info| info.name).collect()
-    }
 }
 
 /// Declares a struct of options; see the module's head for the form of a row.
@@ -278,6 +283,7 @@ macro_rules! option_table {
                             options.$field = value;
                             Ok(())
                         },
+                        part_info: <$type as $crate::options::OptionValue>::part_info,
                         assign_part: |options, part, text| {
                             $crate::options::OptionValue::assign_part(&mut options.$field, part, text)
                         },

@@ -5,7 +5,7 @@
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
 
-use super::text;
+use super::{OptionInfo, text};
 
 /// A text that is no value of its option's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,12 @@ pub trait OptionValue: Clone {
     fn assign_part(&mut self, part: &str, text: &str) -> Result<(), ValueError> {
         let _ = text;
         Err(ValueError::new(format!("there is no {part:?} in a {}", Self::KIND)))
+    }
+
+    /// The description of the part with this name; `None` if the value has no such part.
+    fn part_info(part: &str) -> Option<&'static OptionInfo> {
+        let _ = part;
+        None
     }
 
     /// The value's text.

@@ -176,25 +176,13 @@ impl<V> Slot<V> {
 
     /// Another pin by one who holds none, if there is one; the slot stays alive meanwhile by other means.
     pub(super) fn pin_if_pinned(&self) -> bool {
-        let mut seen = self.load(Ordering::Relaxed);
-        while seen.pins() != 0 {
-            // Ordering: Relaxed, as for `pin_again`: the lock that led here showed the value.
-            match self.word.compare_exchange_weak(
-                seen.0,
-                seen.0 + TAKEN_ONE,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    if seen.0 & TAKEN_TOP != 0 {
-                        self.keep_counts_in_range();
-                    }
-                    return true;
-                }
-                Err(now) => seen = Word(now),
-            }
+        let another = |word| (Word(word).pins() != 0).then_some(word + TAKEN_ONE);
+        // Ordering: Relaxed, as for `pin_again`: the lock that led here showed the value.
+        let pinned = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, another);
+        if pinned.is_ok_and(|old| old & TAKEN_TOP != 0) {
+            self.keep_counts_in_range();
         }
-        false
+        pinned.is_ok()
     }
 
     /// Whether somebody holds it now.

@@ -10,7 +10,7 @@
 //! finger too, only decides how far there is still to go.
 
 use super::KeyOrder;
-use super::{LINK_BYTES, Link, MAX_HEIGHT, Node, RISE_BITS, SkipList, Tower, key_of, prefetch};
+use super::{LINK_BYTES, Link, MAX_HEIGHT, Node, RISE_BITS, SEARCHED, SkipList, Tower, key_of, prefetch};
 use crate::sync::{AtomicPtr, MutexGuard, Ordering};
 use std::ptr::{self, NonNull};
 
@@ -259,7 +259,7 @@ impl<C: KeyOrder> SkipList<C> {
             lane.level = self.searched(lane.height) - 1;
             // SAFETY: the head has every level.
             lane.next = unsafe { lane.before.next(lane.level) };
-            prefetch(lane.next);
+            prefetch(lane.next, SEARCHED);
         }
         let mut open = lanes.len();
         while open > 0 {
@@ -293,7 +293,7 @@ impl<C: KeyOrder> SkipList<C> {
             // SAFETY: `next` was reached on this level.
             lane.next = unsafe { lane.before.next(lane.level) };
             if !lane.next.is_null() && lane.next != lane.beyond {
-                prefetch(lane.next);
+                prefetch(lane.next, SEARCHED);
                 return false;
             }
         }
@@ -309,7 +309,7 @@ impl<C: KeyOrder> SkipList<C> {
             lane.next = unsafe { lane.before.next(lane.level) };
             // Why: the node that ended the level above ends this one too.
             if !lane.next.is_null() && lane.next != lane.beyond {
-                prefetch(lane.next);
+                prefetch(lane.next, SEARCHED);
                 return false;
             }
         }
@@ -373,7 +373,7 @@ impl<C: KeyOrder> SkipList<C> {
             if level > 0 {
                 // Why: if `next` ends this level, this is what the search looks at then; both can be on their way at once.
                 // SAFETY: as above; whoever has a link on a level has one on each below.
-                prefetch(unsafe { before.next(level - 1) });
+                prefetch(unsafe { before.next(level - 1) }, SEARCHED);
             }
             // Why first: the node that ended the level above ends this one too, without a comparison.
             // SAFETY: a linked node of this list.

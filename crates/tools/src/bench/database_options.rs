@@ -5,9 +5,6 @@
 //!
 //! Invariant: a flag that is neither here nor an option's name is not translated; the caller names it as not honoured.
 
-use karst_format::options::nested::{
-    CompressionOptions, FifoOptions, MetadataCacheOptions, UniversalOptions,
-};
 use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionInfo, OptionSet};
 
 /// What db_bench gives a new database where it differs from RocksDB's own defaults.
@@ -144,25 +141,11 @@ pub(crate) fn translate(flag: &str, value: &str) -> Option<Result<Vec<(String, S
     }
 }
 
-/// The description of an option, wherever it stands, inside a nested option too.
+/// The description of an option, wherever it stands.
 pub(crate) fn info(option: &str) -> Option<&'static OptionInfo> {
-    fn of<S: OptionSet>(name: &str) -> Option<&'static OptionInfo> {
-        S::entry(name).map(|entry| &entry.info)
-    }
-    if let Some((outer, name)) = option.split_once('.') {
-        return match outer {
-            "compression_opts" | "bottommost_compression_opts" => of::<CompressionOptions>(name),
-            "compaction_options_universal" => of::<UniversalOptions>(name),
-            "compaction_options_fifo" => of::<FifoOptions>(name),
-            "metadata_cache_options" => of::<MetadataCacheOptions>(name),
-            _ => None,
-        };
-    }
-    let name = option;
-    DbOptions::entry(name)
-        .map(|entry| &entry.info)
-        .or_else(|| ColumnFamilyOptions::entry(name).map(|entry| &entry.info))
-        .or_else(|| BlockBasedTableOptions::entry(name).map(|entry| &entry.info))
+    DbOptions::info(option)
+        .or_else(|| ColumnFamilyOptions::info(option))
+        .or_else(|| BlockBasedTableOptions::info(option))
 }
 
 fn if_set(value: &str, options: &[(&str, &str)]) -> Vec<(String, String)> {
