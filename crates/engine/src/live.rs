@@ -68,8 +68,11 @@ impl Live {
         };
         let health = Arc::new(Health::new(db_options.paranoid_checks));
         let budget = options.write_buffers();
-        let write_buffers =
-            budget.unwrap_or_else(|| WriteBufferManager::new(db_options.db_write_buffer_size, false));
+        let limit_bytes = db_options.db_write_buffer_size;
+        let write_buffers = budget.unwrap_or_else(|| match options.has_one_memory_budget() {
+            true => WriteBufferManager::with_shared_cache(limit_bytes, &opened.shared.cache, false),
+            false => WriteBufferManager::new(limit_bytes, false),
+        });
         let rate_limiter = options.limiter();
         let rate = delayed_write_rate(&db_options, rate_limiter.as_ref());
         let stalls = Arc::new(StallController::new(health.clone(), write_buffers.clone(), rate));

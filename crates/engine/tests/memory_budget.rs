@@ -1,9 +1,13 @@
-//! Memtables that are charged to the block cache: blocks make room for them, and get it back.
+//! What is charged to the block cache beside blocks: they make room for it, and get it back.
 
-use karst_engine::{BlockCache, Db, FlushOptions, Options, WriteBufferManager};
-use karst_io::{Env, FileSystem, MemoryFileSystem};
+use karst_engine::{
+    BlockCache, CacheOptions, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Statistics,
+    StatsLevel, Ticker, WaitForCompactOptions, WriteBufferManager,
+};
+use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -57,4 +61,117 @@ fn memtables_evict_blocks_and_give_the_room_back() {
     drop(db);
     soon(|| (cache.memtable_bytes(), budget.used_bytes()) == (0, 0), &cache);
     assert!(cache.usage_bytes() < 2 * MIB + MIB / 4, "blocks only: {cache:?}");
+}
+
+/// 5000 entries of 1 KB all in tables, and the first 300 in a memtable too.
+fn with_tables(env: &Env, cache: &BlockCache, one_budget: bool) -> Db {
+    let options = Options::new()
+        .env(env.clone())
+        .block_cache(cache.clone())
+        .one_memory_budget(one_budget)
+        .statistics(Arc::new(Statistics::new(StatsLevel::ExceptTimers)))
+        .set_all("compression=kNoCompression;write_buffer_size=4000000;create_if_missing=true;filter_policy=bloomfilter:10")
+        .unwrap();
+    let db = Db::open(Path::new("/db"), &options).unwrap();
+    fill(&db, 0..5000);
+    // Why all of it, and until nothing is left to do: later jobs would read and flush too.
+    db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    fill(&db, 0..300);
+    db
+}
+
+fn in_memory() -> Env {
+    let files = MemoryFileSystem::new();
+    files.create_dir(Path::new("/db")).unwrap();
+    Env::builder().file_system(Arc::new(files)).build()
+}
+
+#[test]
+fn one_budget_counts_memtables_and_what_open_tables_keep() {
+    let (env, cache) = (in_memory(), BlockCache::new(4 * MIB));
+    let db = with_tables(&env, &cache, true);
+    assert!(cache.memtable_bytes() > 300_000, "{cache:?}");
+    for number in 0..5000u64 {
+        assert!(db.get(number.to_be_bytes()).unwrap().is_some());
+    }
+    // What a compaction has replaced may be open for a moment longer.
+    let open = || db.int_property("rocksdb.estimate-table-readers-mem").unwrap() as usize;
+    soon(|| open() > 5000 && cache.table_bytes() == open(), &cache);
+    assert_eq!(cache.read_bytes(), 0);
+    assert!(cache.usage_bytes() <= 4 * MIB, "{cache:?}");
+    drop(db);
+    soon(|| (cache.memtable_bytes(), cache.table_bytes()) == (0, 0), &cache);
+
+    let (env, cache) = (in_memory(), BlockCache::new(4 * MIB));
+    let db = with_tables(&env, &cache, false);
+    assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
+    assert_eq!((cache.memtable_bytes(), cache.table_bytes()), (0, 0), "nothing but blocks counts by default");
+}
+
+/// Reads wait while it is on.
+#[derive(Debug)]
+struct Slow(AtomicBool);
+
+impl Disturb for Slow {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        let delay = self.0.load(Ordering::Relaxed).then_some(Duration::from_millis(300));
+        Some(Disturbance { delay, ..Disturbance::default() })
+    }
+}
+
+#[test]
+fn one_budget_counts_reads_while_they_are_in_flight() {
+    let memory = MemoryFileSystem::new();
+    memory.create_dir(Path::new("/db")).unwrap();
+    let files = DisturbedFileSystem::new(Arc::new(memory), Slow(AtomicBool::new(false)));
+    let slow = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let cache = BlockCache::new(4 * MIB);
+    let db = with_tables(&env, &cache, true);
+    slow.0.store(true, Ordering::Relaxed);
+    let most = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| db.get(4000u64.to_be_bytes()).unwrap().is_some());
+        let mut most = 0;
+        while !reader.is_finished() {
+            most = most.max(cache.read_bytes());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(reader.join().unwrap());
+        most
+    });
+    assert!((4000..10_000).contains(&most), "one block: {most} bytes");
+    assert_eq!(cache.read_bytes(), 0);
+}
+
+#[test]
+fn iterators_read_ahead_within_the_budget() {
+    for strict_capacity in [false, true] {
+        let env = in_memory();
+        let cache = BlockCache::with_options(CacheOptions {
+            capacity_bytes: 4 * MIB,
+            strict_capacity,
+            ..CacheOptions::default()
+        });
+        let db = with_tables(&env, &cache, true);
+        let far = ReadOptions { readahead_size: MIB, ..ReadOptions::default() };
+        let mut iterators: Vec<_> = (0..32).map(|_| db.iter(&far).unwrap()).collect();
+        iterators.iter_mut().for_each(|iter| iter.seek_to_first().unwrap());
+        let (mut most, mut read) = (0, 0);
+        while iterators[0].valid() {
+            for iter in &mut iterators {
+                (0..100).for_each(|_| iter.next().unwrap());
+                most = most.max(cache.read_bytes());
+                read += 100;
+            }
+        }
+        assert_eq!(read, 32 * 5000);
+        // Half of the capacity for whoever comes first; for each of the others a request, beside the one whose last block it stands in.
+        let requests = 32 * 2 * (72 << 10);
+        assert!((MIB..2 * MIB + requests).contains(&most), "{most} bytes ahead");
+        let ahead = db.statistics().ticker(Ticker::PrefetchBytesUseful);
+        assert!(ahead > 20_000_000, "most of what was read: {ahead} bytes");
+        drop(iterators);
+        assert_eq!(cache.read_bytes(), 0);
+    }
 }

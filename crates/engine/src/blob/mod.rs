@@ -24,7 +24,7 @@ use crate::perf_context::{self, PerfMetric};
 use crate::stats::Ticker;
 use crate::table::cache::Shared;
 use crate::table::tail::join_all;
-use crate::table::{BlockRef, CachedBlock};
+use crate::table::{BlockRef, CachedBlock, budget};
 
 /// A value to be read.
 #[derive(Clone, Debug)]
@@ -170,6 +170,7 @@ impl BlobFiles {
         let (file, record) = match self.opened(&need.file) {
             Some(file) => {
                 let (start, length) = record_range(need, &file, verify_checksums)?;
+                let _charge = self.shared.charge(budget::READS, length);
                 let record = read(&self.shared, &file.file, start, length).await?;
                 (file, record)
             }
@@ -232,6 +233,7 @@ impl BlobFiles {
         // Invariant: nothing is believed before header and footer have been checked; until then the file is only read.
         let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
         let (start, length) = record_range(need, &unchecked, verify_checksums)?;
+        let _charge = self.shared.charge(budget::READS, length);
         let mut reads = [
             karst_io::read(env, &file, 0, blob::HEADER_BYTES),
             karst_io::read(env, &file, footer_at, blob::FOOTER_BYTES),

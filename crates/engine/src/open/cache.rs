@@ -1,12 +1,9 @@
 //! The block cache as its owner sees it: a handle to share between databases.
 
 use crate::pacing::{ChargeCache, WriteBufferManager};
-use crate::table::CachedBlock;
-use karst_mem::{CacheOptions, ChargeKind};
+use crate::table::{CachedBlock, budget};
+use karst_mem::CacheOptions;
 use std::sync::Arc;
-
-/// What memtables are charged as; blocks that found no room are kind 0.
-const MEMTABLES: ChargeKind = ChargeKind(1);
 
 /// A cache of uncompressed blocks. Cloning shares it; several databases may use one.
 #[derive(Clone)]
@@ -42,14 +39,24 @@ impl BlockCache {
         self.0.set_capacity(bytes);
     }
 
-    /// Bytes of blocks in it, and of memtables that are charged to it.
+    /// Bytes of blocks in it, and of what else is charged to it.
     pub fn usage_bytes(&self) -> usize {
         self.0.usage_bytes()
     }
 
     /// Of those, bytes of memtables; see [`WriteBufferManager::with_cache`].
     pub fn memtable_bytes(&self) -> usize {
-        self.0.charged_bytes(MEMTABLES)
+        self.0.charged_bytes(budget::MEMTABLES)
+    }
+
+    /// Of those, bytes that open tables keep outside of it; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    pub fn table_bytes(&self) -> usize {
+        self.0.charged_bytes(budget::TABLES)
+    }
+
+    /// Of those, bytes of reads in flight and of what iterators have read ahead; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    pub fn read_bytes(&self) -> usize {
+        self.0.charged_bytes(budget::READS)
     }
 
     /// Bytes of blocks in it that reads, values or open tables hold on to.
@@ -62,12 +69,6 @@ impl BlockCache {
         self.0.entry_count()
     }
 
-    /// What charges it with memtables.
-    fn for_memtables(&self) -> Box<ChargeCache> {
-        let cache = self.0.clone();
-        Box::new(move |bytes| cache.reserve(MEMTABLES, bytes))
-    }
-
     pub(crate) fn shared(&self) -> &Arc<karst_mem::BlockCache<CachedBlock>> {
         &self.0
     }
@@ -77,6 +78,16 @@ impl WriteBufferManager {
     /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`, which evicts blocks to make room for it. Memtables are never refused: they
     /// exceed the capacity where nothing can be evicted, even if it is strict.
     pub fn with_cache(limit_bytes: usize, cache: &BlockCache, allow_stall: bool) -> Self {
-        Self::charging(limit_bytes, Some(cache.for_memtables()), allow_stall)
+        Self::with_shared_cache(limit_bytes, &cache.0, allow_stall)
+    }
+
+    pub(crate) fn with_shared_cache(
+        limit_bytes: usize,
+        cache: &Arc<karst_mem::BlockCache<CachedBlock>>,
+        allow_stall: bool,
+    ) -> Self {
+        let cache = cache.clone();
+        let charge: Box<ChargeCache> = Box::new(move |bytes| cache.reserve(budget::MEMTABLES, bytes));
+        Self::charging(limit_bytes, Some(charge), allow_stall)
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         statistics.clone(),
         directories,
         &db_options,
+        options.has_one_memory_budget(),
     ));
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {

@@ -48,6 +48,7 @@ pub struct Options {
     listeners: Vec<Arc<dyn EventListener>>,
     paths: Vec<PathBuf>,
     write_prepared: bool,
+    one_memory_budget: bool,
     db: Vec<Change<DbOptions>>,
     /// The column family's name; `None` for all of them.
     families: Vec<(Option<String>, Change<ColumnFamilyOptions>)>,
@@ -97,6 +98,15 @@ impl Options {
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: usize) -> Self {
         self.block_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// The block cache's capacity bounds more than blocks: also memtables (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given, which decides that itself), the metadata that
+    /// open tables keep, reads in flight and what iterators read ahead. Blocks are evicted to make room; nothing is refused where none can be, but iterators
+    /// read ahead less when half of the capacity is taken by other things than blocks. [`BlockCache`] tells what takes how much. Default false.
+    #[must_use]
+    pub fn one_memory_budget(mut self, one: bool) -> Self {
+        self.one_memory_budget = one;
         self
     }
 
@@ -271,6 +281,10 @@ impl Options {
 
     pub(crate) fn is_write_prepared(&self) -> bool {
         self.write_prepared
+    }
+
+    pub(crate) fn has_one_memory_budget(&self) -> bool {
+        self.one_memory_budget
     }
 
     pub(crate) fn limiter(&self) -> Option<RateLimiter> {

@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) verify_unique_ids: bool,
     /// Iterators ask prefix filters only where their options say so.
     pub(crate) prefix_seek_opt_in_only: bool,
+    /// Tables, reads and iterators count against the cache.
+    pub(super) charges_memory: bool,
     /// None: files stay open.
     open_files: Option<OpenFiles>,
     /// The blob files that stay open; tables are kept with their metadata.
@@ -71,6 +73,7 @@ impl Shared {
         stats: Arc<Statistics>,
         directories: Vec<PathBuf>,
         options: &DbOptions,
+        charges_memory: bool,
     ) -> Self {
         let instance = cache.new_user();
         // Compat: a negative number stands for no limit.
@@ -84,6 +87,7 @@ impl Shared {
             may_read_buffered: false,
             verify_unique_ids: options.verify_sst_unique_id_in_manifest,
             prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
+            charges_memory,
             open_files,
             open_blobs: RwLock::default(),
             instance,
@@ -101,6 +105,7 @@ impl Shared {
             may_read_buffered: true,
             verify_unique_ids: self.verify_unique_ids,
             prefix_seek_opt_in_only: self.prefix_seek_opt_in_only,
+            charges_memory: self.charges_memory,
             open_files: None,
             open_blobs: RwLock::default(),
             instance: self.instance,

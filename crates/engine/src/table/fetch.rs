@@ -16,15 +16,16 @@ use std::time::Duration;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_io::ReadFuture;
+use karst_mem::Charge;
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::options::ReadOptions;
 use crate::stats::HistogramKind;
-use crate::table::Table;
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Held, Need, NeedKey, Pending};
+use crate::table::{Table, budget};
 
 /// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
 pub(crate) const MAX_GAP_BYTES: u64 = 4096;
@@ -49,8 +50,15 @@ struct Part {
 
 enum Fetch {
     /// One read that brings one block, or several neighbours.
-    Blocks { table: Arc<Table>, start: u64, parts: SmallVec<[Part; 1]>, read: ReadFuture, began: Began },
-    /// One read that is handed out as it is.
+    Blocks {
+        table: Arc<Table>,
+        start: u64,
+        parts: SmallVec<[Part; 1]>,
+        read: ReadFuture,
+        began: Began,
+        _charge: Option<Charge>,
+    },
+    /// One read that is handed out as it is, charged by whoever asked for it.
     Run { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, read: ReadFuture, began: Began },
     /// Anything with steps of its own: opening a table, reading a blob.
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
@@ -171,9 +179,10 @@ impl Fetches {
                     parts.push(next);
                 }
                 // Invariant: `Pending` has checked every handle against the size of the file.
-                let read =
-                    karst_io::read(&ctx.tables.shared.env, table.file(), start, (end - start) as usize);
-                Fetch::Blocks { table, start, parts, read, began }
+                let (shared, len) = (&ctx.tables.shared, (end - start) as usize);
+                let _charge = shared.charge(budget::READS, len);
+                let read = karst_io::read(&shared.env, table.file(), start, len);
+                Fetch::Blocks { table, start, parts, read, began, _charge }
             }
             Need::Run { file, start, len } => {
                 // Invariant: the scan has checked every handle in it against the size of the file.
@@ -288,7 +297,7 @@ impl Fetch {
                 }
                 hand_out(waiters, *key, result.map(Held::Bytes).map_err(Error::from), deliver);
             }
-            Fetch::Blocks { table, start, parts, read, began } => {
+            Fetch::Blocks { table, start, parts, read, began, .. } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
                 measure_read(ctx, *began, read_micros);
                 match result {

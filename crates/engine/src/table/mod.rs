@@ -12,6 +12,7 @@
 //! Used by: lookups, iterators, tools.
 
 pub(crate) mod block;
+pub(crate) mod budget;
 pub(crate) mod cache;
 pub(crate) mod context;
 mod decode;
@@ -38,7 +39,7 @@ use karst_format::index::IndexCursor;
 use karst_format::key::{InternalKey, SeqNo};
 use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
-use karst_mem::CacheKey;
+use karst_mem::{CacheKey, Charge};
 
 use crate::error::{Error, Result};
 use crate::range_del::Fragments;
@@ -95,6 +96,8 @@ pub(crate) struct Table {
     metadata_has_high_priority: bool,
     /// The level it was opened for, to count reads by.
     level: u32,
+    /// What it takes of the budget of memory.
+    _charge: Option<Charge>,
 }
 
 impl Table {
@@ -383,10 +386,13 @@ impl Table {
 
     /// What the open table takes in memory besides the block cache, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let held = |meta: &MetaBlock| meta.held.as_ref().map_or(0, |block| block.charge_bytes());
+        // Why alone: what it has pinned in the cache is the cache's.
+        let own = |meta: &MetaBlock| {
+            meta.held.as_ref().filter(|block| block.is_alone()).map_or(0, |block| block.charge_bytes())
+        };
         size_of::<Table>()
-            + held(&self.index)
-            + self.filter_block().map_or(0, held)
+            + own(&self.index)
+            + self.filter_block().map_or(0, own)
             + self.range_tombstones.as_ref().map_or(0, |fragments| fragments.memory_bytes())
             + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
     }

@@ -33,7 +33,7 @@ use crate::table::context::count_cache_add;
 use crate::table::decode::{Layout, Storage};
 use crate::table::filter::TableFilter;
 use crate::table::tail::Tail;
-use crate::table::{MetaBlock, Table, check_bounds};
+use crate::table::{MetaBlock, Table, budget, check_bounds};
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.
 const MIN_TAIL_BYTES: u64 = 16 << 10;
@@ -291,8 +291,10 @@ impl Opening<'_> {
             level: self.level,
             metadata_has_high_priority: options.cache_index_and_filter_blocks_with_high_priority,
             properties: Arc::new(properties),
+            _charge: None,
         };
         self.hold_metadata(tail, &mut table).await?;
+        table._charge = self.tables.shared.charge(budget::TABLES, table.memory_bytes());
         Ok(table)
     }
 

@@ -150,11 +150,10 @@ impl BlobFeed {
         let child = scanned.child;
         let Some(cursor) = merging.table_at_entry(child) else { return };
         let mut ahead: u64 = self.runs.iter().filter(|of| of.child == child).map(|of| of.left).sum();
-        if !self.window.wants_refill(ahead) {
-            return;
-        }
+        let Some(more) = self.window.refill(ctx, ahead) else { return };
+        let up_to = ahead + more;
         let asked_for = self.runs.len();
-        while ahead < self.window.bytes()
+        while ahead < up_to
             && let Some((key, reference)) = cursor.entry_ahead(self.forward)
         {
             let Ok(InternalKey { user_key, seq, kind }) = InternalKey::parse(key) else { break };

@@ -228,15 +228,25 @@ impl BlockFeed {
             return;
         }
         self.window.note_block(ctx);
-        if !self.at_end && self.window.wants_refill(self.ahead_bytes) {
-            self.refill(table, ctx, pending, bounds);
+        if !self.at_end
+            && let Some(more) = self.window.refill(ctx, self.ahead_bytes)
+        {
+            self.refill(table, ctx, pending, bounds, self.ahead_bytes + more);
             self.window.grow();
         }
     }
 
-    fn refill(&mut self, table: &Arc<Table>, ctx: &ReadCtx<'_>, pending: &mut Pending, bounds: &Bounds) {
+    /// Asks for what comes next until `up_to` bytes are ahead.
+    fn refill(
+        &mut self,
+        table: &Arc<Table>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        bounds: &Bounds,
+        up_to: u64,
+    ) {
         let asked_for = self.runs.len();
-        while self.ahead_bytes < self.window.bytes() {
+        while self.ahead_bytes < up_to {
             if !self.advance_edge(table, ctx, pending, bounds) {
                 break;
             }

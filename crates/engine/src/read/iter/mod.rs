@@ -562,5 +562,6 @@ pub(crate) fn readahead_limits(options: &ReadOptions, superversion: &SuperVersio
         max_bytes: table.max_auto_readahead_size as u64,
         waiting_bytes: MOST_BYTES,
         blocks_before: u32::try_from(table.num_file_reads_for_auto_readahead).unwrap_or(u32::MAX),
+        is_needed: false,
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct ReadaheadLimits {
     pub(crate) waiting_bytes: u64,
     /// Blocks read in order before the window opens.
     pub(crate) blocks_before: u32,
+    /// Whether what is read ahead is needed for certain, so that the budget of memory does not hold it back.
+    pub(crate) is_needed: bool,
 }
 
 impl ReadaheadLimits {
@@ -46,18 +48,31 @@ impl ReadaheadLimits {
             max_bytes: bytes,
             waiting_bytes: MOST_BYTES,
             blocks_before: 0,
+            is_needed: false,
         }
     }
 
     /// For the input of a job: a window from the first block on, which grows up to this size on evidence of waiting.
     pub(crate) fn for_job(bytes: u64) -> Self {
         let first = bytes.min(JOB_BYTES);
-        ReadaheadLimits { initial_bytes: first, max_bytes: first, waiting_bytes: bytes, blocks_before: 0 }
+        ReadaheadLimits {
+            initial_bytes: first,
+            max_bytes: first,
+            waiting_bytes: bytes,
+            blocks_before: 0,
+            is_needed: true,
+        }
     }
 
     /// No reading ahead.
     pub(crate) fn off() -> Self {
-        ReadaheadLimits { initial_bytes: 0, max_bytes: 0, waiting_bytes: 0, blocks_before: u32::MAX }
+        ReadaheadLimits {
+            initial_bytes: 0,
+            max_bytes: 0,
+            waiting_bytes: 0,
+            blocks_before: u32::MAX,
+            is_needed: false,
+        }
     }
 }
 
@@ -122,15 +137,21 @@ impl Window {
         }
     }
 
-    /// Whether more should be asked for while `ahead_bytes` are.
-    pub(super) fn wants_refill(&self, ahead_bytes: u64) -> bool {
+    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` if that is enough for now.
+    pub(super) fn refill(&self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
+        if !self.is_open() {
+            return None;
+        }
+        let more = self.bytes.saturating_sub(ahead_bytes);
         // Why not sooner: what is asked for together is read in one request.
-        self.is_open() && ahead_bytes + self.request_bytes().min(self.bytes.div_ceil(2)) <= self.bytes
-    }
-
-    /// How many bytes to have asked for after a refill.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        if more < self.request_bytes().min(self.bytes.div_ceil(2)) {
+            return None;
+        }
+        if self.limits.is_needed || more <= ctx.tables.shared.room_ahead_bytes() {
+            return Some(more);
+        }
+        // Why one request all the same, when there is none: block after block would take hardly less memory, and far longer.
+        (ahead_bytes == 0).then(|| more.min(*REQUEST_BYTES.start()))
     }
 
     /// Where requests are cut, in bytes.

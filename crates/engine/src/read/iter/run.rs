@@ -5,9 +5,11 @@
 use std::sync::Arc;
 
 use karst_io::{RandomAccessFile, ReadBuf};
+use karst_mem::Charge;
 
 use crate::read::iter::readahead::Window;
 use crate::stats::Ticker;
+use crate::table::budget;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::MAX_GAP_BYTES;
 use crate::table::pending::{Pending, RunNumber, Stop};
@@ -20,11 +22,13 @@ pub(super) struct Run {
     /// Once it has been asked for.
     number: Option<RunNumber>,
     bytes: Option<ReadBuf>,
+    /// From then on.
+    charge: Option<Charge>,
 }
 
 impl Run {
     pub(super) fn new(start: u64, end: u64) -> Self {
-        Run { start, end, number: None, bytes: None }
+        Run { start, end, number: None, bytes: None, charge: None }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -45,6 +49,7 @@ impl Run {
     /// Asks for it. It lies inside `file`.
     pub(super) fn ask(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending, file: &Arc<dyn RandomAccessFile>) {
         ctx.stats().record(Ticker::PrefetchBytes, self.len());
+        self.charge = ctx.tables.shared.charge(budget::READS, self.len() as usize);
         self.number = Some(pending.want_run(file, self.start, self.len() as usize));
     }
 
