@@ -6,7 +6,7 @@
 //!
 //! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so whoever
 //! holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by doubling up to
-//! [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
+//! what the owner says, at most [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
 //! A request of more than a quarter of a block gets a block of its own and leaves the current one in use; it counts for the size of the next one, so that requests which are all too large for the first block
 //! soon share one.
 //!
@@ -20,7 +20,7 @@ use std::ptr::{self, NonNull};
 /// What every allocation is aligned to.
 pub(crate) const ALIGN: usize = 8;
 const FIRST_BLOCK_BYTES: usize = if cfg!(any(miri, loom)) { 512 } else { 8 << 10 };
-const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
+pub(crate) const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
 /// Size and alignment of a huge page where they are most common.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -35,6 +35,7 @@ struct Block {
 }
 
 pub(crate) struct Arena {
+    largest_block_bytes: usize,
     current: AtomicPtr<Block>,
     allocated_bytes: AtomicUsize,
     /// Lock: guards the list of blocks; taken only to add one. Holds the newest block of the list.
@@ -48,8 +49,11 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub(crate) fn new() -> Self {
+    /// Its blocks grow up to `block_bytes`, or the next smaller power of two.
+    pub(crate) fn new(block_bytes: usize) -> Self {
+        let power = block_bytes.clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES).ilog2();
         Self {
+            largest_block_bytes: 1 << power,
             current: AtomicPtr::new(ptr::null_mut()),
             allocated_bytes: AtomicUsize::new(0),
             newest: Mutex::new(ptr::null_mut()),
@@ -89,8 +93,8 @@ impl Arena {
         }
         let doubled = current_ref.map_or(FIRST_BLOCK_BYTES, |b| b.bytes * 2);
         // Why not above the largest before it is rounded: the sum of a large arena need not have a power of two above it.
-        let so_far = self.allocated_bytes().min(LARGEST_BLOCK_BYTES).next_power_of_two();
-        let next_bytes = doubled.max(so_far).clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES);
+        let so_far = self.allocated_bytes().min(self.largest_block_bytes).next_power_of_two();
+        let next_bytes = doubled.max(so_far).clamp(FIRST_BLOCK_BYTES, self.largest_block_bytes);
         let alone = bytes > next_bytes / 4;
         let block = Block::new(if alone { bytes } else { next_bytes }, *newest);
         *newest = block;
@@ -172,8 +176,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn small_blocks_leave_little_unused() {
+        let allocated = |block_bytes: usize| {
+            let arena = Arena::new(block_bytes);
+            (0..256).for_each(|_| _ = arena.allocate(1 << 10));
+            arena.allocated_bytes()
+        };
+        let used = 256 << 10;
+        assert!(allocated(60_000) < used + used / 8, "blocks of 32 KiB");
+        assert!(allocated(LARGEST_BLOCK_BYTES) > used + used / 2, "the last is as large as all before it");
+        assert!(allocated(0) >= used, "and never smaller than the first");
+    }
+
+    #[test]
     fn ranges_are_aligned_and_disjoint() {
-        let arena = Arena::new();
+        let arena = Arena::new(LARGEST_BLOCK_BYTES);
         let sizes = [1, 7, 8, 9, 100, 127, 128, 129, 4000, 1 << 16, 3];
         let mut ranges: Vec<(usize, usize)> = Vec::new();
         for round in 0..if cfg!(miri) { 2 } else { 50 } {
@@ -192,7 +209,7 @@ mod tests {
 
     #[test]
     fn requests_too_large_for_the_first_block_soon_share_one() {
-        let arena = Arena::new();
+        let arena = Arena::new(LARGEST_BLOCK_BYTES);
         let request = FIRST_BLOCK_BYTES / 4 + ALIGN;
         let blocks = |arena: &Arena| {
             let mut count = 0;
@@ -212,7 +229,7 @@ mod tests {
 
     #[test]
     fn stress_many_threads_share_no_byte() {
-        let arena = Arena::new();
+        let arena = Arena::new(LARGEST_BLOCK_BYTES);
         let per_thread = if cfg!(miri) { 40 } else { 20_000 };
         let mut all: Vec<usize> = std::thread::scope(|s| {
             let threads: Vec<_> = (0..4)

@@ -27,7 +27,7 @@
 //! Why heights come from a hash of the key and not from a random source: the same contents give the same
 //! structure in every run, and threads share no generator.
 
-use crate::arena::{ALIGN, Arena};
+use crate::arena::{ALIGN, Arena, LARGEST_BLOCK_BYTES};
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Steering};
 use std::cmp;
 use std::convert::Infallible;
@@ -192,11 +192,16 @@ fn prefetch<const N: usize>(node: *mut Node, places: [usize; N]) {
 impl<C: KeyOrder> SkipList<C> {
     /// An empty list ordered by `order`. Allocates nothing until the first insert.
     pub fn new(order: C) -> Self {
+        Self::with_block_bytes(order, LARGEST_BLOCK_BYTES)
+    }
+
+    /// The same, whose memory grows by `block_bytes` at a time once it has some: at least 8 KiB and at most 2 MiB, rounded down to a power of two.
+    pub fn with_block_bytes(order: C, block_bytes: usize) -> Self {
         // Why std's atomic: a process-wide number is no part of what loom explores.
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
             order,
-            arena: Arena::new(),
+            arena: Arena::new(block_bytes),
             head: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             height: AtomicUsize::new(1),
             entries: AtomicUsize::new(0),

@@ -138,7 +138,10 @@ impl MemTable {
     pub(crate) fn of(config: &FamilyConfig) -> Self {
         let options = &config.options;
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
+        // Why so small where the buffer is: it is full when its memory is allocated, used or not.
+        let block_bytes = options.write_buffer_size / 8;
         Self {
+            list: SkipList::with_block_bytes(InternalOrder(config.comparator.clone()), block_bytes),
             filter: Filter::of(config),
             protection,
             checks_searches: protection.is_on() && options.memtable_verify_per_key_checksum_on_seek,

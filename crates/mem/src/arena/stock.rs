@@ -113,14 +113,14 @@ impl Stock {
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
-    use super::super::Arena;
+    use super::super::{Arena, LARGEST_BLOCK_BYTES};
     use super::*;
 
     #[test]
     fn blocks_go_from_arena_to_arena_and_are_wanted_before_they_are_used_up() {
         stock_blocks(usize::MAX);
         assert!(STOCK.0.lock().len() >= STOCKED.min(LOW));
-        let arena = Arena::new();
+        let arena = Arena::new(LARGEST_BLOCK_BYTES);
         // Why so small: a request of more than a quarter of the first block would get a block of its own.
         const REQUEST: usize = 1024;
         let allocate = |bytes: usize| {
