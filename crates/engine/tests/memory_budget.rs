@@ -169,9 +169,68 @@ fn iterators_read_ahead_within_the_budget() {
         // Half of the capacity for whoever comes first; for each of the others a request, beside the one whose last block it stands in.
         let requests = 32 * 2 * (72 << 10);
         assert!((MIB..2 * MIB + requests).contains(&most), "{most} bytes ahead");
-        let ahead = db.statistics().ticker(Ticker::PrefetchBytesUseful);
-        assert!(ahead > 20_000_000, "most of what was read: {ahead} bytes");
         drop(iterators);
         assert_eq!(cache.read_bytes(), 0);
     }
+}
+
+/// One scan that wants to read 1 MiB ahead: the most that it had in memory, and how much of what it read was asked for ahead, in bytes.
+fn scan(db: &Db, cache: &BlockCache) -> (usize, u64) {
+    let far = ReadOptions { readahead_size: MIB, fill_cache: false, ..ReadOptions::default() };
+    let mut iter = db.iter(&far).unwrap();
+    let ahead = || db.statistics().ticker(Ticker::PrefetchBytesUseful);
+    let (before, mut most, mut read) = (ahead(), 0, 0);
+    iter.seek_to_first().unwrap();
+    while iter.valid() {
+        (most, read) = (most.max(cache.read_bytes()), read + 1);
+        iter.next().unwrap();
+    }
+    assert_eq!(read, 5000);
+    (most, ahead() - before)
+}
+
+#[test]
+fn a_scan_reads_as_far_ahead_as_there_is_room_and_never_stops_to() {
+    let all = 4_900_000;
+    for (capacity, most) in [
+        // What is wanted, which grows to 4 MiB where the scan has to wait.
+        (64 * MIB, MIB..5 * MIB),
+        // Half of it, less the memtable's 300 KB.
+        (2 * MIB, 300_000..MIB + MIB / 8),
+        // No room at all: a request, beside the one whose last block it stands in.
+        (MIB / 2, 60_000..150_000),
+    ] {
+        let cache = BlockCache::new(capacity);
+        let db = with_tables(&in_memory(), &cache, true);
+        let (held, ahead) = scan(&db, &cache);
+        assert!(most.contains(&held) && ahead > all, "{capacity}: {held} bytes held, {ahead} read ahead");
+        assert_eq!(cache.read_bytes(), 0);
+    }
+    let cache = BlockCache::new(MIB / 2);
+    let db = with_tables(&in_memory(), &cache, false);
+    let (held, ahead) = scan(&db, &cache);
+    assert!(held == 0 && ahead > all, "without the option: {held} bytes held, {ahead} read ahead");
+}
+
+#[test]
+fn blob_values_that_are_hidden_do_not_stop_a_scan_from_reading_ahead() {
+    let cache = BlockCache::new(MIB / 2);
+    let options = Options::new()
+        .env(in_memory())
+        .block_cache(cache.clone())
+        .one_memory_budget(true)
+        .statistics(Arc::new(Statistics::new(StatsLevel::ExceptTimers)))
+        .set_all("create_if_missing=true;enable_blob_files=true;write_buffer_size=64000000")
+        .unwrap();
+    let db = Db::open(Path::new("/db"), &options).unwrap();
+    fill(&db, 0..5000);
+    db.flush(&FlushOptions::default()).unwrap();
+    for number in (0..5000u64).step_by(10) {
+        db.put(number.to_be_bytes(), [0; 1000]).unwrap();
+    }
+    let (_, ahead) = scan(&db, &cache);
+    // The 500 that are in the memtable are read in vain; few others are not read ahead.
+    assert!(ahead > 4_000_000, "{ahead} bytes of 4.5 million");
+    drop(db);
+    soon(|| cache.read_bytes() == 0, &cache);
 }

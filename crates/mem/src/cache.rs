@@ -396,12 +396,6 @@ impl<V> BlockCache<V> {
         self.account.charged_bytes[usize::from(kind.0)].load(Ordering::Relaxed)
     }
 
-    /// What reservations of all kinds and standalone handles hold, in bytes.
-    #[inline]
-    pub fn all_charged_bytes(&self) -> usize {
-        self.account.all_charged_bytes()
-    }
-
     /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge counts
     /// until it is unpinned and the eviction hand comes by.
     pub fn erase(&self, key: CacheKey) -> bool {

@@ -101,9 +101,9 @@ impl Options {
         self
     }
 
-    /// The block cache's capacity bounds more than blocks: also memtables (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given, which decides that itself), the metadata that
-    /// open tables keep, reads in flight and what iterators read ahead. Blocks are evicted to make room; nothing is refused where none can be, but iterators
-    /// read ahead less when half of the capacity is taken by other things than blocks. [`BlockCache`] tells what takes how much. Default false.
+    /// The block cache's capacity bounds more than blocks: also memtables of a database that is open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given, which decides that
+    /// itself), the metadata that open tables keep, reads in flight and what iterators read ahead. Blocks are evicted to make room; nothing is refused where none can be, but
+    /// iterators read ahead less when half of the capacity is taken by other things than blocks. [`BlockCache`] tells what takes how much. Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {
         self.one_memory_budget = one;

@@ -4,6 +4,8 @@
 //!
 //! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What is read ahead of need stays small instead.
 
+use std::sync::Arc;
+
 use karst_mem::{Charge, ChargeKind};
 
 use crate::table::cache::Shared;
@@ -22,12 +24,18 @@ impl Shared {
         self.charges_memory.then(|| self.cache.reserve(kind, bytes))
     }
 
+    /// The same for what is read ahead: it counts for as long as either the read or who asked for it holds on to it.
+    pub(crate) fn charge_ahead(&self, bytes: usize) -> Option<Arc<Charge>> {
+        self.charge(READS, bytes).map(Arc::new)
+    }
+
     /// How much more may be read ahead of need, in bytes. Why half of the capacity: the rest stays with blocks, which have been needed before.
     #[inline]
     pub(crate) fn room_ahead_bytes(&self) -> u64 {
-        match self.charges_memory {
-            true => (self.cache.capacity_bytes() / 2).saturating_sub(self.cache.all_charged_bytes()) as u64,
-            false => u64::MAX,
+        if !self.charges_memory {
+            return u64::MAX;
         }
+        let taken: usize = [MEMTABLES, TABLES, READS].map(|kind| self.cache.charged_bytes(kind)).iter().sum();
+        (self.cache.capacity_bytes() / 2).saturating_sub(taken) as u64
     }
 }

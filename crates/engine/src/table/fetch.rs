@@ -56,10 +56,17 @@ enum Fetch {
         parts: SmallVec<[Part; 1]>,
         read: ReadFuture,
         began: Began,
-        _charge: Option<Charge>,
+        /// Until it is decoded: what is cached then is charged as a block.
+        charge: Option<Charge>,
     },
-    /// One read that is handed out as it is, charged by whoever asked for it.
-    Run { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, read: ReadFuture, began: Began },
+    /// One read that is handed out as it is.
+    Run {
+        key: NeedKey,
+        waiters: SmallVec<[Waiter; 2]>,
+        read: ReadFuture,
+        began: Began,
+        _charge: Option<Arc<Charge>>,
+    },
     /// Anything with steps of its own: opening a table, reading a blob.
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
 }
@@ -180,14 +187,14 @@ impl Fetches {
                 }
                 // Invariant: `Pending` has checked every handle against the size of the file.
                 let (shared, len) = (&ctx.tables.shared, (end - start) as usize);
-                let _charge = shared.charge(budget::READS, len);
+                let charge = shared.charge(budget::READS, len);
                 let read = karst_io::read(&shared.env, table.file(), start, len);
-                Fetch::Blocks { table, start, parts, read, began, _charge }
+                Fetch::Blocks { table, start, parts, read, began, charge }
             }
-            Need::Run { file, start, len } => {
+            Need::Run { file, start, len, charge: _charge } => {
                 // Invariant: the scan has checked every handle in it against the size of the file.
                 let read = karst_io::read(&ctx.tables.shared.env, &file, start, len);
-                Fetch::Run { key, waiters, read, began }
+                Fetch::Run { key, waiters, read, began, _charge }
             }
             Need::Open { tables, file, level } => {
                 let task = Box::pin(async move { tables.open(&file, level).await.map(Held::Table) });
@@ -289,7 +296,7 @@ impl Fetch {
                 let Poll::Ready(result) = task.as_mut().poll(cx) else { return false };
                 hand_out(waiters, *key, result, deliver);
             }
-            Fetch::Run { key, waiters, read, began } => {
+            Fetch::Run { key, waiters, read, began, .. } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
                 measure_read(ctx, *began, read_micros);
                 if let Ok(bytes) = &result {
@@ -297,8 +304,9 @@ impl Fetch {
                 }
                 hand_out(waiters, *key, result.map(Held::Bytes).map_err(Error::from), deliver);
             }
-            Fetch::Blocks { table, start, parts, read, began, .. } => {
+            Fetch::Blocks { table, start, parts, read, began, charge } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
+                *charge = None;
                 measure_read(ctx, *began, read_micros);
                 match result {
                     Ok(bytes) => {

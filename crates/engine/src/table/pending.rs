@@ -17,7 +17,7 @@ use std::sync::Arc;
 use karst_format::handle::BlockHandle;
 use karst_io::{RandomAccessFile, ReadBuf};
 use karst_lsm::FileMetadata;
-use karst_mem::CacheKey;
+use karst_mem::{CacheKey, Charge};
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
@@ -50,7 +50,7 @@ pub(crate) enum Need {
     /// Read one block of an open table.
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
     /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside the file.
-    Run { file: Arc<dyn RandomAccessFile>, start: u64, len: usize },
+    Run { file: Arc<dyn RandomAccessFile>, start: u64, len: usize, charge: Option<Arc<Charge>> },
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
 }
@@ -254,11 +254,18 @@ impl Pending {
         self.hold_hits = hold;
     }
 
-    /// Records the need for `len` bytes from `start` of an open file, which must lie inside it: what a scan will come to.
-    pub(crate) fn want_run(&mut self, file: &Arc<dyn RandomAccessFile>, start: u64, len: usize) -> RunNumber {
+    /// Records the need for `len` bytes from `start` of an open file, which must lie inside it: what a scan will come to. It keeps
+    /// `charge` until it has been read, whether the scan comes to it or not.
+    pub(crate) fn want_run(
+        &mut self,
+        file: &Arc<dyn RandomAccessFile>,
+        start: u64,
+        len: usize,
+        charge: Option<Arc<Charge>>,
+    ) -> RunNumber {
         let number = RunNumber(self.next_run);
         self.next_run += 1;
-        self.runs.push_back((number, State::Needed(Need::Run { file: file.clone(), start, len })));
+        self.runs.push_back((number, State::Needed(Need::Run { file: file.clone(), start, len, charge })));
         self.untaken += 1;
         number
     }

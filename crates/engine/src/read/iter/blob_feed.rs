@@ -83,6 +83,10 @@ impl BlobFeed {
         let verify = ctx.options.verify_checksums;
         let mut run = self.run_of(&need, verify);
         if run.is_none() && self.window.is_open() {
+            if self.window.is_held_back() && !need.is_cached() {
+                // What is left of the child's runs is hidden by newer entries, and would keep it from asking.
+                self.give_up_runs_of(scanned.child, pending);
+            }
             // A block that was entered a moment ago: the value comes with those behind it.
             self.refill(scanned, pending, merging);
             run = self.run_of(&need, verify);
@@ -94,6 +98,15 @@ impl BlobFeed {
         self.window.note_block(ctx);
         self.refill(scanned, pending, merging);
         Ok(value)
+    }
+
+    fn give_up_runs_of(&mut self, child: u32, pending: &mut Pending) {
+        self.runs.retain(|of| {
+            if of.child == child {
+                of.run.give_up(pending);
+            }
+            of.child != child
+        });
     }
 
     /// The run that a value is in, and what of the file has to be read for it.

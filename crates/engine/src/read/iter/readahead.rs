@@ -83,6 +83,8 @@ pub(super) struct Window {
     bytes: u64,
     max_bytes: u64,
     in_order: u32,
+    /// The budget of memory had less room than was wanted. Then waits tell nothing about the window.
+    is_held_back: bool,
     /// Since when the scan waits for something it had asked for ahead.
     waiting_since: Option<Duration>,
 }
@@ -94,6 +96,7 @@ impl Window {
             bytes: limits.initial_bytes,
             max_bytes: limits.max_bytes,
             in_order: 0,
+            is_held_back: false,
             waiting_since: None,
         }
     }
@@ -120,6 +123,11 @@ impl Window {
         self.in_order > self.limits.blocks_before
     }
 
+    /// Whether the last refill was less than was wanted, for want of room.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.is_held_back
+    }
+
     /// The scan has to wait for something it had asked for.
     pub(super) fn note_wait(&mut self, ctx: &ReadCtx<'_>) {
         if self.waiting_since.is_none() {
@@ -132,13 +140,14 @@ impl Window {
         self.in_order = self.in_order.saturating_add(1);
         if let Some(since) = self.waiting_since.take()
             && ctx.tables.shared.env.now().saturating_sub(since) > NOTICEABLE
+            && !self.is_held_back
         {
             self.max_bytes = (self.max_bytes * 2).min(self.limits.waiting_bytes.max(self.limits.max_bytes));
         }
     }
 
     /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` if that is enough for now.
-    pub(super) fn refill(&self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
+    pub(super) fn refill(&mut self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
         if !self.is_open() {
             return None;
         }
@@ -147,11 +156,17 @@ impl Window {
         if more < self.request_bytes().min(self.bytes.div_ceil(2)) {
             return None;
         }
-        if self.limits.is_needed || more <= ctx.tables.shared.room_ahead_bytes() {
+        let room = ctx.tables.shared.room_ahead_bytes();
+        self.is_held_back = more > room && !self.limits.is_needed;
+        if !self.is_held_back {
             return Some(more);
         }
+        let request = *REQUEST_BYTES.start();
+        if room >= request {
+            return Some(room);
+        }
         // Why one request all the same, when there is none: block after block would take hardly less memory, and far longer.
-        (ahead_bytes == 0).then(|| more.min(*REQUEST_BYTES.start()))
+        (ahead_bytes == 0).then(|| more.min(request))
     }
 
     /// Where requests are cut, in bytes.
@@ -161,6 +176,8 @@ impl Window {
 
     /// A refill has been asked for.
     pub(super) fn grow(&mut self) {
-        self.bytes = (self.bytes * 2).min(self.max_bytes);
+        if !self.is_held_back {
+            self.bytes = (self.bytes * 2).min(self.max_bytes);
+        }
     }
 }

@@ -9,7 +9,6 @@ use karst_mem::Charge;
 
 use crate::read::iter::readahead::Window;
 use crate::stats::Ticker;
-use crate::table::budget;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::MAX_GAP_BYTES;
 use crate::table::pending::{Pending, RunNumber, Stop};
@@ -23,7 +22,7 @@ pub(super) struct Run {
     number: Option<RunNumber>,
     bytes: Option<ReadBuf>,
     /// From then on.
-    charge: Option<Charge>,
+    charge: Option<Arc<Charge>>,
 }
 
 impl Run {
@@ -49,8 +48,9 @@ impl Run {
     /// Asks for it. It lies inside `file`.
     pub(super) fn ask(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending, file: &Arc<dyn RandomAccessFile>) {
         ctx.stats().record(Ticker::PrefetchBytes, self.len());
-        self.charge = ctx.tables.shared.charge(budget::READS, self.len() as usize);
-        self.number = Some(pending.want_run(file, self.start, self.len() as usize));
+        let len = self.len() as usize;
+        self.charge = ctx.tables.shared.charge_ahead(len);
+        self.number = Some(pending.want_run(file, self.start, len, self.charge.clone()));
     }
 
     /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window learns of a wait.
