@@ -156,3 +156,8 @@ pub use karst_txn::{
     TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WriteBatchWithIndex,
     WritePolicy,
 };
+
+/// The README's snippets, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
