@@ -94,12 +94,10 @@ fn is_data(name: &str) -> bool {
     [".sst", ".blob"].iter().any(|extension| name.ends_with(extension))
 }
 
-fn files_of(directory: &Path) -> BTreeSet<String> {
-    std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| name(&entry.unwrap().path()))
-        .filter(|name| is_data(name))
-        .collect()
+/// The tables and blob files that the database needs. Why not what is in its directory: files that are no longer needed go a moment later.
+fn files_of(db: &Db) -> BTreeSet<String> {
+    let (names, _) = db.live_file_names();
+    names.iter().map(|file| name(Path::new(file))).filter(|name| is_data(name)).collect()
 }
 
 #[test]
@@ -108,11 +106,11 @@ fn all_data_is_written_directly_and_rocksdb_reads_it() {
     let path = folder.path().join("db");
     let (db, seen) = filled(&path, "use_direct_io_for_flush_and_compaction=true", Seen::default());
     check(&db);
-    let flushed = files_of(&path);
+    let flushed = files_of(&db);
     assert!(flushed.iter().any(|name| name.ends_with(".blob")) && flushed.len() > 4, "{flushed:?}");
     db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
     check(&db);
-    let compacted: BTreeSet<String> = files_of(&path).difference(&flushed).cloned().collect();
+    let compacted: BTreeSet<String> = files_of(&db).difference(&flushed).cloned().collect();
     assert!(compacted.len() > 4, "{compacted:?}");
     let direct = seen.created_direct.lock().unwrap().clone();
     assert!(flushed.union(&compacted).all(|name| direct.contains(name)), "{direct:?}");
@@ -120,7 +118,7 @@ fn all_data_is_written_directly_and_rocksdb_reads_it() {
     assert!(seen.read_direct.lock().unwrap().is_empty(), "reads are another option's");
     // The length of a file is that of its content, not of the last block.
     let lengths =
-        files_of(&path).iter().map(|name| path.join(name).metadata().unwrap().len()).collect::<Vec<_>>();
+        files_of(&db).iter().map(|name| path.join(name).metadata().unwrap().len()).collect::<Vec<_>>();
     assert!(lengths.iter().any(|len| len % 512 != 0), "{lengths:?}");
     drop(db);
     tools::verify_tables(&path).unwrap();
@@ -140,7 +138,7 @@ fn inputs_of_compactions_are_read_directly_and_nothing_else_is() {
         );
         let (db, seen) = filled(&path, &options, Seen::default());
         check(&db);
-        let flushed = files_of(&path);
+        let flushed = files_of(&db);
         let tables: BTreeSet<String> = flushed.into_iter().filter(|name| name.ends_with(".sst")).collect();
         assert!(seen.read_direct.lock().unwrap().is_empty());
         db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
@@ -149,7 +147,7 @@ fn inputs_of_compactions_are_read_directly_and_nothing_else_is() {
         assert!(direct.iter().all(|name| name.ends_with(".sst")), "{direct:?}");
         check(&db);
         let (direct, buffered) = (seen.read_direct.lock().unwrap(), seen.read_buffered.lock().unwrap());
-        let mut compacted = files_of(&path);
+        let mut compacted = files_of(&db);
         compacted.retain(|name| name.ends_with(".sst"));
         assert!(compacted.len() > 1);
         for name in compacted {
@@ -171,6 +169,6 @@ fn where_the_file_system_refuses_everything_goes_through_the_page_cache() {
     db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
     check(&db);
     let written = seen.written.lock().unwrap().clone();
-    assert!(files_of(&path).iter().all(|name| written.contains(name)));
+    assert!(files_of(&db).iter().all(|name| written.contains(name)));
     assert!(seen.created_direct.lock().unwrap().is_empty() && seen.read_direct.lock().unwrap().is_empty());
 }

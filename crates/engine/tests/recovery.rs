@@ -3,9 +3,11 @@
 use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
-use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, run};
+use karst_testkit::eventually;
+use karst_testkit::rocksdb_tools::{Killed, db_bench, ldb, ldb_scan, run};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -148,6 +150,13 @@ fn recycled_logs() {
     assert!(agree(fresh.path(), "default") > 1500);
 }
 
+/// Bytes of logs and tables, while another process makes the directory and writes them.
+fn written_bytes(directory: &Path) -> u64 {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = files.filter(|file| file.path().extension().is_some_and(|e| e == "log" || e == "sst"));
+    files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
+}
+
 #[test]
 fn killed_while_writing() {
     for (number, flags) in
@@ -155,16 +164,16 @@ fn killed_while_writing() {
     {
         let directory = tempfile::tempdir().unwrap();
         let db = format!("--db={}", directory.path().display());
-        let mut child = Command::new("db_bench")
+        let started = Command::new("db_bench")
             .args([db.as_str(), "--benchmarks=fillrandom", "--num=100000000", "--write_buffer_size=300000"])
             .args(*flags)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(500 + 150 * number as u64));
-        child.kill().unwrap();
-        child.wait().unwrap();
+            .spawn();
+        let child = Killed(started.unwrap());
+        eventually(true, || written_bytes(directory.path()) > 20_000);
+        std::thread::sleep(Duration::from_millis(150 * number as u64));
+        drop(child);
         assert!(!logs(directory.path()).is_empty());
         let entries = agree(directory.path(), "default");
         assert!(entries > 10, "{flags:?}: {entries}");
@@ -255,10 +264,13 @@ fn a_database_may_be_read_while_another_process_has_it_open() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    // It has the database open when it has written.
+    child.stdin.as_mut().unwrap().write_all(b"put c 3\n").unwrap();
+    let has_put = |log: &PathBuf| fs::read(log).is_ok_and(|bytes| bytes.ends_with(b"\x01c\x013"));
+    eventually(true, || logs(directory.path()).iter().any(has_put));
     let locked = run("ldb", &[&format!("--db={}", directory.path().display()), "put", "x", "y"], b"");
     assert!(locked.is_err(), "the other process holds the lock");
-    assert_eq!(read(directory.path(), "default").unwrap().len(), 2);
+    assert_eq!(read(directory.path(), "default").unwrap().len(), 3);
     drop(child.stdin.take());
     child.wait().unwrap();
 }

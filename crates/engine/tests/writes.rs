@@ -5,6 +5,7 @@ use karst_engine::{
     CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
     WaitForCompactOptions, WriteBatch, WriteOptions,
 };
+use karst_testkit::eventually;
 use std::sync::Arc;
 
 const PATH: &str = "/db";
@@ -178,16 +179,12 @@ fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
     };
     // Files are removed in the background, soon after nobody needs them any more.
     let come_down_to = |expected: usize| {
-        for _ in 0..10_000 {
+        eventually(expected, || {
             let names = db.env().fs().list_dir(PATH.as_ref()).unwrap();
             let tables = names.iter().filter(|name| name.ends_with(".sst")).count();
             assert!(tables >= expected, "{tables} tables are left where {expected} are needed");
-            if tables == expected {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        panic!("more than {expected} tables stay");
+            tables
+        });
     };
     db.put("a", "1").unwrap();
     db.flush(&FlushOptions::default()).unwrap();

@@ -6,7 +6,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -15,8 +14,8 @@ use karst_format::log::{
     BLOCK_BYTES, HEADER_BYTES, LogEvent, LogReader, LogWriter, RECYCLABLE_HEADER_BYTES, RecoveryMode,
 };
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
-use karst_testkit::hex;
-use karst_testkit::rocksdb_tools::{db_bench, run};
+use karst_testkit::rocksdb_tools::{Killed, db_bench, run};
+use karst_testkit::{eventually, hex};
 
 /// What `ldb dump_wal` says of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,17 +169,22 @@ fn logs_of_a_killed_process() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         let options = options_file(dir.path(), db_options);
-        let mut child = Command::new("db_bench")
+        let started = Command::new("db_bench")
             .args([format!("-db={}", db.display()), options])
             .args(["-benchmarks=fillrandom", "-num=100000000", "-value_size=200", "-batch_size=2"])
             .args(["-duration=60", "-benchmark_write_rate_limit=3000000"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .expect("db_bench is missing; install it with: apt-get install rocksdb-tools");
-        std::thread::sleep(Duration::from_millis(1500));
-        child.kill().unwrap();
-        child.wait().unwrap();
+            .spawn();
+        let child =
+            Killed(started.expect("db_bench is missing; install it with: apt-get install rocksdb-tools"));
+        // Killed anywhere, after several logs have had their turn.
+        eventually(true, || {
+            let names = fs::read_dir(&db).into_iter().flatten().flatten().map(|entry| entry.path());
+            let logs = names.filter(|path| path.extension().is_some_and(|e| e == "log"));
+            logs.filter_map(|path| path.file_stem()?.to_str()?.parse::<u32>().ok()).any(|number| number > 30)
+        });
+        drop(child);
         for log in logs(&db) {
             let (rows, _) = read(&log, RecoveryMode::TolerateCorruptedTailRecords);
             let expected = dumped(&log);

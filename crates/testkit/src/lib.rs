@@ -25,6 +25,23 @@ pub mod rocksdb_tools;
 pub mod script;
 pub mod subject;
 
+/// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it about, as when a job that has told its
+/// end lets go of what it held, or files are removed in the background.
+///
+/// # Panics
+/// It does not come true within a minute.
+pub fn eventually<T: PartialEq + std::fmt::Debug>(expected: T, mut now: impl FnMut() -> T) {
+    let begin = std::time::Instant::now();
+    loop {
+        let found = now();
+        if found == expected {
+            return;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{found:?} does not become {expected:?}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// A key and its value as a reader sees them.
 pub type Entry = (Vec<u8>, Vec<u8>);
 

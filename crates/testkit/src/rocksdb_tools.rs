@@ -7,7 +7,7 @@
 use crate::{Entry, hex};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Run a tool with these arguments and this text on its standard input; what it printed on standard output.
@@ -124,6 +124,18 @@ pub fn ldb_compact_in_background(db: &Path, time: Duration) -> Result<(), String
     drop(child.stdin.take());
     let status = child.wait().map_err(|e| format!("ldb: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("ldb query: {status}")) }
+}
+
+/// A process that is killed when this is dropped, so that it does not outlive its test, however that ends.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Why ignored: it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Run `db_bench -db=DB ...`.

@@ -179,5 +179,6 @@ fn a_budget_over_two_databases_flushes_and_holds() {
     assert!(budget.used_bytes() <= 512 << 10, "{}", budget.used_bytes());
     assert_eq!(all(&a).len(), all(&b).len());
     drop((a, b));
-    assert_eq!(budget.used_bytes(), 0);
+    // A job that has just ended may be the last that holds a memtable.
+    karst_testkit::eventually(0, || budget.used_bytes());
 }
