@@ -128,6 +128,27 @@ fn what_cannot_change_is_named_and_nothing_has_changed() {
 }
 
 #[test]
+fn the_log_file_says_what_has_changed_and_nothing_else() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    let log = || String::from_utf8(env.fs().read_file(std::path::Path::new("/db/LOG")).unwrap()).unwrap();
+    db.set_db_options(&[("max_background_jobs", "6"), ("delayed_write_rate", "0")]).unwrap();
+    let table = "{block_size=1000;index_block_search_type=kInterpolation}";
+    let of_family = [("write_buffer_size", "77777"), ("block_based_table_factory", table)];
+    db.set_options(db.default_column_family(), &of_family).unwrap();
+    db.close().unwrap();
+    let log = log();
+    let lines = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+    let count = |name: &str| (lines(&format!(" Options.{name}: ")), lines(&format!("] Options.{name}=")));
+    assert_eq!((count("max_background_jobs"), count("max_total_wal_size")), ((1, 1), (1, 0)), "{log}");
+    assert_eq!((count("delayed_write_rate"), lines("KarstDB version")), ((1, 0), 1), "{log}");
+    assert_eq!((lines("[database] Options.max_background_jobs=6, was 2"), count("table_factory").1), (1, 0));
+    assert_eq!((lines("[default] Options.write_buffer_size=77777, was "), count("num_levels").1), (1, 0));
+    assert_eq!(lines("[default] Options.block_size=1000, was 4096"), 1, "{log}");
+    assert_eq!(lines("have no effect in KarstDB: index_block_search_type"), 1, "{log}");
+}
+
+#[test]
 fn the_next_opening_and_rocksdb_find_what_was_changed() {
     let directory = tempfile::tempdir().unwrap();
     let (path, env) = (directory.path(), Env::posix());

@@ -26,9 +26,11 @@ impl Db {
         let (family, live) = (self.family(family)?, self.live()?);
         {
             let _changing = self.writable()?.changing_options.lock();
-            family.change_settings(change_family_options(&self.0.opened, family, options)?);
+            let before = family.settings();
+            let now = change_family_options(&self.0.opened, family, options)?;
+            family.change_settings(now.clone());
+            live.events.family_options_changed(&before, &now);
         }
-        live.events.opened_family(&family.settings());
         live.background.options_changed(std::slice::from_ref(family));
         Ok(())
     }
@@ -45,7 +47,7 @@ impl Db {
             let before = opened.db_options.get();
             opened.db_options.set(change_db_options(opened, options)?);
             live.db_options_changed(opened, &before);
-            live.events.opened(&opened.path, &opened.db_options.get());
+            live.events.options_changed(&before, &opened.db_options.get());
         }
         live.background.options_changed(&self.0.opened.families.all());
         Ok(())

@@ -195,7 +195,7 @@ impl Events {
         }
     }
 
-    /// The options in effect: at the head of the LOG file, and when some have changed.
+    /// The options in effect: at the head of the LOG file.
     pub(crate) fn opened(&self, path: &std::path::Path, options: &DbOptions) {
         self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
         self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
@@ -224,7 +224,32 @@ impl Events {
         changed
     }
 
-    /// Says which of the options that differ from the defaults have no effect here.
+    /// The options of the database that are others than `before`.
+    pub(crate) fn options_changed(&self, before: &DbOptions, now: &DbOptions) {
+        self.changed("database", before, now);
+    }
+
+    /// The options of a column family that are others than `before`.
+    pub(crate) fn family_options_changed(&self, before: &FamilyConfig, now: &FamilyConfig) {
+        let (was, is) = (&before.options, &now.options);
+        self.changed(&now.name, was, is);
+        self.changed(&now.name, &was.table_factory.block_based, &is.table_factory.block_based);
+    }
+
+    fn changed<O: OptionSet>(&self, whose: &str, before: &O, now: &O) {
+        let mut changed = Vec::new();
+        for entry in O::table() {
+            let name = entry.info.name;
+            let (was, is) = (before.get(name).unwrap_or_default(), now.get(name).unwrap_or_default());
+            if was != is {
+                self.log(LogLevel::Info, format_args!("[{whose}] Options.{name}={is}, was {was}"));
+                changed.push(&entry.info);
+            }
+        }
+        self.without_effect(whose, &changed);
+    }
+
+    /// Says which of these options have no effect here.
     fn without_effect(&self, whose: &str, changed: &[&'static OptionInfo]) {
         let without = changed.iter().filter(|info| !info.honoured);
         let names: Vec<&str> = without.map(|info| info.name).collect();
