@@ -94,6 +94,8 @@ struct State {
     queue: VecDeque<Request>,
     installing: bool,
     closed: bool,
+    /// Those who wait for the end of installing; there are some only once it is closed.
+    closing: Vec<Request>,
     /// The file; `None` before the first install, after a failure, and while the running install has it.
     file: Option<ManifestFile>,
     /// The MANIFEST that CURRENT names and its size in bytes, as last known.
@@ -155,6 +157,7 @@ impl Versions {
             queue: VecDeque::new(),
             installing: false,
             closed: false,
+            closing: Vec::new(),
             file: None,
             named: start.manifest,
         };
@@ -327,17 +330,24 @@ impl Versions {
         installed
     }
 
-    /// Refuses further changes. Those that were begun are carried out; the future ends when they are. `None` if nothing is being installed.
+    /// Refuses further changes. Those that were begun are carried out; the future ends when they are, and nothing is written from then on. `None` if nothing is being installed.
     pub(crate) fn close(&self) -> Option<Installed> {
         let mut state = self.state.lock();
         state.closed = true;
         if !state.installing {
             return None;
         }
-        // Why an empty change: it ends when those before it have.
+        // Why not queued behind the others: whoever installs tells their end while it still installs, and a second closing then would be one more
+        // change, written when the MANIFEST is ended and the lock given back.
         let (request, installed) = Request::new(Change::default());
-        state.queue.push_back(request);
+        state.closing.push(request);
         Some(installed)
+    }
+
+    /// Whether changes are being carried out.
+    #[cfg(test)]
+    fn is_installing(&self) -> bool {
+        self.state.lock().installing
     }
 
     /// Gives back the space that the MANIFEST does not use, once nothing is installed any more. Blocks.
@@ -356,8 +366,10 @@ impl Versions {
                 let mut state = self.state.lock();
                 if state.queue.is_empty() {
                     state.installing = false;
+                    let closing = std::mem::take(&mut state.closing);
+                    drop(state);
                     std::mem::forget(running);
-                    return;
+                    return closing.into_iter().for_each(|request| request.complete(Ok(())));
                 }
                 (std::mem::take(&mut state.queue), state.manifest.clone(), state.file.take())
             };
@@ -529,9 +541,9 @@ impl Drop for Running<'_> {
         self.0.obsolete.uncertain();
         let mut state = self.0.state.lock();
         state.installing = false;
-        let queue = std::mem::take(&mut state.queue);
+        let waiting = (std::mem::take(&mut state.queue), std::mem::take(&mut state.closing));
         drop(state);
-        drop(queue);
+        drop(waiting);
     }
 }
 

@@ -12,9 +12,11 @@ use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, Ver
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem, block_on};
 use karst_lsm::{ManifestReplay, TreeOptions, VersionSet};
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
 
 /// Fails one change of a file, or none; counts all of them.
 #[derive(Debug, Default)]
@@ -387,4 +389,41 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
         }
     }
     panic!("it never ends");
+}
+
+/// Closes once more while the end of an install is being told.
+struct ClosesAgain(Arc<Versions>);
+
+impl Wake for ClosesAgain {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.close());
+        self.0.end_manifest();
+        drop(self.0.close());
+    }
+}
+
+#[test]
+fn a_second_closing_writes_nothing() {
+    let mut met = 0;
+    for _ in 0..1000 {
+        let db = Database::new(|_| {});
+        let versions = db.versions().clone();
+        let before = versions.manifest().0;
+        let (change, _) = db.adds_table();
+        let mut installed = std::pin::pin!(versions.install(change));
+        let waker = Waker::from(Arc::new(ClosesAgain(versions.clone())));
+        met += u32::from(installed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        block_on(&db.opened.env, installed).unwrap();
+        while versions.is_installing() {
+            std::thread::yield_now();
+        }
+        assert_eq!(versions.manifest().0, before);
+        db.settle();
+        let names = db.names();
+        assert_eq!(names.iter().filter(|name| matches!(name, FileName::Manifest(_))).count(), 1, "{names:?}");
+        if met == 20 {
+            return;
+        }
+    }
+    panic!("the install always ends before it is waited for");
 }
