@@ -307,3 +307,31 @@ fn merge_operators_that_are_not_there() {
     let entries: Result<Vec<_>, _> = iter.entries(karst_engine::Direction::Forward).collect();
     assert!(entries.unwrap().len() > 10);
 }
+
+#[test]
+fn caches_that_cannot_be_are_refused() {
+    let error = Options::new().set_all("block_based_table_factory={block_cache=lots}").unwrap_err();
+    assert!(error.to_string().contains("block_cache"), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let create = || {
+        Options::new().db(|db| {
+            db.create_if_missing = true;
+            db.create_missing_column_families = true;
+        })
+    };
+    let sized = |bytes: usize| {
+        move |family: &mut karst_engine::ColumnFamilyOptions| {
+            family.table_factory.block_based.block_cache.capacity_bytes = Some(bytes);
+        }
+    };
+    let of_other = create().column_family("other", sized(1 << 20));
+    let error = Db::open_cf(directory.path(), &of_other, &["default", "other"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("\"other\": option block_cache"), "{error}");
+    let db = Db::open(directory.path(), &create().column_families(sized(1 << 20))).unwrap();
+    assert_eq!(db.property("rocksdb.block-cache-capacity").as_deref(), Some("1048576"));
+    let error = db.create_column_family("third", &Options::new().column_families(sized(3))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    db.create_column_family("third", &Options::new().column_families(sized(1 << 20))).unwrap();
+    db.create_column_family("fourth", &Options::new()).unwrap();
+}

@@ -32,7 +32,7 @@ pub use column_family::{ColumnFamilyOptions, TableFactory};
 pub use db::DbOptions;
 pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions};
 pub use table::{Assigned, OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, Section};
-pub use value::{Object, OptionValue, Unprinted, ValueError, Verbatim};
+pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 
 #[cfg(test)]
 mod tests;

@@ -86,6 +86,17 @@ fn allows_recycled_logs(options: &DbOptions) -> bool {
     tells_the_end && options.wal_ttl_seconds == 0 && options.wal_size_limit_mb == 0
 }
 
+/// Checks what a column family's options say of the block cache, which the database has one of.
+pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Result<()> {
+    let cache = |config: &FamilyConfig| config.options.table_factory.block_based.block_cache;
+    let asked = cache(config);
+    if asked.capacity_bytes.is_none() || asked == cache(default) {
+        return Ok(());
+    }
+    let text = "option block_cache: all column families share one, which the default column family's options may describe";
+    Err(Error::invalid_argument(format!("column family {:?}: {text}", config.name)))
+}
+
 /// Checks the options of a column family of a database that is to be written.
 pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Result<()> {
     let (name, options) = (&config.name, &config.options);

@@ -47,6 +47,9 @@ pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<A
     let id = versions.new_family_id();
     let config = FamilyConfig::resolve(id, name, family_options, None, options.instances_for(name))?;
     check_options::column_family(&opened.db_options.get(), &config)?;
+    if let Some(default) = opened.families.get(ColumnFamilyId::DEFAULT) {
+        check_options::block_cache(&default.config, &config)?;
+    }
     let config = Arc::new(config);
     let memtable = Arc::new(MemTable::of(&config));
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);

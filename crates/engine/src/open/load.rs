@@ -11,6 +11,7 @@
 //! behind it are, as long as it has not changed in between.
 
 use super::cache::BlockCache;
+use super::check_options;
 use super::directory::{Directory, io_error, read_file};
 use super::manifest::Manifest;
 use super::options::Options;
@@ -27,9 +28,10 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::log::RecoveryMode;
-use karst_format::options::{Object, OptionValue, OptionsFile};
+use karst_format::options::{Cache, OptionsFile};
 use karst_io::Env;
 use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
+use karst_mem::CacheOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +101,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
     let shared = Arc::new(Shared::new(
         env.clone(),
-        options.cache(default_cache_bytes(&configs)).shared().clone(),
+        options.cache(cache_options(&configs)?).shared().clone(),
         statistics.clone(),
         directories,
         &db_options,
@@ -406,24 +408,29 @@ pub(super) fn make_family(
     memtable: Arc<MemTable>,
     version: Arc<Version>,
 ) -> Arc<Family> {
-    let blob_cache = capacity(&config.options.blob_cache.0).map(BlockCache::new);
+    let blob_cache = cache_of(&config.options.blob_cache).map(BlockCache::with_options);
     let blob_cache = blob_cache.map(|cache| cache.shared().clone());
     let tables = Arc::new(TableCache::new(shared.clone(), &config, blob_cache));
     let superversion = SuperVersion::new(1, config.clone(), memtable, Vec::new(), version);
     Arc::new(Family::new(database, config, tables, superversion))
 }
 
-/// What the default column family's options say of the block cache.
-fn default_cache_bytes(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<usize> {
-    let config = configs.get(&ColumnFamilyId::DEFAULT)?;
-    capacity(&config.options.table_factory.block_based.block_cache.0)
+/// What the default column family's options say of the block cache. The others' say the same or nothing.
+fn cache_options(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Result<Option<CacheOptions>> {
+    let Some(default) = configs.get(&ColumnFamilyId::DEFAULT) else { return Ok(None) };
+    configs.values().try_for_each(|config| check_options::block_cache(default, config))?;
+    Ok(cache_of(&default.options.table_factory.block_based.block_cache))
 }
 
-/// The capacity in bytes of a cache given as text: a size, or properties with one.
-fn capacity(cache: &Object) -> Option<usize> {
-    let mut bytes = 0usize;
-    let text = cache.property("capacity").or(cache.text())?;
-    OptionValue::assign(&mut bytes, text).ok().map(|()| bytes)
+/// A cache that is asked for by text.
+fn cache_of(asked: &Cache) -> Option<CacheOptions> {
+    let defaults = CacheOptions::default();
+    Some(CacheOptions {
+        capacity_bytes: asked.capacity_bytes?,
+        strict_capacity: asked.strict_capacity,
+        metadata_fraction: asked.metadata_fraction.unwrap_or(defaults.metadata_fraction),
+        ..defaults
+    })
 }
 
 /// The database's identity: the MANIFEST's, or else the IDENTITY file's.

@@ -18,6 +18,7 @@ use karst_format::comparator::Comparator;
 use karst_format::options::{OptionsFile, UnknownOptions};
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::Env;
+use karst_mem::CacheOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -307,10 +308,14 @@ impl Options {
         self.statistics.as_ref()
     }
 
-    /// The cache to use: the one given, or a new one; `from_options` is the size that the column family's options say.
-    pub(crate) fn cache(&self, from_options: Option<usize>) -> BlockCache {
-        let bytes = self.block_cache_bytes.or(from_options).unwrap_or(DEFAULT_CACHE_BYTES);
-        self.block_cache.clone().unwrap_or_else(|| BlockCache::new(bytes))
+    /// The cache to use: the one given, or a new one; `from_options` is what the column family's options say.
+    pub(crate) fn cache(&self, from_options: Option<CacheOptions>) -> BlockCache {
+        if let Some(cache) = &self.block_cache {
+            return cache.clone();
+        }
+        let mut options = from_options.unwrap_or_default();
+        options.capacity_bytes = self.block_cache_bytes.unwrap_or(options.capacity_bytes);
+        BlockCache::with_options(options)
     }
 
     /// Directories of table files by path id, for a database in `path`.
@@ -389,8 +394,6 @@ pub(crate) fn new_family_options() -> ColumnFamilyOptions {
     options.table_factory.block_based.format_version = FORMAT_VERSION;
     options
 }
-
-const DEFAULT_CACHE_BYTES: usize = 32 << 20;
 
 fn infallible(
     change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,

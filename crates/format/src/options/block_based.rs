@@ -3,7 +3,7 @@ use super::choice::{
     Checksum, DataBlockIndexType, IndexBlockSearchType, IndexShortening, IndexType, PrepopulateBlockCache,
 };
 use super::nested::MetadataCacheOptions;
-use super::value::{Object, Unprinted};
+use super::value::{Cache, Object};
 
 option_table! {
     /// How block-based tables are written, read and cached.
@@ -49,7 +49,7 @@ option_table! {
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, mutable, honoured, "Put blocks into the cache as they are written";
         initial_auto_readahead_size: usize = 8 << 10, mutable, honoured, "Bytes of the first readahead that an iterator starts by itself";
         num_file_reads_for_auto_readahead: u64 = 2, mutable, honoured, "Sequential reads before an iterator reads ahead by itself";
-        block_cache: Unprinted = Unprinted::default(), fixed, honoured, "The cache for blocks, as a size or an object";
+        block_cache: Cache = Cache::default(), fixed, honoured, "The cache for blocks, of all column families together: a size, or properties with the capacity";
     }
     retired {
         "hash_index_allow_collision", "index_per_partition", "reserve_table_builder_memory",

@@ -6,7 +6,7 @@ use super::choice::{
 };
 use super::nested::{CompressionOptions, FifoOptions, UniversalOptions};
 use super::text;
-use super::value::{Object, OptionValue, Unprinted, ValueError, Verbatim};
+use super::value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 
 option_table! {
     /// What concerns one column family.
@@ -97,7 +97,7 @@ option_table! {
         blob_garbage_collection_force_threshold: f64 = 1.0, mutable, honoured, "Part of garbage in those that forces a compaction";
         blob_compaction_readahead_size: u64 = 0, mutable, kept, "Bytes that a compaction reads ahead in blob files";
         blob_file_starting_level: i32 = 0, mutable, honoured, "The first level that stores values in blob files";
-        blob_cache: Unprinted = Unprinted::default(), fixed, honoured, "The cache for blobs, as a size or an object";
+        blob_cache: Cache = Cache::default(), fixed, honoured, "The cache for blobs: a size, or properties with the capacity";
         prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, kept, "Put blobs into the cache as they are written";
         enable_blob_direct_write: bool = false, fixed, kept, "Values go to blob files when they are written";
         blob_direct_write_partitions: u32 = 1, fixed, kept, "Blob files written at a time by it";

@@ -100,6 +100,44 @@ fn choices_lists_and_strings() {
 }
 
 #[test]
+fn a_cache_is_a_size_or_properties_and_nothing_else() {
+    let mut options = BlockBasedTableOptions::default();
+    let mut asked = |text: &str| {
+        options.set("block_cache", text).map(|_| (options.block_cache, options.get("block_cache").unwrap()))
+    };
+    let of = |bytes| Cache { capacity_bytes: Some(bytes), ..Cache::default() };
+    for (text, expected) in [
+        ("64M", of(64 << 20)),
+        ("0", of(0)),
+        ("{capacity=8K}", of(8192)),
+        ("capacity=8K;id=LRUCache", of(8192)),
+        ("nullptr", Cache::default()),
+        (
+            "{capacity=1M;strict_capacity_limit=true;high_pri_pool_ratio=0.25}",
+            Cache { strict_capacity: true, metadata_fraction: Some(0.25), ..of(1 << 20) },
+        ),
+    ] {
+        let (cache, printed) = asked(text).unwrap();
+        assert_eq!(cache, expected, "{text}");
+        assert_eq!(asked(&printed).unwrap().0, expected, "{printed}");
+    }
+    for (text, what) in [
+        ("lots", "\"lots\""),
+        ("LRUCache", "LRUCache"),
+        ("32MB", "32MB"),
+        ("-1", "-1"),
+        ("{capacity=many}", "capacity"),
+        ("{id=LRUCache}", "needs its capacity"),
+        ("{capacity=1M;high_pri_pool_ratio=2}", "high_pri_pool_ratio"),
+        ("{capacity=1M;num_shard_bits=4}", "num_shard_bits"),
+        ("{capacity=1M", "1M"),
+    ] {
+        let error = asked(text).unwrap_err().to_string();
+        assert!(error.contains("block_cache") && error.contains(what), "{text}: {error}");
+    }
+}
+
+#[test]
 fn nested_structs_keep_what_a_text_does_not_name() {
     let mut options = ColumnFamilyOptions::default();
     options.set("compression_opts", "{level=3;max_dict_bytes=4K}").unwrap();

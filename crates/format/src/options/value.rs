@@ -257,3 +257,66 @@ impl OptionValue for Unprinted {
         self.0.print()
     }
 }
+
+/// A cache that is asked for by text: its size, or `{capacity=64M;strict_capacity_limit=true;high_pri_pool_ratio=0.5}`. It is never written to an OPTIONS file.
+///
+/// Compat: RocksDB's `LRUCache`. Properties that mean nothing to KarstDB's cache are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cache {
+    /// Bytes to hold at most. `None`: no cache is asked for, and whoever opens the database decides.
+    pub capacity_bytes: Option<usize>,
+    /// Whether the capacity holds even when everything is pinned.
+    pub strict_capacity: bool,
+    /// Up to this part of the capacity, metadata are kept before all others. `None`: the default.
+    pub metadata_fraction: Option<f64>,
+}
+
+impl OptionValue for Cache {
+    const KIND: &'static str = "cache";
+    const PRINTED: bool = false;
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        *self = Cache::default();
+        let object = Object::new(text::strip_braces(text));
+        let Some(text) = object.text() else { return Ok(()) };
+        let mut capacity_bytes = 0;
+        if !text.contains('=') {
+            capacity_bytes.assign(text)?;
+            self.capacity_bytes = Some(capacity_bytes);
+            return Ok(());
+        }
+        let properties = text::split(text).map_err(|error| ValueError::new(error.to_string()))?;
+        for (name, value) in properties {
+            let of_property = |error: ValueError| ValueError::new(format!("{name}: {}", error.what));
+            match name {
+                "id" => {}
+                "capacity" => {
+                    capacity_bytes.assign(value).map_err(of_property)?;
+                    self.capacity_bytes = Some(capacity_bytes);
+                }
+                "strict_capacity_limit" => self.strict_capacity.assign(value).map_err(of_property)?,
+                "high_pri_pool_ratio" => {
+                    let mut fraction = 0.0f64;
+                    fraction.assign(value).and_then(|()| check(&fraction, 0.0..=1.0)).map_err(of_property)?;
+                    self.metadata_fraction = Some(fraction);
+                }
+                _ => return Err(ValueError::new(format!("KarstDB's cache has no property {name:?}"))),
+            }
+        }
+        match self.capacity_bytes {
+            Some(_) => Ok(()),
+            None => Err(ValueError::new("a cache needs its capacity")),
+        }
+    }
+
+    /// The properties, so that what is printed parses back.
+    fn print(&self) -> String {
+        let Some(capacity) = self.capacity_bytes else { return "nullptr".to_owned() };
+        let strict = self.strict_capacity;
+        let mut text = format!("{{capacity={capacity};strict_capacity_limit={strict};");
+        if let Some(fraction) = self.metadata_fraction {
+            text.push_str(&format!("high_pri_pool_ratio={};", fraction.print()));
+        }
+        text + "}"
+    }
+}
