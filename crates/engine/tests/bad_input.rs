@@ -335,3 +335,31 @@ fn caches_that_cannot_be_are_refused() {
     db.create_column_family("third", &Options::new().column_families(sized(1 << 20))).unwrap();
     db.create_column_family("fourth", &Options::new()).unwrap();
 }
+
+/// Safety that is asked for and not given is refused; what was written with it can be read, and written without it.
+#[test]
+fn options_that_keep_data_safe_are_not_passed_over() {
+    for option in ["disallow_memtable_writes", "paranoid_memory_checks"] {
+        let directory = tempfile::tempdir().unwrap();
+        let create = Options::new().db(|db| db.create_if_missing = true);
+        let kind = |db: karst_engine::Result<Db>| db.map(drop).map_err(|e| (e.kind(), e.to_string()));
+        let (refused, text) =
+            kind(Db::open(directory.path(), &create.clone().set(option, "true").unwrap())).unwrap_err();
+        assert!(refused == ErrorKind::NotSupported && text.contains(option), "{text}");
+        let db = Db::open(directory.path(), &create).unwrap();
+        db.put("key", "value").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let file = names.filter(|name| name.to_str().unwrap().contains("OPTIONS-")).max().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace(&format!("{option}=false"), &format!("{option}=true"))).unwrap();
+        let (refused, text) = kind(Db::open(directory.path(), &create)).unwrap_err();
+        assert!(refused == ErrorKind::NotSupported && text.contains(option), "{text}");
+        let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+        drop(db);
+        let db = Db::open(directory.path(), &create.set(option, "false").unwrap()).unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+}

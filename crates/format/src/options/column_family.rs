@@ -80,8 +80,8 @@ option_table! {
         max_successive_merges: usize = 0, mutable, kept, "Operands of a key before they are merged on writing; 0 for never";
         strict_max_successive_merges: bool = false, mutable, kept, "Do so even if that reads from storage";
         experimental_mempurge_threshold: f64 = 0.0, mutable, kept, "Part of a memtable that must be garbage to be collected in memory; 0 for not";
-        disallow_memtable_writes: bool = false, fixed, kept, "The family is filled by ingestion only";
-        paranoid_memory_checks: bool = false, mutable, kept, "Check the order of memtable entries on reads";
+        disallow_memtable_writes: bool = false, fixed, kept, "The family is filled by ingestion only; refused when a database is opened for writing";
+        paranoid_memory_checks: bool = false, mutable, kept, "Check the order of memtable entries on reads; refused when a database is opened for writing";
         block_protection_bytes_per_key: u8 = 0, mutable, kept, "Bytes of checksum with each entry of a block in memory";
         uncache_aggressiveness: u32 = 0, mutable, kept, "How hard blocks of obsolete files are dropped from the cache";
         last_level_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of the last level's files";
