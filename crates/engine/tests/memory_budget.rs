@@ -5,10 +5,11 @@ use karst_engine::{
     StatsLevel, Ticker, WaitForCompactOptions, WriteBufferManager,
 };
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
+use karst_testkit::eventually;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
@@ -18,20 +19,9 @@ fn fill(db: &Db, keys: std::ops::Range<u64>) {
     }
 }
 
-/// A job that has just ended may be the last that holds a memtable.
-fn soon(done: impl Fn() -> bool, cache: &BlockCache) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{cache:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn memtables_evict_blocks_and_give_the_room_back() {
-    let files = MemoryFileSystem::new();
-    files.create_dir(Path::new("/db")).unwrap();
-    let env = Env::builder().file_system(Arc::new(files)).build();
+    let env = in_memory();
     let cache = BlockCache::new(4 * MIB);
     let budget = WriteBufferManager::with_cache(0, &cache, false);
     let options = Options::new()
@@ -47,7 +37,8 @@ fn memtables_evict_blocks_and_give_the_room_back() {
     assert!(cache.memtable_bytes() > 4 * MIB, "{cache:?}");
     assert_eq!((cache.memtable_bytes(), cache.usage_bytes()), (budget.used_bytes(), budget.used_bytes()));
     db.flush(&FlushOptions::default()).unwrap();
-    soon(|| cache.memtable_bytes() < MIB / 4, &cache);
+    // A job that has just ended may be the last that holds a memtable, here and below.
+    eventually(true, || cache.memtable_bytes() < MIB / 4);
     for number in 0..5000u64 {
         assert!(db.get(number.to_be_bytes()).unwrap().is_some());
     }
@@ -59,20 +50,26 @@ fn memtables_evict_blocks_and_give_the_room_back() {
     assert_eq!(written.0, budget.used_bytes());
     assert!(written.0 > 3 * MIB / 2 && written.1 > 3 * MIB && written.1 <= 4 * MIB, "{written:?}");
     drop(db);
-    soon(|| (cache.memtable_bytes(), budget.used_bytes()) == (0, 0), &cache);
+    eventually((0, 0), || (cache.memtable_bytes(), budget.used_bytes()));
     assert!(cache.usage_bytes() < 2 * MIB + MIB / 4, "blocks only: {cache:?}");
 }
 
-/// 5000 entries of 1 KB all in tables, and the first 300 in a memtable too.
-fn with_tables(env: &Env, cache: &BlockCache, one_budget: bool) -> Db {
+fn new_db(env: &Env, cache: &BlockCache, one_budget: bool, options: &str) -> Db {
     let options = Options::new()
         .env(env.clone())
         .block_cache(cache.clone())
         .one_memory_budget(one_budget)
         .statistics(Arc::new(Statistics::new(StatsLevel::ExceptTimers)))
-        .set_all("compression=kNoCompression;write_buffer_size=4000000;create_if_missing=true;filter_policy=bloomfilter:10")
+        .db(|db| db.create_if_missing = true)
+        .set_all(options)
         .unwrap();
-    let db = Db::open(Path::new("/db"), &options).unwrap();
+    Db::open(Path::new("/db"), &options).unwrap()
+}
+
+/// 5000 entries of 1 KB all in tables, and the first 300 in a memtable too.
+fn with_tables(env: &Env, cache: &BlockCache, one_budget: bool) -> Db {
+    let options = "compression=kNoCompression;write_buffer_size=4000000;filter_policy=bloomfilter:10";
+    let db = new_db(env, cache, one_budget, options);
     fill(&db, 0..5000);
     // Why all of it, and until nothing is left to do: later jobs would read and flush too.
     db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
@@ -97,11 +94,11 @@ fn one_budget_counts_memtables_and_what_open_tables_keep() {
     }
     // What a compaction has replaced may be open for a moment longer.
     let open = || db.int_property("rocksdb.estimate-table-readers-mem").unwrap() as usize;
-    soon(|| open() > 5000 && cache.table_bytes() == open(), &cache);
+    eventually(true, || open() > 5000 && cache.table_bytes() == open());
     assert_eq!(cache.read_bytes(), 0);
     assert!(cache.usage_bytes() <= 4 * MIB, "{cache:?}");
     drop(db);
-    soon(|| (cache.memtable_bytes(), cache.table_bytes()) == (0, 0), &cache);
+    eventually((0, 0), || (cache.memtable_bytes(), cache.table_bytes()));
 
     let (env, cache) = (in_memory(), BlockCache::new(4 * MIB));
     let db = with_tables(&env, &cache, false);
@@ -215,14 +212,7 @@ fn a_scan_reads_as_far_ahead_as_there_is_room_and_never_stops_to() {
 #[test]
 fn blob_values_that_are_hidden_do_not_stop_a_scan_from_reading_ahead() {
     let cache = BlockCache::new(MIB / 2);
-    let options = Options::new()
-        .env(in_memory())
-        .block_cache(cache.clone())
-        .one_memory_budget(true)
-        .statistics(Arc::new(Statistics::new(StatsLevel::ExceptTimers)))
-        .set_all("create_if_missing=true;enable_blob_files=true;write_buffer_size=64000000")
-        .unwrap();
-    let db = Db::open(Path::new("/db"), &options).unwrap();
+    let db = new_db(&in_memory(), &cache, true, "enable_blob_files=true;write_buffer_size=64000000");
     fill(&db, 0..5000);
     db.flush(&FlushOptions::default()).unwrap();
     for number in (0..5000u64).step_by(10) {
@@ -232,5 +222,5 @@ fn blob_values_that_are_hidden_do_not_stop_a_scan_from_reading_ahead() {
     // The 500 that are in the memtable are read in vain; few others are not read ahead.
     assert!(ahead > 4_000_000, "{ahead} bytes of 4.5 million");
     drop(db);
-    soon(|| cache.read_bytes() == 0, &cache);
+    eventually(0, || cache.read_bytes());
 }

@@ -55,8 +55,8 @@ fn until_they_meet(mut attempt: impl FnMut(Duration) -> bool) {
     assert!((0..8).any(|round| attempt(Duration::from_millis(50 << round))), "they never meet");
 }
 
-fn builders() -> [EnvBuilder; 2] {
-    [Env::builder(), Env::builder().transport(TransportKind::Threads).threads(4)]
+fn builders() -> [fn() -> EnvBuilder; 2] {
+    [Env::builder, || Env::builder().transport(TransportKind::Threads).threads(4)]
 }
 
 /// Poll `future` once and leave it.
@@ -100,10 +100,9 @@ fn wait(signal: &Receiver<()>) {
 
 #[test]
 fn threads_reactors_and_the_driver_share_one_read() {
-    for threads in [false, true] {
+    for builder in builders() {
         until_they_meet(|latency| {
-            let [ring, pool] = builders();
-            let (env, file) = slow(if threads { pool } else { ring }, latency);
+            let (env, file) = slow(builder(), latency);
             let before = env.io_stats();
             let mut threads: Vec<JoinHandle<()>> = Vec::new();
             for form in 0..6 {
@@ -184,7 +183,7 @@ fn with_owner(
 #[test]
 fn the_end_of_a_call_releases_who_joined() {
     for builder in builders() {
-        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+        let (env, _) = with_owner(builder(), |env, mut ahead, meet| {
             block_on(env, async {
                 nudge(&mut ahead).await;
                 meet();
@@ -199,7 +198,7 @@ fn the_end_of_a_call_releases_who_joined() {
 #[test]
 fn a_future_that_is_dropped_releases_who_joined() {
     for builder in builders() {
-        let (env, _) = with_owner(builder, |env, mut given_up, meet| {
+        let (env, _) = with_owner(builder(), |env, mut given_up, meet| {
             block_on(env, async {
                 nudge(&mut given_up).await;
                 meet();
@@ -214,7 +213,7 @@ fn a_future_that_is_dropped_releases_who_joined() {
 #[test]
 fn a_panic_releases_who_joined() {
     for builder in builders() {
-        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+        let (env, _) = with_owner(builder(), |env, mut ahead, meet| {
             let call = || {
                 block_on(env, async {
                     nudge(&mut ahead).await;
@@ -232,7 +231,7 @@ fn a_panic_releases_who_joined() {
 #[test]
 fn a_thread_that_stands_still_is_not_waited_for() {
     for builder in builders() {
-        let (env, took) = with_owner(builder, |env, mut ahead, meet| {
+        let (env, took) = with_owner(builder(), |env, mut ahead, meet| {
             block_on(env, async {
                 nudge(&mut ahead).await;
                 meet();
@@ -248,7 +247,7 @@ fn a_thread_that_stands_still_is_not_waited_for() {
 #[test]
 fn a_task_that_blocks_its_reactor_is_not_waited_for() {
     for builder in builders() {
-        let (env, _) = with_owner(builder, |env, mut ahead, meet| {
+        let (env, _) = with_owner(builder(), |env, mut ahead, meet| {
             let (there, is_there) = channel();
             let (go, may_go) = channel();
             let reactor = Reactor::builder(env).build().unwrap();
@@ -272,7 +271,7 @@ fn a_task_that_blocks_its_reactor_is_not_waited_for() {
 #[test]
 fn a_reactor_that_ends_releases_who_joined() {
     for builder in builders() {
-        let (env, _) = with_owner(builder, |env, ahead, meet| {
+        let (env, _) = with_owner(builder(), |env, ahead, meet| {
             let reactor = Reactor::builder(env).build().unwrap();
             let (there, is_there) = channel();
             reactor.spawn(move || async move {
@@ -291,10 +290,9 @@ fn a_reactor_that_ends_releases_who_joined() {
 
 #[test]
 fn whoever_joined_may_leave() {
-    for threads in [false, true] {
+    for builder in builders() {
         until_they_meet(|latency| {
-            let [ring, pool] = builders();
-            let (env, file) = slow(if threads { pool } else { ring }, latency);
+            let (env, file) = slow(builder(), latency);
             let owner = joins(&env, &file, 100);
             while env.io_stats().reads == 0 {
                 std::thread::yield_now();
@@ -316,10 +314,9 @@ fn whoever_joined_may_leave() {
 /// Threads in step over the same places: each place is read about once, whoever comes first, and all get the right bytes.
 #[test]
 fn threads_in_step_read_each_place_about_once() {
-    for threads in [false, true] {
+    for builder in builders() {
         until_they_meet(|latency| {
-            let [ring, pool] = builders();
-            let (env, file) = slow(if threads { pool } else { ring }, latency / 10);
+            let (env, file) = slow(builder(), latency / 10);
             let barrier = Arc::new(std::sync::Barrier::new(4));
             let threads: Vec<_> = (0..4)
                 .map(|_| {

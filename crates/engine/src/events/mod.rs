@@ -237,14 +237,10 @@ impl Events {
     }
 
     fn changed<O: OptionSet>(&self, whose: &str, before: &O, now: &O) {
-        let mut changed = Vec::new();
-        for entry in O::table() {
-            let name = entry.info.name;
-            let (was, is) = (before.get(name).unwrap_or_default(), now.get(name).unwrap_or_default());
-            if was != is {
-                self.log(LogLevel::Info, format_args!("[{whose}] Options.{name}={is}, was {was}"));
-                changed.push(&entry.info);
-            }
+        let changed = now.changed_from(before);
+        for name in changed.iter().map(|info| info.name) {
+            let [was, is] = [before, now].map(|options| options.get(name).unwrap_or_default());
+            self.log(LogLevel::Info, format_args!("[{whose}] Options.{name}={is}, was {was}"));
         }
         self.without_effect(whose, &changed);
     }

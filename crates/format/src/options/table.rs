@@ -227,8 +227,12 @@ pub trait OptionSet: Clone + Default + 'static {
 
     /// The options whose text differs from the default's.
     fn changed(&self) -> Vec<&'static OptionInfo> {
-        let default = Self::default();
-        let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(&default);
+        self.changed_from(&Self::default())
+    }
+
+    /// The options whose text differs from that in `before`.
+    fn changed_from(&self, before: &Self) -> Vec<&'static OptionInfo> {
+        let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(before);
         Self::table().iter().filter(differs).map(|entry| &entry.info).collect()
     }
 }

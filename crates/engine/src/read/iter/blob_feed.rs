@@ -85,7 +85,7 @@ impl BlobFeed {
         if run.is_none() && self.window.is_open() {
             if self.window.is_held_back() && !need.is_cached() {
                 // What is left of the child's runs is hidden by newer entries, and would keep it from asking.
-                self.give_up_runs_of(scanned.child, pending);
+                self.keep_runs(pending, |_, of| of.child != scanned.child);
             }
             // A block that was entered a moment ago: the value comes with those behind it.
             self.refill(scanned, pending, merging);
@@ -100,12 +100,16 @@ impl BlobFeed {
         Ok(value)
     }
 
-    fn give_up_runs_of(&mut self, child: u32, pending: &mut Pending) {
+    /// Gives up all runs but those that `stays`, which is told their places, says.
+    fn keep_runs(&mut self, pending: &mut Pending, stays: impl Fn(usize, &BlobRun) -> bool) {
+        let mut at = 0;
         self.runs.retain(|of| {
-            if of.child == child {
+            let stays = stays(at, of);
+            at += 1;
+            if !stays {
                 of.run.give_up(pending);
             }
-            of.child != child
+            stays
         });
     }
 
@@ -141,15 +145,7 @@ impl BlobFeed {
         *left = left.saturating_sub(length);
         let (child, through) = (*child, *left == 0);
         // The scan has passed by what was asked for earlier in the same child.
-        let mut index = 0;
-        self.runs.retain(|of| {
-            let stays = of.child != child || index > at || (index == at && !through);
-            index += 1;
-            if !stays {
-                of.run.give_up(pending);
-            }
-            stays
-        });
+        self.keep_runs(pending, |index, of| of.child != child || index > at || (index == at && !through));
         Ok(value)
     }
 

@@ -55,13 +55,7 @@ impl ReadaheadLimits {
     /// For the input of a job: a window from the first block on, which grows up to this size on evidence of waiting.
     pub(crate) fn for_job(bytes: u64) -> Self {
         let first = bytes.min(JOB_BYTES);
-        ReadaheadLimits {
-            initial_bytes: first,
-            max_bytes: first,
-            waiting_bytes: bytes,
-            blocks_before: 0,
-            is_needed: true,
-        }
+        ReadaheadLimits { waiting_bytes: bytes, is_needed: true, ..ReadaheadLimits::fixed(first) }
     }
 
     /// No reading ahead.
@@ -146,7 +140,7 @@ impl Window {
         }
     }
 
-    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` if that is enough for now.
+    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` while that is enough.
     pub(super) fn refill(&mut self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
         if !self.is_open() {
             return None;
