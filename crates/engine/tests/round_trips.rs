@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use karst_engine::db::Db;
-use karst_engine::open::Options;
-use karst_engine::options::ReadOptions;
+use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions};
 use karst_io::testing::foreign_block_on;
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
@@ -94,6 +92,11 @@ fn made(benchmarks: &str, flags: &[&str], cache_bytes: usize, cached_metadata: b
     ];
     all.extend(flags);
     db_bench(directory.path(), &all).unwrap();
+    opened(directory, cache_bytes, cached_metadata)
+}
+
+/// A database, opened with nothing in the cache.
+fn opened(directory: tempfile::TempDir, cache_bytes: usize, cached_metadata: bool) -> Cold {
     let keys: Vec<Vec<u8>> =
         ldb_scan(directory.path(), "default").unwrap().into_iter().map(|(key, _)| key).collect();
     let waves = Waves { begin: Instant::now(), reads: Mutex::default() };
@@ -250,6 +253,35 @@ fn a_cold_batch_with_metadata_in_memory_takes_one_round_trip() {
     let (waves, reads) = cold.read(&ReadOptions::default(), 0, false);
     assert!(waves <= 2, "{waves} round trips for {reads} reads");
     assert!((48..=80).contains(&reads), "{reads} reads for 64 keys");
+}
+
+#[test]
+fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new()
+        .db(|db| db.create_if_missing = true)
+        .set_all("format_version=5;filter_policy=bloomfilter:2:false;disable_auto_compactions=true;compression=kNoCompression")
+        .unwrap();
+    let key = |number: u32| format!("key{number:05}").into_bytes();
+    let db = Db::open(directory.path(), &options).unwrap();
+    (0..20_000).for_each(|number| db.put(key(number), [b'a'; 100]).unwrap());
+    db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
+    // A key in 67 is newer. Its file's filter lets every third pass that it does not have.
+    (0..300).for_each(|number| db.put(key(number * 67 + 1), [b'b'; 2000]).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    drop(db);
+    let cold = opened(directory, 64 << 20, false);
+    assert_eq!(cold.read(&ReadOptions::default(), 0, false).0, 2, "nothing is known yet");
+    let (waves, reads) = cold.read(&ReadOptions::default(), 150, false);
+    assert_eq!(waves, 1, "{reads} reads");
+    assert!((65..110).contains(&reads), "{reads} reads: one for each key, and those in vain");
+    // The same where the newer file has the key: its value counts, whichever comes first.
+    let newer: Vec<_> = (0..30).map(|number| key(number * 670 + 1)).collect();
+    let values = cold.db.multi_get(&newer);
+    assert!(values.iter().all(|value| value.as_ref().unwrap().as_ref().unwrap()[..] == [b'b'; 2000]));
+    assert_eq!(cold.waves.take().0, 1);
+    // By now the filter has mostly been right.
+    assert_eq!(cold.read(&ReadOptions::default(), 250, false).0, 2);
 }
 
 #[test]

@@ -282,10 +282,14 @@ impl Lookup {
             while at_entry {
                 let entry = table.entry(&cursor, block.as_data(), handle)?;
                 if !table.comparator().equal_user(entry.user_key, self.user_key()) {
+                    if !matched {
+                        self.note_passed(table, false);
+                    }
                     return Ok(None);
                 }
                 if !matched {
                     matched = true;
+                    self.note_passed(table, true);
                     table.count_true_positive(&view.ctx, level);
                 }
                 let (seq, kind) = (entry.seq, entry.kind);
@@ -313,10 +317,19 @@ impl Lookup {
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
             if !matched {
+                self.note_passed(table, false);
                 return Ok(None);
             }
             // Every entry down to the end of the block was of this key. The rest of its history is in the next
             // block, which the key, moved behind what was seen, now leads to.
+        }
+    }
+
+    /// Tells `table` whether a key that its filter let pass was in it. Only where that meant to wait: a hit has nothing to spare, and nothing to win.
+    #[inline]
+    fn note_passed(&self, table: &Table, found: bool) {
+        if self.pending.is_in_use() {
+            table.note_passed(found);
         }
     }
 
@@ -417,7 +430,8 @@ impl Lookup {
     }
 
     /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
-    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand).
+    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand; of the next
+    /// one too where the filter that let the key pass is often wrong).
     ///
     /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for the step that meets them.
     pub(crate) fn look_ahead(&mut self, view: &View<'_>) {
@@ -470,7 +484,7 @@ impl Lookup {
                 let _ = table.data_block(&view.ctx, &mut self.pending, handle);
             }
             // The newest file that may have the key is this one, whether its block could be named yet or not.
-            newest_unknown = false;
+            newest_unknown &= table.filter_is_often_wrong();
         }
         self.pending.hold_hits(false);
     }

@@ -29,14 +29,44 @@ pub(super) struct TableFilter {
     pub(super) whole_keys: bool,
     /// Prefixes are in it, made by this.
     pub(super) prefixes: Option<PrefixExtractor>,
+    /// How many of the keys that it let pass were in the table, of those for which a block was read.
+    pub(super) right: Lately,
+}
+
+/// How often something has been so lately, as a part of [`Lately::ALWAYS`]. Each answer counts for a 16th of the whole.
+#[derive(Debug)]
+pub(super) struct Lately(AtomicU32);
+
+impl Lately {
+    const ALWAYS: u32 = 1 << 16;
+    const WEIGHT: u32 = 16;
+
+    pub(super) fn starting_at(share: u32) -> Self {
+        Lately(AtomicU32::new(share))
+    }
+
+    pub(super) fn always() -> Self {
+        Lately::starting_at(Self::ALWAYS)
+    }
+
+    fn note(&self, so: bool) {
+        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not matter.
+        let before = self.0.load(Ordering::Relaxed);
+        let add = if so { Self::ALWAYS / Self::WEIGHT } else { 0 };
+        self.0.store(before - before / Self::WEIGHT + add, Ordering::Relaxed);
+    }
+
+    fn share(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// What the filters of each level have lately said to lookups that had to wait for them, so that such a lookup can ask for what it will want next at
 /// the same time.
 #[derive(Debug)]
 pub(crate) struct FilterHistory {
-    /// How many of 2^16 keys passed, lately; deeper levels count as the last.
-    passed: [AtomicU32; FilterHistory::LEVELS],
+    /// How many keys passed; deeper levels count as the last.
+    passed: [Lately; FilterHistory::LEVELS],
 }
 
 /// What a filter will most likely say.
@@ -49,30 +79,24 @@ pub(crate) enum Odds {
 
 impl FilterHistory {
     const LEVELS: usize = 8;
-    const ALL: u32 = 1 << 16;
-    /// Each answer counts for this part of the whole.
-    const WEIGHT: u32 = 16;
     /// Why not less: where the filter denies after all, an index was read in vain, which may be large.
-    const PASSES_AT_LEAST: u32 = Self::ALL / 16 * 15;
+    const PASSES_AT_LEAST: u32 = Lately::ALWAYS / 16 * 15;
     /// Why more: where the filter lets a key pass after all, it may be by mistake, and what was read in vain is small.
-    const DENIES_AT_MOST: u32 = Self::ALL / 8;
+    const DENIES_AT_MOST: u32 = Lately::ALWAYS / 8;
 
-    fn of(&self, level: u8) -> &AtomicU32 {
+    fn of(&self, level: u8) -> &Lately {
         &self.passed[usize::from(level).min(Self::LEVELS - 1)]
     }
 
     /// Takes in what a filter of `level` said.
     #[cold]
     pub(crate) fn note(&self, level: u8, may_match: bool) {
-        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not matter.
-        let before = self.of(level).load(Ordering::Relaxed);
-        let add = if may_match { Self::ALL / Self::WEIGHT } else { 0 };
-        self.of(level).store(before - before / Self::WEIGHT + add, Ordering::Relaxed);
+        self.of(level).note(may_match);
     }
 
     /// What the next filter of `level` will most likely say.
     pub(crate) fn odds(&self, level: u8) -> Odds {
-        match self.of(level).load(Ordering::Relaxed) {
+        match self.of(level).share() {
             Self::PASSES_AT_LEAST.. => Odds::Passes,
             0..=Self::DENIES_AT_MOST => Odds::Denies,
             _ => Odds::Open,
@@ -82,7 +106,7 @@ impl FilterHistory {
 
 impl Default for FilterHistory {
     fn default() -> Self {
-        FilterHistory { passed: std::array::from_fn(|_| AtomicU32::new(Self::ALL / 2)) }
+        FilterHistory { passed: std::array::from_fn(|_| Lately::starting_at(Lately::ALWAYS / 2)) }
     }
 }
 
@@ -172,6 +196,21 @@ impl Table {
         let found = cursor.seek(top, &self.comparator, key).map_err(corrupt)?
             || cursor.seek_to_last(top).map_err(corrupt)?;
         Ok(found.then(|| cursor.handle()))
+    }
+
+    /// Takes in whether a key that the filter let pass was in the table.
+    #[cold]
+    pub(crate) fn note_passed(&self, found: bool) {
+        if let Some(filter) = &self.filter {
+            filter.right.note(found);
+        }
+    }
+
+    /// Whether a quarter or more of the keys that the filter lately let pass were not in the table: such a key is best looked for further down at the same time.
+    /// So it is where few of all keys are in the table, however good its filter.
+    pub(crate) fn filter_is_often_wrong(&self) -> bool {
+        const RIGHT_AT_MOST: u32 = Lately::ALWAYS / 4 * 3;
+        self.filter.as_ref().is_some_and(|filter| filter.right.share() <= RIGHT_AT_MOST)
     }
 
     /// Counts a key that was found in a table whose filter had let it pass.

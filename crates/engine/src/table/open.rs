@@ -31,7 +31,7 @@ use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
 use crate::table::context::count_cache_add;
 use crate::table::decode::{Layout, Storage};
-use crate::table::filter::TableFilter;
+use crate::table::filter::{Lately, TableFilter};
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
 
@@ -307,6 +307,7 @@ impl Opening<'_> {
             block: MetaBlock { handle, kind, held: None },
             whole_keys: properties.whole_key_filtering(),
             prefixes: if properties.prefix_filtering() { extractor } else { None },
+            right: Lately::always(),
         }
     }
 
