@@ -156,14 +156,14 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
     let mut until_look = LOOK_EVERY;
     input.start().await?;
     while input.valid() {
-        let internal_key = input.key();
+        let (internal_key, value) = input.entry();
         if has_blobs {
             let kind = internal_key[internal_key.len() - TRAILER_BYTES];
             if kind == ValueType::BlobIndex as u8 || kind == ValueType::WideColumnEntity as u8 {
-                sink.garbage.comes(internal_key, kind, input.value())?;
+                sink.garbage.comes(internal_key, kind, value)?;
             }
         }
-        let mut pushed = filter.push(internal_key, input.value(), &mut sink)?;
+        let mut pushed = filter.push(internal_key, value, &mut sink)?;
         while pushed == Pushed::NeedsBlob {
             pushed = supply_blob(work, &mut filter, &mut sink).await?;
         }
@@ -174,7 +174,9 @@ pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
             work.progress.check()?;
             sink.run.make_room().await?;
         }
-        input.next().await?;
+        if !input.advance()? {
+            input.arrive().await?;
+        }
     }
     filter.finish(&mut sink)?;
     report(work, &mut reported, filter.counts(), &sink);

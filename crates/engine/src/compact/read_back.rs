@@ -38,8 +38,11 @@ pub(crate) async fn check(tables: &Arc<TableCache>, level: Level, written: &[Wri
         let mut found = EntryHash::default();
         input.start().await?;
         while input.valid() {
-            found.add(input.key(), input.value());
-            input.next().await?;
+            let (internal_key, value) = input.entry();
+            found.add(internal_key, value);
+            if !input.advance()? {
+                input.arrive().await?;
+            }
         }
         if found != expected {
             let text = format!(

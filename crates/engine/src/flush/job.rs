@@ -333,7 +333,8 @@ impl FlushContext {
         let mut sink = Sink(RunWriter::new(outputs, NeverCut, left, (None, None))?);
         input.start().await?;
         while input.valid() {
-            if filter.push(input.key(), input.value(), &mut sink)? == Pushed::NeedsBlob {
+            let (internal_key, value) = input.entry();
+            if filter.push(internal_key, value, &mut sink)? == Pushed::NeedsBlob {
                 let text = format!(
                     "column family {:?}: a merge onto, or a filter of, a blob reference that was written as such",
                     config.name
@@ -346,7 +347,9 @@ impl FlushContext {
                 }
                 sink.0.make_room().await?;
             }
-            input.next().await?;
+            if !input.advance()? {
+                input.arrive().await?;
+            }
         }
         filter.finish(&mut sink)?;
         let counts = filter.counts().clone();

@@ -127,16 +127,10 @@ impl JobInput {
         self.valid
     }
 
-    /// The internal key of the entry. It must be valid.
+    /// The internal key of the entry, and the value as it is stored. It must be valid.
     #[inline]
-    pub(crate) fn key(&self) -> &[u8] {
-        self.merging.key()
-    }
-
-    /// The value as it is stored. It must be valid.
-    #[inline]
-    pub(crate) fn value(&self) -> &[u8] {
-        self.merging.value()
+    pub(crate) fn entry(&self) -> (&[u8], &[u8]) {
+        self.merging.entry()
     }
 
     /// The value with what keeps it in memory beyond the next move. It must be valid.
@@ -145,13 +139,31 @@ impl JobInput {
         self.merging.pin_value()
     }
 
-    /// Go to the next entry. It must be valid. After an error it is not valid any more.
+    /// Go to the next entry, and return whether it is there, or the end, already; if not, [`arrive`](Self::arrive) has to be awaited. It must be valid. After an
+    /// error it is not valid any more.
+    ///
+    /// Why not a future: most entries are in memory, and each would make one.
     #[inline]
-    pub(crate) async fn next(&mut self) -> Result<()> {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
         debug_assert!(self.valid);
         self.valid = false;
-        self.merging.begin_advance()?;
+        let is_there = self.merging.advance_at_once()?;
+        if is_there {
+            self.valid = self.is_within_bounds();
+        }
+        Ok(is_there)
+    }
+
+    /// Get to the entry that [`advance`](Self::advance) could not get to.
+    pub(crate) async fn arrive(&mut self) -> Result<()> {
         self.settle().await
+    }
+
+    /// Whether its entry is before the upper bound.
+    #[inline]
+    fn is_within_bounds(&self) -> bool {
+        self.bounds.upper.is_none()
+            || !self.bounds.upper_excludes(&self.tables.comparator, key::user_key(self.merging.key()))
     }
 
     async fn settle(&mut self) -> Result<()> {
@@ -165,8 +177,7 @@ impl JobInput {
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Need) => drive::drive(ctx, &mut step, fetches).await?,
         }
-        self.valid = self.merging.valid()
-            && !self.bounds.upper_excludes(&self.tables.comparator, key::user_key(self.merging.key()));
+        self.valid = self.merging.valid() && self.is_within_bounds();
         Ok(())
     }
 }

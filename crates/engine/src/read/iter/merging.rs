@@ -7,12 +7,15 @@
 //! - `order` holds exactly the children that stand at an entry, in the order of the iteration, once `settle` has returned.
 //! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged database; then either may come first.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use karst_format::comparator::Comparator;
 use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, SeqNo, TRAILER_BYTES};
+use karst_format::key::{self, SeqNo};
 use karst_lsm::LevelFiles;
 use karst_lsm::pick::CompactionInput;
 use karst_mem::skiplist::Position;
@@ -159,6 +162,19 @@ impl Child {
         }
     }
 
+    /// Key and value at once.
+    #[inline]
+    fn entry(&self) -> (&[u8], &[u8]) {
+        match self {
+            Child::Memtable(cursor) => {
+                let position = cursor.position.expect("it stands at an entry");
+                (cursor.memtable.key(position), cursor.memtable.value(cursor.memtable.value_at(position)))
+            }
+            Child::Table(cursor) => cursor.entry(),
+            Child::Level(cursor) => cursor.table().entry(),
+        }
+    }
+
     fn pin_value(&self) -> Value {
         match self {
             Child::Memtable(cursor) => {
@@ -180,6 +196,46 @@ struct Ranked {
     child: u32,
 }
 
+/// What is noted of a child's key: where the order is bytewise, sixteen bytes of the user key behind what all keys share, and what
+/// decides between keys that are equal there.
+///
+/// Invariant: in bytewise order a smaller user key has no larger `start` and `rest.more`, also among keys that do not begin with the prefix.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    start: u64,
+    rest: Rest,
+}
+
+/// What decides between keys of equal start.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// The second eight bytes behind the prefix.
+    more: u64,
+    /// How many bytes the user key has behind the prefix, if these sixteen are all of it; else [`Rest::LONG`].
+    len: u32,
+    trailer: u64,
+}
+
+impl Rest {
+    /// So many bytes behind the prefix are noted.
+    const BYTES: usize = 16;
+    /// What is noted is not all of the key.
+    const LONG: u32 = u32::MAX;
+    const UNKNOWN: Rest = Rest { more: 0, len: Rest::LONG, trailer: 0 };
+
+    /// The order of the internal keys, where it can be told.
+    #[inline]
+    fn order(&self, other: &Rest) -> Option<Ordering> {
+        if self.more != other.more {
+            return Some(self.more.cmp(&other.more));
+        }
+        if self.len == Rest::LONG || other.len == Rest::LONG {
+            return None;
+        }
+        Some(self.len.cmp(&other.len).then_with(|| other.trailer.cmp(&self.trailer)))
+    }
+}
+
 /// Up to so many children are put in order without a branch that depends on keys. Why: which of several runs comes next is
 /// what a processor cannot guess, and a wrong guess costs it more than comparing with all of them.
 const FEW: usize = 16;
@@ -197,32 +253,40 @@ impl SharedPrefix {
         SharedPrefix(first[..shared].to_vec())
     }
 
-    /// The eight bytes behind the prefix.
-    ///
-    /// Invariant: in bytewise order a smaller key has no larger number, also among keys that do not begin with the prefix.
-    fn number_of(&self, user_key: &[u8]) -> u64 {
+    /// What is noted of a key, given as internal key.
+    fn note(&self, internal_key: &[u8]) -> Noted {
+        let user_key = key::user_key(internal_key);
         if user_key.starts_with(&self.0) {
-            self.number_within(user_key)
-        } else if user_key < &*self.0 {
-            0
-        } else {
-            u64::MAX
+            return self.note_within(internal_key);
         }
+        let start = if user_key < &*self.0 { 0 } else { u64::MAX };
+        Noted { start, rest: Rest { more: start, ..Rest::UNKNOWN } }
     }
 
     /// The same for a key between the boundaries, which begins with the prefix.
     #[inline]
-    fn number_within(&self, user_key: &[u8]) -> u64 {
-        let rest = user_key.get(self.0.len()..).unwrap_or_default();
-        match rest.first_chunk::<8>() {
-            Some(start) => u64::from_be_bytes(*start),
-            None => {
-                let mut start = [0; 8];
-                start[..rest.len()].copy_from_slice(rest);
-                u64::from_be_bytes(start)
-            }
+    fn note_within(&self, internal_key: &[u8]) -> Noted {
+        let (user_key, trailer) = key::split(internal_key);
+        let prefix = self.0.len();
+        let len = user_key.len().saturating_sub(prefix);
+        Noted {
+            start: number_at(internal_key, prefix, len),
+            rest: Rest {
+                more: number_at(internal_key, prefix + 8, len.saturating_sub(8)),
+                len: if len <= Rest::BYTES { len as u32 } else { Rest::LONG },
+                trailer,
+            },
         }
     }
+}
+
+/// Eight bytes of an internal key from `at` on as a number, of which `len` are the user key's, and others count as zeros.
+#[inline]
+fn number_at(internal_key: &[u8], at: usize, len: usize) -> u64 {
+    // Why of the internal key: behind the user key come eight bytes more, so eight bytes are there to be read wherever one counts.
+    let Some(bytes) = internal_key.get(at..).and_then(|bytes| bytes.first_chunk::<8>()) else { return 0 };
+    let number = u64::from_be_bytes(*bytes);
+    if len < 8 { number & !(u64::MAX >> (8 * len)) } else { number }
 }
 
 /// What is left to do until the first in order is the iterator's entry.
@@ -243,6 +307,8 @@ pub(super) struct Merging {
     children: Vec<Child>,
     /// Why not a heap: while the first stays first it is compared with the second only, and there are few.
     order: Vec<Ranked>,
+    /// Of each child that stands at an entry, what decides where starts are equal.
+    rests: Vec<Rest>,
     shared_prefix: SharedPrefix,
     forward: bool,
     unsettled: Unsettled,
@@ -314,6 +380,7 @@ impl Merging {
             bytewise: matches!(comparator, Comparator::Bytewise),
             comparator,
             order: Vec::with_capacity(children.len()),
+            rests: vec![Rest::UNKNOWN; children.len()],
             shared_prefix: SharedPrefix::of(boundaries),
             children,
             forward: true,
@@ -365,6 +432,17 @@ impl Merging {
         Ok(())
     }
 
+    /// `begin_advance`, and `settle` if the next entry is in memory; whether it is. Else the iterator is left to be settled.
+    #[inline]
+    pub(super) fn advance_at_once(&mut self) -> Result<bool> {
+        self.begin_advance()?;
+        let at_entry = self.children[self.order[0].child as usize].is_at_entry();
+        if at_entry {
+            self.first_has_moved();
+        }
+        Ok(at_entry)
+    }
+
     /// Get to where the last `begin` or `begin_advance` sent the iterator.
     #[inline]
     pub(super) fn settle(
@@ -409,7 +487,8 @@ impl Merging {
         self.unsettled = Unsettled::Nothing;
         let Some(second) = self.order.get(1) else { return };
         let second = second.start;
-        let moving = Ranked { start: self.start_of(self.order[0].child), ..self.order[0] };
+        let child = self.order[0].child;
+        let moving = Ranked { start: self.note(child), child };
         if moving.start < second {
             self.order[0] = moving;
             return;
@@ -424,8 +503,9 @@ impl Merging {
         };
         let mut place = before;
         if ties > 0 {
-            place += others[before..before + ties]
-                .partition_point(|r| self.order_by_keys(r.child, moving.child).is_lt());
+            // Why from the end: of entries of one user key the newest moved first, so most that come to the next one come behind.
+            let behind = |r: &Ranked| self.order_of_ties(r.child, moving.child).is_lt();
+            place += others[before..before + ties].iter().rposition(behind).map_or(0, |last| last + 1);
         }
         if others.len() > FEW {
             self.order.copy_within(1..=place, 0);
@@ -470,11 +550,11 @@ impl Merging {
         for index in 0..self.children.len() {
             if self.children[index].is_at_entry() {
                 let child = index as u32;
-                order.push(Ranked { start: self.start_of(child), child });
+                order.push(Ranked { start: self.note(child), child });
             }
         }
         order.sort_unstable_by(|a, b| {
-            a.start.cmp(&b.start).then_with(|| self.order_by_keys(a.child, b.child))
+            a.start.cmp(&b.start).then_with(|| self.order_of_ties(a.child, b.child))
         });
         self.order = order;
         self.unsettled = Unsettled::Nothing;
@@ -545,30 +625,37 @@ impl Merging {
         self.children[self.order[0].child as usize].value()
     }
 
+    /// The internal key of the entry, and its value as it is stored.
+    #[inline]
+    pub(super) fn entry(&self) -> (&[u8], &[u8]) {
+        self.children[self.order[0].child as usize].entry()
+    }
+
     /// The value of the entry, with what keeps it in memory.
     pub(super) fn pin_value(&self) -> Value {
         self.children[self.order[0].child as usize].pin_value()
     }
 
+    /// Notes a child's key and returns its start, as [`Ranked`] has it.
     #[inline]
-    fn start_of(&self, child: u32) -> u64 {
+    fn note(&mut self, child: u32) -> u64 {
         if !self.bytewise || self.children.len() < 2 {
             return 0;
         }
-        let child = &self.children[child as usize];
-        let key = child.key();
-        let user_key = &key[..key.len() - TRAILER_BYTES];
-        let start = match child {
-            Child::Memtable(_) => self.shared_prefix.number_of(user_key),
-            Child::Table(_) | Child::Level(_) => self.shared_prefix.number_within(user_key),
+        let of = &self.children[child as usize];
+        let noted = match of {
+            Child::Memtable(_) => self.shared_prefix.note(of.key()),
+            Child::Table(_) | Child::Level(_) => self.shared_prefix.note_within(of.key()),
         };
-        if self.forward { start } else { !start }
+        self.rests[child as usize] = noted.rest;
+        if self.forward { noted.start } else { !noted.start }
     }
 
-    /// The order of two children's keys in the direction of the iteration.
-    fn order_by_keys(&self, a: u32, b: u32) -> Ordering {
-        let (a, b) = (self.children[a as usize].key(), self.children[b as usize].key());
-        let order = self.comparator.compare_internal(a, b);
+    /// The order of two children's keys of equal start in the direction of the iteration.
+    fn order_of_ties(&self, a: u32, b: u32) -> Ordering {
+        let (a, b) = (a as usize, b as usize);
+        let by_keys = || self.comparator.compare_internal(self.children[a].key(), self.children[b].key());
+        let order = self.rests[a].order(&self.rests[b]).unwrap_or_else(by_keys);
         if self.forward { order } else { order.reverse() }
     }
 }

@@ -263,6 +263,13 @@ impl TableCursor {
         self.cursor.value(self.block.as_ref().expect("the cursor is valid").as_data())
     }
 
+    /// Key and value at once.
+    #[inline]
+    pub(super) fn entry(&self) -> (&[u8], &[u8]) {
+        let data = self.block.as_ref().expect("the cursor is valid").as_data();
+        (self.cursor.key(data), self.cursor.value(data))
+    }
+
     /// The entry of the current block that somebody who looks ahead in this direction comes to next: the current one, or behind the last that was passed. The cursor must be valid.
     pub(super) fn entry_ahead(&mut self, forward: bool) -> Option<(&[u8], &[u8])> {
         let data = self.block.as_ref().expect("the cursor is valid").as_data();

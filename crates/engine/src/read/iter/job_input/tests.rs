@@ -66,8 +66,11 @@ async fn read(db: &Db, readahead_bytes: u64, lower: Option<&[u8]>, upper: Option
     let mut entries = Vec::new();
     while input.valid() {
         let pinned = input.pinned_value();
-        entries.push((input.key().to_vec(), input.value().to_vec()));
-        input.next().await.unwrap();
+        let (key, value) = input.entry();
+        entries.push((key.to_vec(), value.to_vec()));
+        if !input.advance().unwrap() {
+            input.arrive().await.unwrap();
+        }
         assert_eq!(*pinned, *entries.last().unwrap().1, "a pinned value stays");
     }
     entries

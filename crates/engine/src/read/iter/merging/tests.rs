@@ -1,0 +1,149 @@
+//! The order in which children come, against sorting all of their keys.
+
+use super::*;
+use crate::ingest::BulkLoader;
+use crate::options::ReadOptions;
+use crate::stats::HistogramKind;
+use crate::table::drive::{Step, wait_with};
+use crate::table::fetch::Fetches;
+use crate::{Db, Options};
+use karst_format::key::{InternalKey, TRAILER_BYTES, ValueType};
+use proptest::prelude::*;
+
+fn internal_key(user_key: &[u8], seq: u64) -> Vec<u8> {
+    InternalKey { user_key, seq: SeqNo(seq), kind: ValueType::Value }.to_vec()
+}
+
+fn sorted(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    keys.sort_by(|a, b| Comparator::Bytewise.compare_internal(a, b));
+    keys
+}
+
+proptest! {
+    #[test]
+    fn what_is_noted_orders_as_the_keys_do(
+        prefix in proptest::collection::vec(prop_oneof![Just(0_u8), Just(b'k'), Just(0xff)], 0..4),
+        keys in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::vec(prop_oneof![4 => Just(0_u8), 1 => Just(b'k'), 1 => Just(0xff)], 0..22), 0_u64..3),
+            2,
+        ),
+    ) {
+        let shared = SharedPrefix(prefix.clone());
+        let noted = keys.into_iter().map(|(in_table, rest, seq)| {
+            let user_key = if in_table { [&prefix[..], &rest].concat() } else { rest };
+            let key = internal_key(&user_key, seq);
+            (if in_table { shared.note_within(&key) } else { shared.note(&key) }, key)
+        });
+        let [(a, key_a), (b, key_b)] = noted.collect::<Vec<_>>().try_into().unwrap();
+        let by_keys = Comparator::Bytewise.compare_internal(&key_a, &key_b);
+        if a.start != b.start {
+            prop_assert_eq!(a.start.cmp(&b.start), by_keys);
+        } else if let Some(order) = a.rest.order(&b.rest) {
+            prop_assert_eq!(order, by_keys);
+        } else {
+            let is_whole = |key: &[u8]| key.starts_with(&prefix) && key.len() <= prefix.len() + 16 + TRAILER_BYTES;
+            prop_assert!(!is_whole(&key_a) || !is_whole(&key_b), "short keys need not be read");
+        }
+    }
+}
+
+struct Settle<'a>(&'a mut Merging, &'a mut Pending);
+
+impl Step for Settle<'_> {
+    type Out = ();
+
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
+        self.0.settle(ctx, self.1, &PrefixFilter::default(), &Bounds::default())
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        self.1
+    }
+}
+
+/// All internal keys of memtables and a database's files, in the order in which they come.
+fn walk(db: &Db, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
+    let family = &db.default_column_family().0;
+    let levels = family.superversion().version().levels().to_vec();
+    let inputs: Vec<CompactionInput> = levels
+        .iter()
+        .map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() })
+        .collect();
+    let mut merging = Merging::of_inputs(&Comparator::Bytewise, memtables, &inputs, ReadaheadLimits::off());
+    let (options, mut pending) = (ReadOptions::default(), Pending::new());
+    let mut fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
+    let mut settle = |merging: &mut Merging, pending: &mut Pending| {
+        let (ctx, mut step) = (ReadCtx::new(&family.tables, &options), Settle(merging, pending));
+        match step.step(&ctx) {
+            Ok(()) => Ok(()),
+            Err(Stop::Need) => wait_with(ctx, &mut step, &mut fetches),
+            Err(Stop::Error(error)) => Err(error),
+        }
+    };
+    let mut keys = Vec::new();
+    merging.begin(to, &[], &mut pending);
+    settle(&mut merging, &mut pending).unwrap();
+    while merging.valid() {
+        assert_eq!(merging.entry(), (merging.key(), merging.value()));
+        keys.push(merging.key().to_vec());
+        if !merging.advance_at_once().unwrap() {
+            settle(&mut merging, &mut pending).unwrap();
+        }
+    }
+    keys
+}
+
+/// Keys of memtables that do not begin with what those of all files begin with, on both sides of it and equal behind so many bytes, next to keys within.
+#[test]
+fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut loader = BulkLoader::create(directory.path(), &Options::new()).unwrap();
+    let rests: [&[u8]; 6] = [b"", b"a", b"a\0", b"abcdefgh", b"abcdefghijklmnop", b"abcdefghijklmnopq"];
+    let in_files: Vec<Vec<u8>> = rests
+        .iter()
+        .chain(&[&b"\0\0\0\0\0\0\0\0"[..], &[0xff; 20]])
+        .map(|rest| [b"prefix", *rest].concat())
+        .collect();
+    for _ in 0..2 {
+        for key in &in_files {
+            loader.put(key, b"in a file").unwrap();
+        }
+        loader.seal(0).unwrap();
+    }
+    loader.finish().unwrap();
+    let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
+    let of_files = walk(&db, &[], To::First);
+    assert_eq!(of_files.len(), 2 * in_files.len());
+
+    let memtables: Vec<_> = (0..3).map(|_| Arc::new(MemTable::new(Comparator::Bytewise))).collect();
+    let mut all = of_files.clone();
+    let mut seq = 1000;
+    // The first memtable has the smallest of the heads that are equal in length, but not in every round the newest entries.
+    let heads: [&[u8]; 10] = [
+        b"aaaaaa",
+        b"bbbbbb",
+        b"oooooo",
+        b"prefiw",
+        b"prefix",
+        b"prefiy",
+        b"qqqqqq",
+        b"zzzzzz",
+        b"pre",
+        b"\xff\xff\xff\xff\xff\xff",
+    ];
+    for round in 0..3 {
+        for (number, head) in heads.iter().enumerate() {
+            for rest in rests {
+                seq += 1;
+                let user_key = [*head, rest].concat();
+                let memtable = &memtables[(number + round) % memtables.len()];
+                memtable.add(SeqNo(seq), ValueType::Value, &user_key, b"in memory").unwrap();
+                all.push(internal_key(&user_key, seq));
+            }
+        }
+    }
+    let mut expected = sorted(all);
+    assert_eq!(walk(&db, &memtables, To::First), expected);
+    expected.reverse();
+    assert_eq!(walk(&db, &memtables, To::Last), expected);
+}
