@@ -20,6 +20,7 @@
 //! algorithm has such a bound. Contexts are kept per thread, so that a block costs no set-up.
 
 use std::cell::RefCell;
+use std::io::Cursor;
 use std::sync::OnceLock;
 
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
@@ -405,21 +406,23 @@ pub fn compress_into(
         }
         C::Zstd | C::ZstdNotFinal => {
             let level = level.unwrap_or(3);
-            let mut compressed = Vec::with_capacity(zstd_safe::compress_bound(data.len()));
+            out.reserve(zstd_safe::compress_bound(data.len()));
+            // What is compressed goes behind what is there already.
+            let mut behind = Cursor::new(out);
+            behind.set_position(start as u64);
             let n = ZSTD_COMPRESS.with_borrow_mut(|context| match dictionary {
-                None => context.compress(&mut compressed, data, level),
+                None => context.compress(&mut behind, data, level),
                 Some(d) => {
                     let (digest_level, digest) =
                         d.for_compression.get_or_init(|| (level, CDict::create(&d.raw, level)));
                     if *digest_level == level {
-                        context.compress_using_cdict(&mut compressed, data, digest)
+                        context.compress_using_cdict(&mut behind, data, digest)
                     } else {
-                        context.compress_using_dict(&mut compressed, data, &d.raw, level)
+                        context.compress_using_dict(&mut behind, data, &d.raw, level)
                     }
                 }
             });
             n.map_err(zstd_safe::get_error_name).expect("the output is as large as ZSTD asks for");
-            out.extend_from_slice(&compressed);
         }
     }
 }

@@ -68,7 +68,6 @@ pub struct TableBuilder {
     bounds: Bounds,
     compressed_any: bool,
     compression: CompressionCounts,
-    scratch: Vec<u8>,
     /// What was found damaged first.
     damage: Option<TableBuildError>,
     kept: Vec<WrittenBlock>,
@@ -96,16 +95,18 @@ struct Compressing<'a> {
 }
 
 impl Compressing<'_> {
-    /// Compresses `contents` into `out`, which is empty.
+    /// Appends `contents`, compressed, to `out`.
     ///
     /// # Errors
     /// What came of it does not decompress to the same.
     fn run(&self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), TableBuildError> {
+        let start = out.len();
         compression::compress_into(self.compression, self.level, contents, self.dictionary, out);
+        let compressed = &mut out[start..];
         #[cfg(test)]
-        tests::flip_if_asked(out);
-        match self.verified_for.filter(|_| saves_enough(contents, out)) {
-            Some(format_version) => self.verify(contents, out, format_version),
+        tests::flip_if_asked(compressed);
+        match self.verified_for.filter(|_| saves_enough(contents, compressed.len())) {
+            Some(format_version) => self.verify(contents, compressed, format_version),
             None => Ok(()),
         }
     }
@@ -133,8 +134,8 @@ impl Compressing<'_> {
 /// Whether a block is stored compressed.
 ///
 /// Compat: RocksDB keeps what saves at least an eighth.
-fn saves_enough(contents: &[u8], compressed: &[u8]) -> bool {
-    compressed.len() < contents.len() - contents.len() / 8
+fn saves_enough(contents: &[u8], compressed_bytes: usize) -> bool {
+    compressed_bytes < contents.len() - contents.len() / 8
 }
 
 #[derive(Debug)]
@@ -250,7 +251,6 @@ impl TableBuilder {
             bounds: Bounds::default(),
             compressed_any: false,
             compression: CompressionCounts::default(),
-            scratch: Vec::new(),
             damage: None,
             kept: Vec::new(),
         })
@@ -484,19 +484,16 @@ impl TableBuilder {
             self.compression.bypassed.add(contents.len() as u64);
             return (self.write_raw_block(contents), false);
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
+        let start = self.out.len();
         let compressing = Compressing {
             compression,
             level: self.options.compression_level,
             dictionary,
             verified_for: self.verified_for(),
         };
-        let outcome = compressing.run(contents, &mut scratch);
+        let outcome = compressing.run(contents, &mut self.out);
         self.note_damage(outcome);
-        let written = self.write_compressed(contents, &scratch, compression);
-        self.scratch = scratch;
-        written
+        self.end_compressed(contents, start, compression)
     }
 
     /// Blocks that were written since the last call, if the options have them kept: data blocks as they are written, all others when the table is finished.
@@ -521,34 +518,36 @@ impl TableBuilder {
         }
     }
 
-    /// Writes a block as it was compressed, if that saved enough, else as it is.
-    fn write_compressed(
+    /// Ends a block whose compressed form is in `out` from `start` on: it stays if it saved enough, else the block is written as it is.
+    fn end_compressed(
         &mut self,
         contents: &[u8],
-        compressed: &[u8],
+        start: usize,
         compression: CompressionType,
     ) -> (BlockHandle, bool) {
         let raw_bytes = contents.len() as u64;
-        if saves_enough(contents, compressed) {
+        let compressed_bytes = self.out.len() - start;
+        if saves_enough(contents, compressed_bytes) {
             self.compressed_any = true;
             self.compression.compressed.add(raw_bytes);
-            self.compression.compressed_to_bytes += compressed.len() as u64;
-            return (self.write_stored(compressed, compression), true);
+            self.compression.compressed_to_bytes += compressed_bytes as u64;
+            return (self.end_block(start, compression), true);
         }
+        self.out.truncate(start);
         self.compression.rejected.add(raw_bytes);
         (self.write_raw_block(contents), false)
     }
 
     fn write_raw_block(&mut self, contents: &[u8]) -> BlockHandle {
-        self.write_stored(contents, CompressionType::None)
+        let start = self.out.len();
+        self.out.extend_from_slice(contents);
+        self.end_block(start, CompressionType::None)
     }
 
-    /// Writes a block as it is stored, with its trailer.
-    fn write_stored(&mut self, stored: &[u8], compression: CompressionType) -> BlockHandle {
-        let offset = self.file_bytes();
-        let start = self.out.len();
-        self.out.extend_from_slice(stored);
-        let context = checksum::context_modifier(self.options.context_base(), offset);
+    /// Puts the trailer behind a block that is in `out` from `start` on, as it is stored.
+    fn end_block(&mut self, start: usize, compression: CompressionType) -> BlockHandle {
+        let handle = BlockHandle { offset: self.taken + start as u64, size: (self.out.len() - start) as u64 };
+        let context = checksum::context_modifier(self.options.context_base(), handle.offset);
         checksum::append_block_trailer(
             &mut self.out,
             start,
@@ -556,7 +555,7 @@ impl TableBuilder {
             self.options.checksum,
             context,
         );
-        BlockHandle { offset, size: stored.len() as u64 }
+        handle
     }
 
     /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].

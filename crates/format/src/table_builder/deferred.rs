@@ -97,9 +97,10 @@ impl TableBuilder {
         assert_eq!(raw_bytes, block.contents.len(), "blocks come back in their order");
         deferred.raw_bytes -= raw_bytes;
         deferred.index_bytes -= IndexWriter::entry_size_estimate(&entry);
-        let compression = self.options.compression;
         self.note_damage(block.outcome);
-        let (handle, kept) = self.write_compressed(&block.contents, &block.compressed, compression);
+        let start = self.out.len();
+        self.out.extend_from_slice(&block.compressed);
+        let (handle, kept) = self.end_compressed(&block.contents, start, self.options.compression);
         self.keep(BlockKind::Data, handle, &block.contents);
         self.add_data_block(entry, handle, kept);
         self.data_block.recycle(block.contents);
