@@ -29,4 +29,4 @@ pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, ChargeKind, Handle, Priority};
 pub use pending::PendingRanges;
 pub use ring::PublishRing;
-pub use skiplist::{KeyOrder, Position, SkipList, Unlinked};
+pub use skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};

@@ -37,11 +37,13 @@ use std::ptr::{self, NonNull};
 mod insert;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod sweep;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use insert::Finger;
 pub use insert::Unlinked;
+pub use sweep::Sweep;
 
 /// Levels a tower may have: with one node in two rising a level, enough for 2^22 nodes; a longer list is searched a little slower.
 const MAX_HEIGHT: usize = if cfg!(loom) { 2 } else { 22 };

@@ -24,7 +24,7 @@ use filter::Filter;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
-use karst_mem::skiplist::{KeyOrder, Position, SkipList, Unlinked};
+use karst_mem::skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -415,6 +415,12 @@ impl MemTable {
     #[inline]
     pub(crate) fn next_of_many(&self, position: Position) -> Option<Position> {
         self.list.next_of_many(position)
+    }
+
+    /// The next entry for who goes through all of them.
+    #[inline]
+    pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Option<Position> {
+        self.list.sweep(sweep)
     }
 
     /// The entry before this one. Takes a search.

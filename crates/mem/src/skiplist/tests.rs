@@ -303,6 +303,49 @@ fn going_through_in_order_finds_what_single_steps_find() {
     assert_eq!(through.len(), 200);
 }
 
+fn swept<C: KeyOrder>(list: &SkipList<C>) -> Vec<Vec<u8>> {
+    let mut sweep = Sweep::default();
+    let keys = std::iter::from_fn(|| list.sweep(&mut sweep)).map(|p| list.key(p).to_vec()).collect();
+    assert!(list.sweep(&mut sweep).is_none(), "the end stays the end");
+    keys
+}
+
+#[test]
+fn a_sweep_finds_what_single_steps_find() {
+    // None, fewer than one lane has, and more than all lanes take at once, several times.
+    for count in if cfg!(miri) { [0, 1, 40, 3000] } else { [0, 1, 40, 30_000_u32] } {
+        let list = list();
+        for n in 0..count {
+            list.insert(&n.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[b'v'; 3]);
+        }
+        assert_eq!(swept(&list), forward(&list));
+    }
+}
+
+/// Whatever is inserted meanwhile, nothing of what was there is left out, and order stays.
+#[test]
+fn stress_sweeps_beside_inserts() {
+    let list = list();
+    let key = |n: u32| n.wrapping_mul(0x9e37_79b9).to_be_bytes();
+    let count = if cfg!(miri) { 100 } else { 20_000_u32 };
+    (0..count).for_each(|n| assert!(list.insert(&key(n), b"")));
+    let before = forward(&list);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (count..4 * count).for_each(|n| assert!(list.insert(&key(n), b""))));
+        loop {
+            let ends = writer.is_finished();
+            let keys = swept(&list);
+            assert!(keys.is_sorted_by(|a, b| a < b));
+            let mut found = keys.iter();
+            assert!(before.iter().all(|key| found.any(|k| k == key)));
+            if ends {
+                break;
+            }
+        }
+    });
+    assert_eq!(swept(&list), forward(&list));
+}
+
 #[test]
 fn an_entry_is_in_the_list_only_once_it_is_linked() {
     let list = list();

@@ -18,7 +18,7 @@ use karst_format::ids::{FileNumber, Level};
 use karst_format::key::{self, SeqNo};
 use karst_lsm::LevelFiles;
 use karst_lsm::pick::CompactionInput;
-use karst_mem::skiplist::Position;
+use karst_mem::skiplist::{Position, Sweep};
 
 use crate::error::{Error, Result};
 use crate::memtable::MemTable;
@@ -37,16 +37,29 @@ use crate::table::{Table, Value};
 struct MemtableCursor {
     memtable: Arc<MemTable>,
     position: Option<Position>,
+    /// Where it goes through all entries, for a job.
+    sweep: Option<Box<Sweep>>,
     /// The last seek met an entry that is damaged.
     failed: Option<Error>,
 }
 
 impl MemtableCursor {
     fn new(memtable: &Arc<MemTable>) -> Self {
-        Self { memtable: memtable.clone(), position: None, failed: None }
+        Self { memtable: memtable.clone(), position: None, sweep: None, failed: None }
+    }
+
+    /// The same for a job, which goes through all entries.
+    fn of_job(memtable: &Arc<MemTable>) -> Self {
+        Self { sweep: Some(Box::default()), ..Self::new(memtable) }
     }
 
     fn begin(&mut self, to: To, target: &[u8]) {
+        if let (Some(sweep), To::First) = (&mut self.sweep, to) {
+            **sweep = Sweep::default();
+            (self.position, self.failed) = (self.memtable.sweep(sweep), None);
+            return;
+        }
+        self.sweep = None;
         let sought = self.seek(to, target);
         self.position = sought.as_ref().copied().unwrap_or_default();
         self.failed = sought.err();
@@ -64,6 +77,16 @@ impl MemtableCursor {
                 _ => memtable.seek_lt(target),
             },
         })
+    }
+
+    #[inline]
+    fn begin_next(&mut self) -> Result<()> {
+        let next = match (&mut self.sweep, self.position) {
+            (Some(sweep), _) => self.memtable.sweep(sweep),
+            (None, Some(position)) => self.memtable.next_of_many(position),
+            (None, None) => None,
+        };
+        self.move_to(next)
     }
 
     #[inline]
@@ -112,9 +135,7 @@ impl Child {
     #[inline]
     fn begin_next(&mut self) -> Result<()> {
         match self {
-            Child::Memtable(cursor) => {
-                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.next_of_many(position)))
-            }
+            Child::Memtable(cursor) => cursor.begin_next(),
             Child::Table(cursor) => cursor.begin_next(),
             Child::Level(cursor) => cursor.begin_next(),
         }
@@ -360,7 +381,7 @@ impl Merging {
     ) -> Self {
         let mut children = Vec::new();
         for memtable in memtables {
-            children.push(Child::Memtable(MemtableCursor::new(memtable)));
+            children.push(Child::Memtable(MemtableCursor::of_job(memtable)));
         }
         for input in inputs.iter().filter(|input| !input.files.is_empty()) {
             if input.level == Level(0) {
