@@ -6,7 +6,11 @@
 
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
+
+/// So many operations are looked through without memory of their own.
+const FEW: usize = 8;
 
 /// See the module's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +26,13 @@ impl SubBatches {
         ops: impl Iterator<Item = Op<'a>>,
         order: impl Fn(ColumnFamilyId, &[u8], &[u8]) -> Ordering,
     ) -> SubBatches {
-        let keys: Vec<(ColumnFamilyId, &[u8])> =
+        let keys: SmallVec<[(ColumnFamilyId, &[u8]); FEW]> =
             ops.filter_map(|op| Some((op.column_family()?, key_of(&op)))).collect();
         let compare = |a: usize, b: usize| {
             let ((family, key), (other_family, other)) = (keys[a], keys[b]);
             family.cmp(&other_family).then_with(|| order(family, key, other))
         };
-        let mut sorted: Vec<usize> = (0..keys.len()).collect();
+        let mut sorted: SmallVec<[usize; FEW]> = (0..keys.len()).collect();
         sorted.sort_by(|a, b| compare(*a, *b));
         if sorted.windows(2).all(|pair| compare(pair[0], pair[1]).is_ne()) {
             return SubBatches { offsets: Box::default(), count: 1 };

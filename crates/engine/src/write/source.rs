@@ -152,7 +152,7 @@ impl<'a> Source<'a> {
             Source::One { op, .. } => op.encode(&mut |part| record.extend_from_slice(part)),
             Source::Batch(batch) => record.extend_from_slice(&batch.as_bytes()[HEADER_BYTES..]),
             Source::Owned(batch) => record.extend_from_slice(&batch.as_bytes()[HEADER_BYTES..]),
-            Source::Phase(phase) => record.extend_from_slice(phase.body()),
+            Source::Phase(phase) => phase.encode(&mut |part| record.extend_from_slice(part)),
         }
     }
 
@@ -172,7 +172,11 @@ impl<'a> Source<'a> {
             Source::One { body_bytes, .. } => HEADER_BYTES + body_bytes,
             Source::Batch(batch) => batch.as_bytes().len(),
             Source::Owned(batch) => batch.as_bytes().len(),
-            Source::Phase(phase) => HEADER_BYTES + phase.body().len(),
+            Source::Phase(phase) => {
+                let mut bytes = HEADER_BYTES;
+                phase.encode(&mut |part| bytes += part.len());
+                bytes
+            }
         }
     }
 

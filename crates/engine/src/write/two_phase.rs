@@ -110,31 +110,16 @@ pub(crate) struct PhaseWrite {
     phase: Phase,
     /// For a rollback under WritePrepared: writes what was there before, each key once.
     before: Option<Arc<WriteBatch>>,
-    /// The record behind its header.
-    body: Arc<[u8]>,
 }
 
 impl PhaseWrite {
     pub(crate) fn new(section: &Arc<Section>, phase: Phase) -> Self {
-        let xid = &section.name[..];
-        let body = match phase {
-            Phase::Prepare => prepare_body(section),
-            Phase::Commit => encoded(&[Op::Commit { xid }]),
-            Phase::Rollback => encoded(&[Op::Rollback { xid }]),
-        };
-        Self { section: section.clone(), phase, before: None, body: body.into() }
+        Self { section: section.clone(), phase, before: None }
     }
 
     /// The rollback of what was inserted: writes what was there `before`, each key once.
     pub(crate) fn restoring(section: &Arc<Section>, before: WriteBatch) -> Self {
-        let mut body = before.as_bytes()[HEADER_BYTES..].to_vec();
-        body.extend_from_slice(&encoded(&[Op::Rollback { xid: &section.name }]));
-        Self {
-            section: section.clone(),
-            phase: Phase::Rollback,
-            before: Some(before.into()),
-            body: body.into(),
-        }
+        Self { section: section.clone(), phase: Phase::Rollback, before: Some(before.into()) }
     }
 
     /// The record that prepares a recovered transaction anew, its header included: whatever an older log says of it is undone first, so that it counts once if both are replayed. `next_seq` is what
@@ -147,8 +132,9 @@ impl PhaseWrite {
         };
         let mut record = seq.0.to_le_bytes().to_vec();
         record.extend_from_slice(&section.batch.count().to_le_bytes());
-        record.extend_from_slice(&encoded(&[Op::Rollback { xid: &section.name }]));
-        record.extend_from_slice(&prepare_body(section));
+        let mut put = |part: &[u8]| record.extend_from_slice(part);
+        Op::Rollback { xid: &section.name }.encode(&mut put);
+        put_prepared(section, &mut put);
         (record, seq, numbers)
     }
 
@@ -203,9 +189,19 @@ impl PhaseWrite {
         self.phase != Phase::Prepare && self.section.is_inserted_early()
     }
 
-    /// The record behind its header.
-    pub(super) fn body(&self) -> &[u8] {
-        &self.body
+    /// Gives out the record behind its header, part by part.
+    pub(super) fn encode(&self, put: &mut impl FnMut(&[u8])) {
+        let xid = &self.section.name[..];
+        match self.phase {
+            Phase::Prepare => put_prepared(&self.section, put),
+            Phase::Commit => Op::Commit { xid }.encode(put),
+            Phase::Rollback => {
+                if let Some(before) = &self.before {
+                    put(&before.as_bytes()[HEADER_BYTES..]);
+                }
+                Op::Rollback { xid }.encode(put);
+            }
+        }
     }
 }
 
@@ -275,18 +271,11 @@ impl<H: Host> Pipeline<H> {
     }
 }
 
-fn encoded(ops: &[Op<'_>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ops.iter().for_each(|op| op.encode(&mut |part| bytes.extend_from_slice(part)));
-    bytes
-}
-
-fn prepare_body(section: &Section) -> Vec<u8> {
+fn put_prepared(section: &Section, put: &mut impl FnMut(&[u8])) {
     let kind = if section.is_inserted_early() { PrepareKind::Prepared } else { PrepareKind::Committed };
-    let mut body = encoded(&[Op::BeginPrepare(kind)]);
-    body.extend_from_slice(&section.batch.as_bytes()[HEADER_BYTES..]);
-    body.extend_from_slice(&encoded(&[Op::EndPrepare { xid: &section.name }]));
-    body
+    Op::BeginPrepare(kind).encode(put);
+    put(&section.batch.as_bytes()[HEADER_BYTES..]);
+    Op::EndPrepare { xid: &section.name }.encode(put);
 }
 
 /// A batch of operations that were read from a log.
