@@ -266,7 +266,7 @@ fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
     let db = Db::open(directory.path(), &options).unwrap();
     (0..20_000).for_each(|number| db.put(key(number), [b'a'; 100]).unwrap());
     db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
-    // A key in 67 is newer. Its file's filter lets every third pass that it does not have.
+    // A key in 67 is newer. Its file's filter lets every fourth pass that it does not have.
     (0..300).for_each(|number| db.put(key(number * 67 + 1), [b'b'; 2000]).unwrap());
     db.flush(&FlushOptions::default()).unwrap();
     drop(db);

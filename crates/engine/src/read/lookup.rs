@@ -104,6 +104,8 @@ pub(crate) struct Lookup {
     stage: Stage,
     /// The data block that the index of the file in hand leads to, once it has been asked.
     located: Option<BlockHandle>,
+    /// An entry of the key has been met in the file in hand.
+    matched: bool,
     /// Entries older than this are deleted by a range tombstone.
     covered_below: SeqNo,
     /// Newest first.
@@ -127,6 +129,7 @@ impl Lookup {
             file: None,
             stage: Stage::Tombstones,
             located: None,
+            matched: false,
             covered_below: SeqNo::ZERO,
             operands: Vec::new(),
             hash: KeyHash::default(),
@@ -209,6 +212,7 @@ impl Lookup {
                         return Ok(None);
                     };
                     self.stage = Stage::Tombstones;
+                    self.matched = false;
                     *self.file.insert((next.level.0, next.index as u32))
                 }
             };
@@ -278,17 +282,16 @@ impl Lookup {
             self.located = None;
             let mut cursor = BlockCursor::new();
             let mut at_entry = table.seek_point(&mut cursor, block.as_data(), &self.key, handle)?;
-            let mut matched = false;
+            let mut is_first = true;
             while at_entry {
                 let entry = table.entry(&cursor, block.as_data(), handle)?;
                 if !table.comparator().equal_user(entry.user_key, self.user_key()) {
-                    if !matched {
-                        self.note_passed(table, false);
-                    }
+                    self.note_absence(table);
                     return Ok(None);
                 }
-                if !matched {
-                    matched = true;
+                is_first = false;
+                if !self.matched {
+                    self.matched = true;
                     self.note_passed(table, true);
                     table.count_true_positive(&view.ctx, level);
                 }
@@ -316,12 +319,20 @@ impl Lookup {
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
-            if !matched {
-                self.note_passed(table, false);
+            if is_first {
+                self.note_absence(table);
                 return Ok(None);
             }
             // Every entry down to the end of the block was of this key. The rest of its history is in the next
             // block, which the key, moved behind what was seen, now leads to.
+        }
+    }
+
+    /// The file has nothing more of the key.
+    #[inline]
+    fn note_absence(&self, table: &Table) {
+        if !self.matched {
+            self.note_passed(table, false);
         }
     }
 
@@ -430,8 +441,8 @@ impl Lookup {
     }
 
     /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
-    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand; of the next
-    /// one too where the filter that let the key pass is often wrong).
+    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand; of older
+    /// ones too as long as the filter that let the key pass is often wrong).
     ///
     /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for the step that meets them.
     pub(crate) fn look_ahead(&mut self, view: &View<'_>) {

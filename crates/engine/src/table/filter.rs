@@ -29,7 +29,7 @@ pub(super) struct TableFilter {
     pub(super) whole_keys: bool,
     /// Prefixes are in it, made by this.
     pub(super) prefixes: Option<PrefixExtractor>,
-    /// How many of the keys that it let pass were in the table, of those for which a block was read.
+    /// How many of the keys that it let pass were in the table, of those whose lookup had to wait.
     pub(super) right: Lately,
 }
 

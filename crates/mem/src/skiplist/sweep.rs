@@ -34,7 +34,7 @@ impl<C: KeyOrder> SkipList<C> {
     /// The next entry for somebody who goes through the whole list, from the first entry on with a new [`Sweep`]. Entries are looked for some hundred at a time.
     ///
     /// # Panics
-    /// If `sweep` has gone through another list.
+    /// If `sweep` is seen to have gone through another list, which it must not.
     #[inline]
     pub fn sweep(&self, sweep: &mut Sweep) -> Option<Position> {
         if sweep.at == sweep.noted.len() {

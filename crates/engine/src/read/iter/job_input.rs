@@ -8,8 +8,7 @@
 //! Files are read ahead with several large requests in flight for each sorted run, the next file of a run before the current one ends.
 //! The block cache is asked but not filled.
 //!
-//! Invariant: nothing blocks; the moves are futures that run on any executor, and complete in their first poll while the next entry is
-//! in memory.
+//! Invariant: nothing blocks; a move is plain code while the next entry is in memory, and a future for any executor where it has to be read.
 //!
 //! Called by: flush and compaction jobs.
 

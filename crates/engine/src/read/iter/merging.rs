@@ -524,9 +524,12 @@ impl Merging {
         };
         let mut place = before;
         if ties > 0 {
-            // Why from the end: of entries of one user key the newest moved first, so most that come to the next one come behind.
             let behind = |r: &Ranked| self.order_of_ties(r.child, moving.child).is_lt();
-            place += others[before..before + ties].iter().rposition(behind).map_or(0, |last| last + 1);
+            // Why the last first: of entries of one user key the newest moved first, so most that come to the next one come behind all.
+            place += match others[before..before + ties].split_last() {
+                Some((last, rest)) if !behind(last) => rest.partition_point(behind),
+                _ => ties,
+            };
         }
         if others.len() > FEW {
             self.order.copy_within(1..=place, 0);
@@ -574,8 +577,9 @@ impl Merging {
                 order.push(Ranked { start: self.note(child), child });
             }
         }
+        // Why by keys: what is noted of a damaged file's keys need not agree with them, and sorting wants one order.
         order.sort_unstable_by(|a, b| {
-            a.start.cmp(&b.start).then_with(|| self.order_of_ties(a.child, b.child))
+            a.start.cmp(&b.start).then_with(|| self.order_by_keys(a.child, b.child))
         });
         self.order = order;
         self.unsettled = Unsettled::Nothing;
@@ -674,9 +678,17 @@ impl Merging {
 
     /// The order of two children's keys of equal start in the direction of the iteration.
     fn order_of_ties(&self, a: u32, b: u32) -> Ordering {
-        let (a, b) = (a as usize, b as usize);
-        let by_keys = || self.comparator.compare_internal(self.children[a].key(), self.children[b].key());
-        let order = self.rests[a].order(&self.rests[b]).unwrap_or_else(by_keys);
+        match self.rests[a as usize].order(&self.rests[b as usize]) {
+            Some(order) if self.forward => order,
+            Some(order) => order.reverse(),
+            None => self.order_by_keys(a, b),
+        }
+    }
+
+    /// The order of two children's keys in the direction of the iteration.
+    fn order_by_keys(&self, a: u32, b: u32) -> Ordering {
+        let (a, b) = (self.children[a as usize].key(), self.children[b as usize].key());
+        let order = self.comparator.compare_internal(a, b);
         if self.forward { order } else { order.reverse() }
     }
 }

@@ -14,8 +14,8 @@ fn internal_key(user_key: &[u8], seq: u64) -> Vec<u8> {
     InternalKey { user_key, seq: SeqNo(seq), kind: ValueType::Value }.to_vec()
 }
 
-fn sorted(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    keys.sort_by(|a, b| Comparator::Bytewise.compare_internal(a, b));
+fn sorted(comparator: &Comparator, mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    keys.sort_by(|a, b| comparator.compare_internal(a, b));
     keys
 }
 
@@ -62,14 +62,14 @@ impl Step for Settle<'_> {
 }
 
 /// All internal keys of memtables and a database's files, in the order in which they come.
-fn walk(db: &Db, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
+fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
     let family = &db.default_column_family().0;
     let levels = family.superversion().version().levels().to_vec();
     let inputs: Vec<CompactionInput> = levels
         .iter()
         .map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() })
         .collect();
-    let mut merging = Merging::of_inputs(&Comparator::Bytewise, memtables, &inputs, ReadaheadLimits::off());
+    let mut merging = Merging::of_inputs(comparator, memtables, &inputs, ReadaheadLimits::off());
     let (options, mut pending) = (ReadOptions::default(), Pending::new());
     let mut fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
     let mut settle = |merging: &mut Merging, pending: &mut Pending| {
@@ -112,7 +112,7 @@ fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     }
     loader.finish().unwrap();
     let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
-    let of_files = walk(&db, &[], To::First);
+    let of_files = walk(&db, &Comparator::Bytewise, &[], To::First);
     assert_eq!(of_files.len(), 2 * in_files.len());
 
     let memtables: Vec<_> = (0..3).map(|_| Arc::new(MemTable::new(Comparator::Bytewise))).collect();
@@ -142,8 +142,35 @@ fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
             }
         }
     }
-    let mut expected = sorted(all);
-    assert_eq!(walk(&db, &memtables, To::First), expected);
+    let mut expected = sorted(&Comparator::Bytewise, all);
+    assert_eq!(walk(&db, &Comparator::Bytewise, &memtables, To::First), expected);
     expected.reverse();
-    assert_eq!(walk(&db, &memtables, To::Last), expected);
+    assert_eq!(walk(&db, &Comparator::Bytewise, &memtables, To::Last), expected);
+}
+
+/// More runs than are counted through, of keys of which much, little or nothing can be noted.
+#[test]
+fn many_runs_come_in_order_of_any_comparator() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(directory.path(), &Options::new().db(|db| db.create_if_missing = true)).unwrap();
+    for comparator in [Comparator::Bytewise, Comparator::ReverseBytewise] {
+        for long in [&b""[..], b"the same for so many bytes/"] {
+            for runs in [3, FEW + 1, 3 * FEW] {
+                let memtables: Vec<_> =
+                    (0..runs).map(|_| Arc::new(MemTable::new(comparator.clone()))).collect();
+                let mut random = karst_testkit::random::Random::new(runs as u64);
+                let mut all = Vec::new();
+                for seq in 1..2000 {
+                    let user_key = [long, &random.below(300).to_string().into_bytes()].concat();
+                    let memtable = &memtables[random.below(runs as u64) as usize];
+                    memtable.add(SeqNo(seq), ValueType::Value, &user_key, b"").unwrap();
+                    all.push(internal_key(&user_key, seq));
+                }
+                let mut expected = sorted(&comparator, all);
+                assert_eq!(walk(&db, &comparator, &memtables, To::First), expected);
+                expected.reverse();
+                assert_eq!(walk(&db, &comparator, &memtables, To::Last), expected);
+            }
+        }
+    }
 }
