@@ -282,14 +282,14 @@ impl Lookup {
             self.located = None;
             let mut cursor = BlockCursor::new();
             let mut at_entry = table.seek_point(&mut cursor, block.as_data(), &self.key, handle)?;
-            let mut is_first = true;
+            let mut none_here = true;
             while at_entry {
                 let entry = table.entry(&cursor, block.as_data(), handle)?;
                 if !table.comparator().equal_user(entry.user_key, self.user_key()) {
                     self.note_absence(table);
                     return Ok(None);
                 }
-                is_first = false;
+                none_here = false;
                 if !self.matched {
                     self.matched = true;
                     self.note_passed(table, true);
@@ -319,7 +319,7 @@ impl Lookup {
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
-            if is_first {
+            if none_here {
                 self.note_absence(table);
                 return Ok(None);
             }
@@ -328,7 +328,7 @@ impl Lookup {
         }
     }
 
-    /// The file has nothing more of the key.
+    /// The file has nothing more of the key; where it had nothing at all, its filter was wrong.
     #[inline]
     fn note_absence(&self, table: &Table) {
         if !self.matched {

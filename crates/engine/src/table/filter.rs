@@ -41,7 +41,7 @@ impl Lately {
     const ALWAYS: u32 = 1 << 16;
     const WEIGHT: u32 = 16;
 
-    pub(super) fn starting_at(share: u32) -> Self {
+    fn starting_at(share: u32) -> Self {
         Lately(AtomicU32::new(share))
     }
 

@@ -172,11 +172,7 @@ impl<'a> Source<'a> {
             Source::One { body_bytes, .. } => HEADER_BYTES + body_bytes,
             Source::Batch(batch) => batch.as_bytes().len(),
             Source::Owned(batch) => batch.as_bytes().len(),
-            Source::Phase(phase) => {
-                let mut bytes = HEADER_BYTES;
-                phase.encode(&mut |part| bytes += part.len());
-                bytes
-            }
+            Source::Phase(phase) => HEADER_BYTES + phase.body_bytes(),
         }
     }
 

@@ -110,16 +110,26 @@ pub(crate) struct PhaseWrite {
     phase: Phase,
     /// For a rollback under WritePrepared: writes what was there before, each key once.
     before: Option<Arc<WriteBatch>>,
+    /// Of what the record has behind its header.
+    body_bytes: usize,
 }
 
 impl PhaseWrite {
     pub(crate) fn new(section: &Arc<Section>, phase: Phase) -> Self {
-        Self { section: section.clone(), phase, before: None }
+        Self::of(section, phase, None)
     }
 
     /// The rollback of what was inserted: writes what was there `before`, each key once.
     pub(crate) fn restoring(section: &Arc<Section>, before: WriteBatch) -> Self {
-        Self { section: section.clone(), phase: Phase::Rollback, before: Some(before.into()) }
+        Self::of(section, Phase::Rollback, Some(before.into()))
+    }
+
+    fn of(section: &Arc<Section>, phase: Phase, before: Option<Arc<WriteBatch>>) -> Self {
+        let mut write = Self { section: section.clone(), phase, before, body_bytes: 0 };
+        let mut bytes = 0;
+        write.encode(&mut |part| bytes += part.len());
+        write.body_bytes = bytes;
+        write
     }
 
     /// The record that prepares a recovered transaction anew, its header included: whatever an older log says of it is undone first, so that it counts once if both are replayed. `next_seq` is what
@@ -187,6 +197,10 @@ impl PhaseWrite {
     /// Whether it decides about what was inserted when it was prepared.
     pub(super) fn decides_inserted(&self) -> bool {
         self.phase != Phase::Prepare && self.section.is_inserted_early()
+    }
+
+    pub(super) fn body_bytes(&self) -> usize {
+        self.body_bytes
     }
 
     /// Gives out the record behind its header, part by part.

@@ -13,7 +13,7 @@
 //! Called by: flush and compaction jobs.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 
@@ -60,10 +60,10 @@ pub(crate) struct JobInput {
     valid: bool,
 }
 
-struct Move<'a> {
-    merging: &'a mut Merging,
-    pending: &'a mut Pending,
-    bounds: &'a Bounds,
+pub(super) struct Move<'a> {
+    pub(super) merging: &'a mut Merging,
+    pub(super) pending: &'a mut Pending,
+    pub(super) bounds: &'a Bounds,
 }
 
 impl Step for Move<'_> {

@@ -52,16 +52,18 @@ fn expected(db: &Db, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Entries {
     entries
 }
 
+/// All files of a database, as the input of a job.
+pub(in crate::read::iter) fn all_files(db: &Db) -> Vec<CompactionInput> {
+    let superversion = db.default_column_family().0.superversion();
+    let levels = superversion.version().levels().iter();
+    levels.map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() }).collect()
+}
+
 async fn read(db: &Db, readahead_bytes: u64, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Entries {
     let family = &db.default_column_family().0;
-    let levels = family.superversion().version().levels().to_vec();
-    let inputs: Vec<CompactionInput> = levels
-        .iter()
-        .map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() })
-        .collect();
     let (lower, upper) = (lower.map(<[u8]>::to_vec), upper.map(<[u8]>::to_vec));
     let options = InputOptions { readahead_bytes, verify_checksums: true, lower, upper };
-    let mut input = JobInput::new(family.tables.clone(), &[], &inputs, options);
+    let mut input = JobInput::new(family.tables.clone(), &[], &all_files(db), options);
     input.start().await.unwrap();
     let mut entries = Vec::new();
     while input.valid() {

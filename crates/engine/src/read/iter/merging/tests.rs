@@ -3,6 +3,8 @@
 use super::*;
 use crate::ingest::BulkLoader;
 use crate::options::ReadOptions;
+use crate::read::iter::job_input::Move;
+use crate::read::iter::job_input::tests::all_files;
 use crate::stats::HistogramKind;
 use crate::table::drive::{Step, wait_with};
 use crate::table::fetch::Fetches;
@@ -47,33 +49,15 @@ proptest! {
     }
 }
 
-struct Settle<'a>(&'a mut Merging, &'a mut Pending);
-
-impl Step for Settle<'_> {
-    type Out = ();
-
-    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
-        self.0.settle(ctx, self.1, &PrefixFilter::default(), &Bounds::default())
-    }
-
-    fn pending(&mut self) -> &mut Pending {
-        self.1
-    }
-}
-
 /// All internal keys of memtables and a database's files, in the order in which they come.
 fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
     let family = &db.default_column_family().0;
-    let levels = family.superversion().version().levels().to_vec();
-    let inputs: Vec<CompactionInput> = levels
-        .iter()
-        .map(|level| CompactionInput { level: level.level(), files: level.files().to_vec() })
-        .collect();
-    let mut merging = Merging::of_inputs(comparator, memtables, &inputs, ReadaheadLimits::off());
+    let mut merging = Merging::of_inputs(comparator, memtables, &all_files(db), ReadaheadLimits::off());
     let (options, mut pending) = (ReadOptions::default(), Pending::new());
     let mut fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
     let mut settle = |merging: &mut Merging, pending: &mut Pending| {
-        let (ctx, mut step) = (ReadCtx::new(&family.tables, &options), Settle(merging, pending));
+        let ctx = ReadCtx::new(&family.tables, &options);
+        let mut step = Move { merging, pending, bounds: &Bounds::default() };
         match step.step(&ctx) {
             Ok(()) => Ok(()),
             Err(Stop::Need) => wait_with(ctx, &mut step, &mut fetches),
