@@ -3,7 +3,8 @@
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, IdlePolicy, JoinError, Reactor, block_on, sleep, spawn_local, yield_now};
 use std::cell::{Cell, RefCell};
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +44,38 @@ fn a_task_ends_with_its_value_its_panic_or_its_abort() {
     // The reactor has survived all that, and a handle can be awaited in a task and in block_on.
     let outer = reactor.spawn(|| async { spawn_local(async { 8 }).await.unwrap() });
     assert_eq!(block_on(&env, outer).unwrap(), 8);
+}
+
+#[test]
+fn a_read_starts_before_the_next_task_runs_and_those_of_a_task_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7; 1 << 16]).unwrap();
+    let env = Env::posix();
+    let file = block_on(&env, karst_io::open(&env, &path, karst_io::OpenOptions::BUFFERED)).unwrap();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    let submits = reactor.spawn(move || async move {
+        let before = env.io_stats().submits;
+        let read = |at| karst_io::read(&env, &file, at, 100);
+        let (one, two, three) = (read(0), read(100), read(200));
+        let first = spawn_local(async move { one.await.unwrap().len() });
+        let seen_by = |env: Env| spawn_local(async move { env.io_stats().submits - before });
+        let after_one = seen_by(env.clone());
+        let pair = spawn_local(async move {
+            let mut both = [two, three];
+            poll_fn(|cx| {
+                both.iter_mut().for_each(|read| drop(Pin::new(read).poll(cx)));
+                Poll::Pending::<()> // and is aborted
+            })
+            .await;
+        });
+        let after_pair = seen_by(env.clone());
+        let submits = (after_one.await.unwrap(), after_pair.await.unwrap());
+        first.abort();
+        pair.abort();
+        submits
+    });
+    assert_eq!(submits.join().unwrap(), (1, 2));
 }
 
 #[test]

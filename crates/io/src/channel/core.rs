@@ -386,9 +386,13 @@ impl Core {
         true
     }
 
+    /// Ops with the transport, the queued ones included.
+    pub(super) fn in_flight(&self) -> usize {
+        self.transport.as_ref().map_or(0, |t| t.in_flight())
+    }
+
     pub(super) fn note_in_flight(&self) {
-        let count = self.transport.as_ref().map_or(0, |t| t.in_flight());
-        self.counters.in_flight.store(count as i64, Ordering::Relaxed);
+        self.counters.in_flight.store(self.in_flight() as i64, Ordering::Relaxed);
     }
 
     pub(super) fn submit(&mut self, queued: &Cell<usize>) {

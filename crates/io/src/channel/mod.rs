@@ -161,6 +161,16 @@ impl Channel {
         }
     }
 
+    /// The same, unless so much is in flight that what is queued can wait for company: a device with little to do gains
+    /// more by an early start than a system call costs (docs/decisions/io-uring.md).
+    pub(crate) fn submit_if_few_fly(&self) {
+        const FLYING_A_QUEUED: usize = 16;
+        let queued = self.queued.get();
+        if queued > 0 && queued > self.core.borrow().in_flight() / FLYING_A_QUEUED {
+            self.submit();
+        }
+    }
+
     /// Take in what has completed and wake who waited. Never blocks.
     pub(crate) fn poll(&self) {
         self.take_in(|transport, done| transport.poll(done));

@@ -373,6 +373,7 @@ fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
         // Why only those ready now: completions and messages get their turn before a task that yields runs again.
         for _ in 0..tasks.ready_count() {
             tasks.run_next();
+            channel.submit_if_few_fly();
             let ended = Instant::now();
             stats.hold_times.record(ended - began);
             began = ended;
