@@ -1,6 +1,6 @@
 //! Aligned, owned, pooled buffers: the memory that reads land in.
 //!
-//! A channel has one [`BufferPool`]: a few size classes, each a region mapped at first use and cut into equal
+//! A channel has one [`BufferPool`]: a few size classes, each a region got from [`slab`] at first use and cut into equal
 //! buffers, with a heap allocation of the exact size where a class has run out or the read is large. A [`Buffer`]
 //! has one owner and is written by the kernel; [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned
 //! (joined reads share one) and may be dropped on any thread.
@@ -10,7 +10,10 @@
 //! Ordering: dropping the last owner is `Release`, and taking the returned stack is `Acquire`, so whoever
 //! reuses the memory sees the end of all earlier use.
 
+pub(crate) mod slab;
+
 use crate::stats::Counters;
+use slab::{Slabs, Slice};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::Deref;
@@ -41,9 +44,9 @@ pub(crate) struct Class {
     pub(crate) count: u32,
 }
 
-/// One mapping cut into `count` buffers of `each` bytes.
+/// Memory cut into `count` buffers of `each` bytes.
 pub(crate) struct Region {
-    base: NonNull<u8>,
+    memory: Slice,
     each: usize,
     class: u16,
     refs: Box<[AtomicU32]>,
@@ -52,32 +55,18 @@ pub(crate) struct Region {
     counters: Arc<Counters>,
 }
 
-// SAFETY: `base` is a private mapping owned by this value; bytes of a buffer are written only through its
+// SAFETY: `memory` is this value's alone; bytes of a buffer are written only through its
 // single `Buffer` owner and read only through shared owners, which the reference counts order.
 unsafe impl Send for Region {}
 // SAFETY: as above; all shared state is atomic.
 unsafe impl Sync for Region {}
 
 impl Region {
-    fn map(class: u16, Class { each, count }: Class, counters: Arc<Counters>) -> Option<Arc<Self>> {
-        let len = each * count as usize;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return None;
-        }
+    fn new(class: u16, of: Class, slabs: &Slabs, counters: Arc<Counters>) -> Option<Arc<Self>> {
+        let Class { each, count } = of;
         let atomics = |value| (0..count).map(|_| AtomicU32::new(value)).collect();
         Some(Arc::new(Self {
-            base: NonNull::new(base.cast())?,
+            memory: slabs.cut(each * count as usize, usize::from(class) < REGISTERED_CLASSES)?,
             each,
             class,
             refs: atomics(0),
@@ -88,7 +77,7 @@ impl Region {
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.memory.base().as_ptr()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -97,8 +86,8 @@ impl Region {
 
     fn start_of(&self, index: u32) -> *mut u8 {
         assert!((index as usize) < self.refs.len());
-        // SAFETY: the index was just checked, so the result is inside the mapping.
-        unsafe { self.base.as_ptr().add(index as usize * self.each) }
+        // SAFETY: the index was just checked, so the result is inside the memory.
+        unsafe { self.base().add(index as usize * self.each) }
     }
 
     fn give_back(&self, index: u32) {
@@ -119,13 +108,6 @@ impl Region {
             free.push(index);
             index = self.next[index as usize].load(Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: every owner of a buffer holds an `Arc` of this region, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes()) };
     }
 }
 
@@ -312,19 +294,20 @@ struct ClassPool {
 /// The buffers of one channel. Taken from by the channel's thread, given back by any.
 pub(crate) struct BufferPool {
     classes: [ClassPool; CLASSES.len()],
+    slabs: Arc<Slabs>,
     counters: Arc<Counters>,
 }
 
 impl BufferPool {
     /// `share` is the divisor of the classes' counts: a channel with few reads in flight needs less.
-    pub(crate) fn new(share: u32, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(share: u32, slabs: Arc<Slabs>, counters: Arc<Counters>) -> Self {
         let classes = CLASSES.map(|class| ClassPool {
             region: None,
             free: Vec::new(),
             class: Class { count: (class.count / share).max(2), ..class },
             unmappable: false,
         });
-        Self { classes, counters }
+        Self { classes, slabs, counters }
     }
 
     /// A buffer of at least `len` bytes.
@@ -332,7 +315,7 @@ impl BufferPool {
         self.counters.buffer_taken();
         let pooled = self.classes.iter_mut().enumerate().find(|(_, c)| c.class.each >= len);
         if let Some((number, class)) = pooled
-            && let Some(memory) = class.take(number as u16, &self.counters)
+            && let Some(memory) = class.take(number as u16, &self.slabs, &self.counters)
         {
             return Buffer(memory);
         }
@@ -342,24 +325,24 @@ impl BufferPool {
 
     /// The regions that the transport may register, mapped if they were not yet.
     pub(crate) fn registrable(&mut self) -> Vec<Arc<Region>> {
-        let counters = &self.counters;
+        let (slabs, counters) = (&self.slabs, &self.counters);
         let classes = self.classes.iter_mut().take(REGISTERED_CLASSES).enumerate();
-        classes.filter_map(|(number, class)| class.region(number as u16, counters).cloned()).collect()
+        classes.filter_map(|(number, class)| class.region(number as u16, slabs, counters).cloned()).collect()
     }
 }
 
 impl ClassPool {
-    fn region(&mut self, number: u16, counters: &Arc<Counters>) -> Option<&Arc<Region>> {
+    fn region(&mut self, number: u16, slabs: &Slabs, counters: &Arc<Counters>) -> Option<&Arc<Region>> {
         if self.region.is_none() && !self.unmappable {
-            self.region = Region::map(number, self.class, counters.clone());
+            self.region = Region::new(number, self.class, slabs, counters.clone());
             self.unmappable = self.region.is_none();
             self.free = (0..self.class.count).rev().collect();
         }
         self.region.as_ref()
     }
 
-    fn take(&mut self, number: u16, counters: &Arc<Counters>) -> Option<Memory> {
-        let region = self.region(number, counters)?.clone();
+    fn take(&mut self, number: u16, slabs: &Slabs, counters: &Arc<Counters>) -> Option<Memory> {
+        let region = self.region(number, slabs, counters)?.clone();
         if self.free.is_empty() {
             region.take_returned(&mut self.free);
         }

@@ -6,6 +6,7 @@
 
 use crate::background::{self, Pools, Priority, Task};
 use crate::blocking::{self, Blocking};
+use crate::buffer::slab::Slabs;
 use crate::channel::sharing::SharedReads;
 use crate::channel::{Channel, ChannelOptions};
 use crate::driver::Driver;
@@ -130,6 +131,8 @@ pub(crate) struct ChannelMaker {
     counters: CounterSet,
     /// What its channels read.
     flights: Arc<SharedReads>,
+    /// What their buffers are cut from.
+    slabs: Arc<Slabs>,
     fork_generation: u64,
 }
 
@@ -146,20 +149,21 @@ impl ChannelMaker {
             // Why not for calls: a thread with one read at a time gains little, and locked memory is short.
             register: self.register && purpose == Purpose::Many,
             clock: self.clock.clone(),
-            flights: self.flights(),
+            slabs: self.shared(&self.slabs),
+            flights: self.shared(&self.flights),
         };
         let channel = Channel::new(self.transport(depth), self.counters.add_channel(), &options);
         tracing::debug!(transport = channel.transport_name(), ?purpose, "made an I/O channel");
         channel
     }
 
-    /// What a new channel's reads are shared by.
-    fn flights(&self) -> Arc<SharedReads> {
+    /// What the environment's channels share, for a new one.
+    fn shared<T: Default>(&self, of_all: &Arc<T>) -> Arc<T> {
         if self.fork_generation == posix::fork_generation() {
-            self.flights.clone()
+            of_all.clone()
         } else {
-            // A thread of the parent may have held a lock of its table, and what is in there never lands here.
-            Arc::new(SharedReads::new())
+            // A thread of the parent may have held a lock of it, and the reads of its table never land here.
+            Arc::default()
         }
     }
 
@@ -497,7 +501,8 @@ impl EnvBuilder {
             },
             simulated: self.simulation.is_some(),
             counters: CounterSet::default(),
-            flights: Arc::new(SharedReads::new()),
+            flights: Arc::default(),
+            slabs: Arc::default(),
             fork_generation: posix::fork_generation(),
         };
         Env(Arc::new(Inner {

@@ -38,12 +38,14 @@ pub(crate) enum Claim<O> {
     Joined(O),
 }
 
-impl<K: Copy + Eq, O: Clone, J> Flights<K, O, J> {
-    pub(crate) fn new() -> Self {
+impl<K, O, J> Default for Flights<K, O, J> {
+    fn default() -> Self {
         let place = |_| Mutex::new(Place { held: None, joiners: Vec::new() });
         Self { places: (0..PLACES).map(place).collect() }
     }
+}
 
+impl<K: Copy + Eq, O: Clone, J> Flights<K, O, J> {
     /// `hash` is the key's, all its bits of use. `name` is what a joiner leaves.
     pub(crate) fn claim(&self, key: K, hash: u64, owner: &O, name: impl FnOnce() -> J) -> Claim<O> {
         let mut place = self.place(hash);

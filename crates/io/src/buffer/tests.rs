@@ -5,7 +5,7 @@ use crate::stats::IoStats;
 
 fn pool() -> (BufferPool, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
-    (BufferPool::new(1, counters.clone()), counters)
+    (BufferPool::new(1, Arc::default(), counters.clone()), counters)
 }
 
 fn out(counters: &Counters) -> i64 {
@@ -75,4 +75,43 @@ fn bytes_outlive_the_pool() {
     assert_eq!(*bytes.clone().into_boxed(), [7; 10]);
     drop(bytes);
     assert_eq!(out(&counters), 0);
+}
+
+#[test]
+fn regions_of_channels_that_come_and_go_share_slabs_and_never_overlap() {
+    let (slabs, counters) = (Arc::new(Slabs::default()), Arc::new(Counters::default()));
+    let mut kept: Vec<(ReadBuf, u8)> = Vec::new();
+    for round in 0..40_u8 {
+        let mut pool = BufferPool::new(4, slabs.clone(), counters.clone());
+        let held: Vec<_> = (0..40)
+            .map(|i| (filled(&mut pool, [100, 20_000, 70_000][i % 3], round ^ i as u8), round ^ i as u8))
+            .collect();
+        for (bytes, byte) in held.iter().chain(&kept) {
+            assert!(bytes.iter().all(|b| b == byte), "round {round}");
+        }
+        // Some outlive their channel, and what they lie in stays.
+        kept.extend(held.into_iter().step_by(7));
+        if round % 3 == 0 {
+            kept.drain(..kept.len() / 2);
+        }
+    }
+    for (bytes, byte) in &kept {
+        assert!(bytes.iter().all(|b| b == byte));
+    }
+}
+
+#[test]
+fn small_regions_lie_in_aligned_slabs_and_large_ones_alone() {
+    let slabs = Slabs::default();
+    let slab_of = |slice: &slab::Slice| slice.base().as_ptr().addr() >> 21;
+    let first = slabs.cut(1 << 20, true).unwrap();
+    let large = slabs.cut(1 << 20, false).unwrap();
+    let second = slabs.cut((1 << 20) - 100, true).unwrap();
+    assert_eq!(slab_of(&first), slab_of(&second));
+    assert_ne!(slab_of(&first), slab_of(&large));
+    let third = slabs.cut(4097, true).unwrap();
+    assert_ne!(slab_of(&first), slab_of(&third), "the first is full");
+    let fourth = slabs.cut(1, true).unwrap();
+    assert_eq!(fourth.base().as_ptr().addr() - third.base().as_ptr().addr(), 2 * MEMORY_ALIGNMENT);
+    assert!(slabs.cut((2 << 20) + 1, true).is_some(), "larger than a slab");
 }

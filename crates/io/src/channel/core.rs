@@ -96,7 +96,7 @@ impl Core {
     ) -> Self {
         Self {
             transport: Some(transport),
-            pool: BufferPool::new(options.pool_share, counters.clone()),
+            pool: BufferPool::new(options.pool_share, options.slabs.clone(), counters.clone()),
             slots: Vec::new(),
             free: Vec::new(),
             joinable: HashMap::default(),

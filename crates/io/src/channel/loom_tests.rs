@@ -41,7 +41,7 @@ fn loom_no_message_is_slept_through() {
 #[test]
 fn loom_whoever_joins_is_told_once() {
     loom::model(|| {
-        let flights: Arc<Flights<u64, usize, usize>> = Arc::new(Flights::new());
+        let flights: Arc<Flights<u64, usize, usize>> = Arc::default();
         let told: Arc<Vec<Mutex<usize>>> = Arc::new((0..3).map(|_| Mutex::new(0)).collect());
         let owners = Arc::new(AtomicUsize::new(0));
         let take_part = move |me: usize| {

@@ -20,6 +20,7 @@ pub(crate) mod slot;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
+use crate::buffer::slab::Slabs;
 use crate::env::Clock;
 use crate::remote::RemoteOp;
 use crate::stats::Counters;
@@ -40,6 +41,8 @@ pub(crate) struct ChannelOptions {
     pub(crate) submit_batch: usize,
     /// Divisor of the number of pooled buffers.
     pub(crate) pool_share: u32,
+    /// What pooled buffers are cut from.
+    pub(crate) slabs: Arc<Slabs>,
     /// Register buffers with the kernel for direct reads.
     pub(crate) register: bool,
     /// What the timer goes by.

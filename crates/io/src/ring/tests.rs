@@ -48,7 +48,7 @@ fn reads_at_each_level_of_kernel_features() {
         for options in [OpenOptions::BUFFERED, OpenOptions::DIRECT] {
             let file = file(dir.path(), options);
             let mut ring = Ring::at_level(256, level).unwrap();
-            let mut pool = BufferPool::new(1, Arc::new(Counters::default()));
+            let mut pool = BufferPool::new(1, Arc::default(), Arc::new(Counters::default()));
             read_many(&mut ring, &file, &mut pool, 256);
             assert!(ring.register(&pool.registrable()));
             read_many(&mut ring, &file, &mut pool, 256);
@@ -62,7 +62,7 @@ fn poll_takes_in_completions_without_a_wait() {
     let file = file(dir.path(), OpenOptions::DIRECT);
     for level in 0..3 {
         let mut ring = Ring::at_level(8, level).unwrap();
-        let mut pool = BufferPool::new(1, Arc::new(Counters::default()));
+        let mut pool = BufferPool::new(1, Arc::default(), Arc::new(Counters::default()));
         let buffer = pool.take(4096);
         ring.queue(Op { token: 0, file: file.clone(), buffer, start: 0, len: 4096, offset: 0 });
         assert!(ring.submit() && !ring.submit());
@@ -104,7 +104,7 @@ fn what_the_kernel_refuses_for_good_fails_and_is_not_submitted_later() {
     let dir = directory();
     let file = file(dir.path(), OpenOptions::BUFFERED);
     let mut ring = Ring::new(8).unwrap();
-    let mut pool = BufferPool::new(1, Arc::new(Counters::default()));
+    let mut pool = BufferPool::new(1, Arc::default(), Arc::new(Counters::default()));
     let op = |token, pool: &mut BufferPool| {
         let buffer = pool.take(4096);
         Op { token, file: file.clone(), buffer, start: 0, len: 4096, offset: 0 }
