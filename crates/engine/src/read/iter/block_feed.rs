@@ -246,8 +246,12 @@ impl BlockFeed {
         up_to: u64,
     ) {
         let asked_for = self.runs.len();
-        while self.ahead_bytes < up_to {
-            if !self.advance_edge(table, ctx, pending, bounds) {
+        loop {
+            let last = if self.runs.len() > asked_for { self.runs.back() } else { None };
+            let last_request = last.map_or(0, |of| of.run.len());
+            if self.window.is_filled(up_to.saturating_sub(self.ahead_bytes), last_request)
+                || !self.advance_edge(table, ctx, pending, bounds)
+            {
                 break;
             }
             let handle = self.edge.handle();

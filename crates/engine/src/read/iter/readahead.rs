@@ -163,6 +163,13 @@ impl Window {
         (ahead_bytes == 0).then(|| more.min(request))
     }
 
+    /// Whether a refill is done that wants `left` bytes more and whose last request has `last_request` bytes (0: it has none).
+    pub(super) fn is_filled(&self, left: u64, last_request: u64) -> bool {
+        let request = self.request_bytes();
+        // Why before the last byte: the few blocks that are left would be a request of their own. The next refill takes them.
+        left == 0 || last_request >= request && left < request / 2
+    }
+
     /// Where requests are cut, in bytes.
     pub(super) fn request_bytes(&self) -> u64 {
         (self.bytes / 4).clamp(*REQUEST_BYTES.start(), *REQUEST_BYTES.end())
