@@ -70,8 +70,9 @@ impl Holder {
     }
 
     /// Whether its locks may be stolen, or have been.
-    pub(crate) fn is_expired(&self, now: Duration) -> bool {
-        self.expires_at.is_some_and(|at| at <= now) && matches!(self.state(), Started | LocksStolen)
+    pub(crate) fn is_expired(&self, now: impl Fn() -> Duration) -> bool {
+        // Why a function: a transaction that does not expire needs no clock.
+        self.expires_at.is_some_and(|at| at <= now()) && matches!(self.state(), Started | LocksStolen)
     }
 
     /// Takes its locks away. Called when it has expired.
@@ -84,16 +85,16 @@ impl Holder {
     }
 
     /// Refuses what only a transaction that has started, and not expired, may do.
-    pub(crate) fn check_started(&self, now: Duration) -> Result<()> {
+    pub(crate) fn check_started(&self, now: impl Fn() -> Duration) -> Result<()> {
         match self.state() {
-            Started | LocksStolen if self.is_expired(now) => Err(expired()),
+            Started | LocksStolen if self.is_expired(&now) => Err(expired()),
             Started => Ok(()),
             state => Err(Self::refusal(state)),
         }
     }
 
     /// Goes from `Started` to `to`, unless it has expired.
-    pub(crate) fn leave_started(&self, now: Duration, to: TransactionState) -> Result<()> {
+    pub(crate) fn leave_started(&self, now: impl Fn() -> Duration, to: TransactionState) -> Result<()> {
         self.check_started(now)?;
         match self.change(Started, to) {
             true => Ok(()),

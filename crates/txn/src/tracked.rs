@@ -5,7 +5,7 @@
 
 use crate::undo::UndoLog;
 use karst_engine::{ColumnFamily, Unchanged};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct Tracked {
 #[derive(Debug)]
 struct OfFamily {
     family: ColumnFamily,
-    keys: HashMap<Box<[u8]>, Tracked>,
+    keys: BTreeMap<Box<[u8]>, Tracked>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Undo {
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedKeys {
-    families: HashMap<u32, OfFamily>,
+    families: BTreeMap<u32, OfFamily>,
     /// What was known before each change.
     undo: UndoLog<Undo>,
 }
@@ -53,7 +53,7 @@ impl TrackedKeys {
         let of_family = self
             .families
             .entry(family.id())
-            .or_insert_with(|| OfFamily { family: family.clone(), keys: HashMap::new() });
+            .or_insert_with(|| OfFamily { family: family.clone(), keys: BTreeMap::new() });
         let before = of_family.keys.get(key).copied();
         let now = before.map_or(new, |before| Tracked {
             since: before.since.min(new.since),

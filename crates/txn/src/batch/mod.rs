@@ -19,7 +19,7 @@ pub use read::InBatch;
 use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
 use karst_engine::{ColumnFamily, Db, Error, Result, WriteBatch};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A write batch with an index, so that what it holds can be read before it is written.
@@ -44,7 +44,7 @@ pub struct WriteBatchWithIndex {
     /// A put or delete replaces what the index had for its key; otherwise it keeps all.
     overwrite_key: bool,
     default_family: ColumnFamily,
-    families: HashMap<u32, Arc<FamilyIndex>>,
+    families: BTreeMap<u32, Arc<FamilyIndex>>,
     /// What the index had before each change.
     undo: UndoLog<Undo>,
 }
@@ -68,7 +68,7 @@ impl WriteBatchWithIndex {
             batch: WriteBatch::with_capacity(0, max_bytes),
             overwrite_key,
             default_family: db.default_column_family().clone(),
-            families: HashMap::new(),
+            families: BTreeMap::new(),
             undo: UndoLog::default(),
         }
     }

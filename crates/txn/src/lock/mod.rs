@@ -23,7 +23,7 @@ use karst_engine::caller::Caller;
 use karst_engine::io::{Env, sleep};
 use karst_engine::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -63,9 +63,10 @@ struct Lock {
     holders: Vec<Arc<Holder>>,
 }
 
+/// Why trees: a stripe holds few keys at a time, and a database has few families.
 #[derive(Debug, Default)]
 struct Stripe {
-    keys: Mutex<HashMap<Box<[u8]>, Lock>>,
+    keys: Mutex<BTreeMap<Box<[u8]>, Lock>>,
     released: Event,
 }
 
@@ -83,7 +84,7 @@ pub(crate) struct Locks {
     stripes: usize,
     /// Most locks on keys of one column family.
     most: Option<u64>,
-    families: RwLock<HashMap<u32, Arc<LockMap>>>,
+    families: RwLock<BTreeMap<u32, Arc<LockMap>>>,
     hashing: RandomState,
     graph: WaitGraph,
 }
@@ -133,7 +134,7 @@ impl Locks {
     pub(crate) async fn lock(&self, by: Caller, holder: &Arc<Holder>, request: Request<'_>) -> Result<()> {
         let map = self.map(request.family);
         let stripe = self.stripe(&map, request.key);
-        let deadline = request.timeout.map(|timeout| self.env.now().saturating_add(timeout));
+        let mut deadline = None;
         loop {
             let (listener, waiting, until) = {
                 let mut keys = stripe.keys.lock();
@@ -142,7 +143,10 @@ impl Locks {
                     Look::TooMany => return Err(self.too_many(&request)),
                     Look::Held { by, until } => (by, until),
                 };
+                // Why only now: a lock that is free needs no clock.
                 let now = self.env.now();
+                let deadline = *deadline
+                    .get_or_insert_with(|| request.timeout.map(|timeout| now.saturating_add(timeout)));
                 if deadline.is_some_and(|deadline| deadline <= now) {
                     return Err(timed_out(&request, &held_by));
                 }
@@ -172,7 +176,7 @@ impl Locks {
     fn look(
         &self,
         map: &LockMap,
-        keys: &mut HashMap<Box<[u8]>, Lock>,
+        keys: &mut BTreeMap<Box<[u8]>, Lock>,
         holder: &Arc<Holder>,
         request: &Request<'_>,
     ) -> Look {
@@ -196,7 +200,7 @@ impl Locks {
         let others: Vec<Arc<Holder>> = lock.holders.iter().filter(|other| !is_mine(other)).cloned().collect();
         let mine = others.len() < lock.holders.len();
         let now = self.env.now();
-        if others.iter().all(|other| other.is_expired(now)) && others.iter().all(|other| other.steal()) {
+        if others.iter().all(|other| other.is_expired(|| now)) && others.iter().all(|other| other.steal()) {
             lock.holders = vec![holder.clone()];
             // Why not less: what it has exclusively it keeps so.
             lock.exclusive = request.exclusive || (mine && lock.exclusive);

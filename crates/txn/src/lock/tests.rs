@@ -122,13 +122,13 @@ fn locks_of_an_expired_transaction_are_taken_over() {
     let expired = Arc::new(Holder::new(1, Some(Duration::ZERO)));
     assert_eq!(lock(&locks, &expired, b"k", true), None);
     assert_eq!(lock(&locks, &other, b"k", true), None);
-    assert!(expired.check_started(Duration::MAX).is_err_and(|error| error.kind() == ErrorKind::Expired));
+    assert!(expired.check_started(|| Duration::MAX).is_err_and(|error| error.kind() == ErrorKind::Expired));
     locks.unlock(&expired, 0, b"k");
     assert_eq!(locks.status()[0].transactions, [2], "who has lost it lets go of nothing");
 
     let committing = Arc::new(Holder::new(3, Some(Duration::from_secs(1 << 40))));
     assert_eq!(lock(&locks, &committing, b"j", true), None);
-    committing.leave_started(Duration::ZERO, crate::TransactionState::AwaitingCommit).unwrap();
+    committing.leave_started(|| Duration::ZERO, crate::TransactionState::AwaitingCommit).unwrap();
     assert!(!committing.steal());
     assert_eq!(lock(&locks, &other, b"j", true), Some(ErrorKind::TimedOut));
 }

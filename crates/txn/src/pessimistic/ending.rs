@@ -57,7 +57,7 @@ impl Transaction {
 
     async fn commit_by(&mut self, by: Caller) -> Result<()> {
         let shared = self.shared.clone();
-        let now = shared.db.env().now();
+        let now = || shared.db.env().now();
         let parts = self.parts_mut()?;
         if parts.holder.state() == TransactionState::Prepared {
             parts.holder.set(TransactionState::AwaitingCommit);
@@ -91,7 +91,7 @@ impl Transaction {
     async fn prepare_by(&mut self, by: Caller) -> Result<()> {
         let shared = self.shared.clone();
         let parts = self.parts_mut()?;
-        let now = shared.db.env().now();
+        let now = || shared.db.env().now();
         parts.holder.check_started(now)?;
         let Some(name) = parts.name.clone() else {
             return Err(Error::invalid_argument("a transaction is prepared under a name; it has none"));

@@ -148,15 +148,11 @@ impl Transaction {
         self.parts.as_deref_mut().ok_or_else(given_up)
     }
 
-    fn now(&self) -> Duration {
-        self.shared.db.env().now()
-    }
-
     /// What it has in hand, if it still takes writes.
     fn started(&mut self) -> Result<&mut Parts> {
-        let now = self.now();
-        let parts = self.parts_mut()?;
-        parts.holder.check_started(now)?;
+        let env = self.shared.db.env();
+        let parts = self.parts.as_deref_mut().ok_or_else(given_up)?;
+        parts.holder.check_started(|| env.now())?;
         Ok(parts)
     }
 
@@ -165,7 +161,7 @@ impl Transaction {
         let parts = self.parts()?;
         match parts.holder.state() {
             TransactionState::Prepared => Ok(parts),
-            _ => parts.holder.check_started(self.now()).map(|()| parts),
+            _ => parts.holder.check_started(|| self.shared.db.env().now()).map(|()| parts),
         }
     }
 
@@ -280,7 +276,7 @@ impl Transaction {
             (None, None) => shared.db.latest_sequence_number(),
         };
         // Why again: it may have expired while it waited, and lost other locks.
-        holder.check_started(shared.db.env().now())?;
+        holder.check_started(|| shared.db.env().now())?;
         parts.work.tracked.track(family, key, Tracked { since, exclusive });
         if let Some(lock) = &mut just_locked {
             lock.kept = true;
