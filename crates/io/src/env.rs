@@ -162,7 +162,7 @@ impl ChannelMaker {
         if self.fork_generation == posix::fork_generation() {
             of_all.clone()
         } else {
-            // A thread of the parent may have held a lock of it, and the reads of its table never land here.
+            // A thread of the parent may have held a lock of it, and the reads of its table never land here. A child's channels share nothing.
             Arc::default()
         }
     }
@@ -450,7 +450,8 @@ impl EnvBuilder {
         self
     }
 
-    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list. Default: 6.
+    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list. Default: 6. A reactor
+    /// also submits after each task while little is in flight.
     pub fn submit_batch(mut self, reads: usize) -> Self {
         self.submit_batch = reads.max(1);
         self

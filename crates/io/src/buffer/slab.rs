@@ -1,6 +1,6 @@
 //! The memory that the pools' regions are cut from, in huge pages where the system has them.
 //!
-//! In: how many bytes. Out: a [`Slice`] of a mapping that goes when its last slice is gone. The small regions of an environment's channels share
+//! In: how many bytes. Out: a [`Slice`] of a mapping that goes when its last slice is gone and it is not the one being cut. The small regions of an environment's channels share
 //! mappings of one huge page: a read of 5 KiB into it is one piece for the device, where ordinary pages, which lie anywhere, make it two
 //! (docs/decisions/io-uring.md). Large regions have mappings of their own, of ordinary pages.
 //!
@@ -105,13 +105,24 @@ struct Current {
 }
 
 impl Slabs {
-    /// `len` bytes of zeros that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared with others if `small`. `None` if the system has no memory.
+    /// `len` bytes of whatever contents that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared with others if `small`. `None` if the system has no memory.
     pub(super) fn cut(&self, len: usize, small: bool) -> Option<Slice> {
         if !small || len > SLAB_BYTES {
             let mapping = Arc::new(Mapping::new(len)?);
             return Some(Slice { base: mapping.base, _mapping: mapping });
         }
+        if len == SLAB_BYTES {
+            // Why not from the shared one: what others have left of it stays for those who come.
+            let mapping = Arc::new(Mapping::slab()?);
+            return Some(Slice { base: mapping.base, _mapping: mapping });
+        }
         let mut current = self.current.lock();
+        // Why: threads that come one after the other use the same memory again.
+        if let Some(current) = current.as_mut()
+            && Arc::get_mut(&mut current.mapping).is_some()
+        {
+            current.used = 0;
+        }
         let fits = |current: &mut Current| current.used + len <= SLAB_BYTES;
         if !current.as_mut().is_some_and(fits) {
             *current = Some(Current { mapping: Arc::new(Mapping::slab()?), used: 0 });

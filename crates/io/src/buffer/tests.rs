@@ -114,4 +114,9 @@ fn small_regions_lie_in_aligned_slabs_and_large_ones_alone() {
     let fourth = slabs.cut(1, true).unwrap();
     assert_eq!(fourth.base().as_ptr().addr() - third.base().as_ptr().addr(), 2 * MEMORY_ALIGNMENT);
     assert!(slabs.cut((2 << 20) + 1, true).is_some(), "larger than a slab");
+    let whole = slabs.cut(2 << 20, true).unwrap();
+    assert_eq!(whole.base().as_ptr().addr() % (2 << 20), 0);
+    let at = third.base();
+    drop((third, fourth));
+    assert_eq!(slabs.cut(1 << 20, true).unwrap().base(), at, "nobody uses what was cut from this one");
 }

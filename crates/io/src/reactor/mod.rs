@@ -93,7 +93,7 @@ struct Local {
 /// How one reactor thread has done.
 #[derive(Clone, Debug)]
 pub struct ReactorStats {
-    /// How long tasks held it, from one await to the next.
+    /// How long tasks held it, from one await to the next, with the submission of the reads that they began.
     pub hold_times: HoldTimeHistogram,
     /// How often it slept.
     pub sleeps: u64,

@@ -236,7 +236,7 @@ impl BlockFeed {
         }
     }
 
-    /// Asks for what comes next until `up_to` bytes are ahead.
+    /// Asks for what comes next until about `up_to` bytes are ahead ([`Window::is_filled`]).
     fn refill(
         &mut self,
         table: &Arc<Table>,
