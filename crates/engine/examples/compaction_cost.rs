@@ -4,15 +4,8 @@
 
 use karst_engine::format::ColumnFamilyId;
 use karst_engine::{BulkLoader, Db, Options};
+use karst_testkit::processor_time::ProcessorTime;
 use std::time::Instant;
-
-/// Seconds of CPU that this process has used, by the kernel's clock ticks of 10 ms.
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| fields[i].parse::<f64>().expect("a number");
-    (ticks(11) + ticks(12)) / 100.0
-}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -23,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::new()
         .set_all(&text)?
         .set_all("disable_auto_compactions=true;max_subcompactions=1;level0_file_num_compaction_trigger=4")?;
-    let (began, began_cpu) = (Instant::now(), cpu_s());
+    let (began, began_cpu) = (Instant::now(), ProcessorTime::now());
     let mut loader = BulkLoader::create(directory.path(), &options)?;
     let mut state = 1u64;
     let mut value = vec![0u8; value_bytes];
@@ -46,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let db = Db::open(directory.path(), &options)?;
     let family = db.default_column_family();
-    let (began, began_cpu) = (Instant::now(), cpu_s());
+    let (began, began_cpu) = (Instant::now(), ProcessorTime::now());
     db.enable_auto_compaction(&[family])?;
     db.wait_for_compact(&Default::default())?;
     report("compact", megabytes, began, began_cpu);
@@ -56,8 +49,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn report(what: &str, megabytes: f64, began: Instant, began_cpu: f64) {
-    let (wall, cpu) = (began.elapsed().as_secs_f64(), cpu_s() - began_cpu);
+fn report(what: &str, megabytes: f64, began: Instant, began_cpu: ProcessorTime) {
+    let (wall, cpu) = (began.elapsed().as_secs_f64(), began_cpu.elapsed().total().as_secs_f64());
     println!(
         "{what}: {megabytes:.0} MB, {wall:.2} s, {cpu:.2} s CPU, {:.0} MB per CPU second",
         megabytes / cpu

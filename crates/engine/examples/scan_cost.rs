@@ -9,14 +9,7 @@ use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
 use karst_io::Env;
-
-/// CPU time of this process, user and system, in milliseconds.
-fn cpu_ms() -> (f64, f64) {
-    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) * 10.0;
-    (ticks(11), ticks(12))
-}
+use karst_testkit::processor_time::ProcessorTime;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +24,7 @@ fn main() {
     let db = Db::open_read_only(&args[0], &options).expect("open");
     let options =
         ReadOptions { fill_cache: has("fill"), readahead_size: readahead as usize, ..ReadOptions::default() };
-    let (before, io_before, begin) = (cpu_ms(), env.io_stats(), Instant::now());
+    let (before, io_before, begin) = (ProcessorTime::now(), env.io_stats(), Instant::now());
     let (mut entries, mut bytes) = (0_u64, 0_u64);
     let until = |entries: u64| {
         entries.is_multiple_of(1024) && seconds > 0.0 && begin.elapsed().as_secs_f64() > seconds
@@ -51,14 +44,14 @@ fn main() {
             break;
         }
     }
-    let (after, io, elapsed) = (cpu_ms(), env.io_stats(), begin.elapsed().as_secs_f64());
+    let (cpu, io, elapsed) = (before.elapsed(), env.io_stats(), begin.elapsed().as_secs_f64());
     let megabytes = bytes as f64 / 1e6;
     let reads = io.reads - io_before.reads;
     println!(
         "{entries} entries, {:.0} MB/s, CPU {:.3} ms user + {:.3} ms system a MB, {:.0} ns user an entry, {reads} reads",
         megabytes / elapsed,
-        (after.0 - before.0) / megabytes,
-        (after.1 - before.1) / megabytes,
-        (after.0 - before.0) * 1e6 / entries as f64,
+        cpu.user.as_secs_f64() * 1e3 / megabytes,
+        cpu.system.as_secs_f64() * 1e3 / megabytes,
+        cpu.user.as_secs_f64() * 1e9 / entries as f64,
     );
 }

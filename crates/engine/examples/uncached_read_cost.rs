@@ -12,21 +12,8 @@ use std::time::{Duration, Instant};
 use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_io::{Env, IdlePolicy, Reactor, spawn_local};
-
-/// CPU time of this process, user and system, in microseconds.
-fn cpu_us() -> (f64, f64) {
-    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) * 10_000.0;
-    (ticks(11), ticks(12))
-}
-
-/// db_bench's key of this number.
-fn key(number: u64) -> [u8; 16] {
-    let mut key = [b'0'; 16];
-    key[..8].copy_from_slice(&number.to_be_bytes());
-    key
-}
+use karst_testkit::dataset::db_bench_key as key;
+use karst_testkit::processor_time::ProcessorTime;
 
 async fn worker(
     db: Db,
@@ -96,7 +83,7 @@ fn main() {
     let db = Db::open_read_only(&args[0], &options).expect("open");
     let idle = if flag("spin") { IdlePolicy::Spin } else { IdlePolicy::Block };
     let reactor = Reactor::builder(&env).idle(idle).build().expect("reactor");
-    let (before, io_before, begin) = (cpu_us(), env.io_stats(), Instant::now());
+    let (before, io_before, begin) = (ProcessorTime::now(), env.io_stats(), Instant::now());
     let until = begin + Duration::from_secs_f64(seconds);
     let begin_sync = |db: Db| -> (u64, u64) {
         std::thread::scope(|scope| {
@@ -131,7 +118,7 @@ fn main() {
             .join()
             .expect("job")
     };
-    let (after, elapsed) = (cpu_us(), begin.elapsed().as_secs_f64());
+    let (cpu, elapsed) = (before.elapsed(), begin.elapsed().as_secs_f64());
     let io = env.io_stats();
     let reads = io.reads - io_before.reads;
     let each = lookups as f64;
@@ -139,8 +126,8 @@ fn main() {
         "{:.0} lookups/s ({found} of {lookups} found), CPU {:.2} us user + {:.2} us system, {:.3} reads a lookup; \
          {} reads joined another thread's, {} of them in vain",
         each / elapsed,
-        (after.0 - before.0) / each,
-        (after.1 - before.1) / each,
+        cpu.user.as_secs_f64() * 1e6 / each,
+        cpu.system.as_secs_f64() * 1e6 / each,
         reads as f64 / each,
         io.joined_elsewhere - io_before.joined_elsewhere,
         io.left - io_before.left

@@ -6,18 +6,11 @@
 //! Compactions are off and memtables as db_bench has them, so that rows are comparable with `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
 
 use karst_engine::{Db, Options, WriteBatch, WriteOptions};
+use karst_testkit::processor_time::ProcessorTime;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const KEYS: u64 = 10_000_000;
-
-/// Processor time of this process so far.
-fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().map(|i| fields[*i].parse::<u64>().expect("a number")).sum();
-    Duration::from_millis(ticks * 10)
-}
 
 fn write(
     db: &Db,
@@ -94,7 +87,7 @@ fn row(
     let db = Db::open(&path, &options).expect("a new database");
     let write_options = WriteOptions { disable_wal: !wal, ..WriteOptions::new() };
     let done = std::sync::Barrier::new(threads as usize + 1);
-    let (cpu_before, start) = (cpu(), Instant::now());
+    let (cpu_before, start) = (ProcessorTime::now(), Instant::now());
     let deadline = start + Duration::from_secs_f64(seconds);
     let (written, switches): (u64, (u64, u64)) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..threads)
@@ -114,7 +107,7 @@ fn row(
         done.wait();
         (writers.into_iter().map(|writer| writer.join().expect("a writer")).sum(), switches)
     });
-    let (elapsed, cpu) = (start.elapsed(), cpu() - cpu_before);
+    let (elapsed, cpu) = (start.elapsed(), cpu_before.elapsed().total());
     let per_1000 = |count: u64| count as f64 * 1000.0 / written as f64;
     println!(
         "threads {threads:3}  batch {batch_size:3}  wal {:3}  {:9}  {:9.0} keys/s  {:6.2} us CPU/key  {:6.2} waits and {:6.2} preemptions per 1000 keys",

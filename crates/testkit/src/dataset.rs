@@ -6,6 +6,14 @@
 
 use crate::random::Random;
 
+/// db_bench's key of this number, with its default length: eight big-endian bytes and zeros as text.
+#[must_use]
+pub fn db_bench_key(number: u64) -> [u8; 16] {
+    let mut key = [b'0'; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
 /// How keys look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {

@@ -7,38 +7,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use karst_engine::{Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_testkit::dataset::db_bench_key as key;
+use karst_testkit::processor_time::ProcessorTime;
+use karst_testkit::random::Random;
 use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
 
 const KEYS: u64 = 500_000;
-
-/// CPU time of this process in microseconds: user, system.
-fn cpu_us() -> (f64, f64) {
-    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) * 10_000.0;
-    (ticks(11), ticks(12))
-}
-
-fn key(number: u64) -> [u8; 16] {
-    let mut key = [b'0'; 16];
-    key[..8].copy_from_slice(&number.to_be_bytes());
-    key
-}
 
 /// Transactions until the time is up; how many.
 fn work(db: &TransactionDb, thread: u64, until: Instant, prepare: bool) -> u64 {
     let (write, read) = (WriteOptions::default(), ReadOptions::new());
     let (name, mut done) = (format!("t{thread}"), 0);
-    let mut state = thread.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % KEYS
-    };
+    let mut random = Random::new(thread);
     while Instant::now() < until {
         let mut transaction = db.begin(&write, &TransactionOptions::default());
-        for key in [key(random()), key(random())] {
+        for key in [key(random.below(KEYS)), key(random.below(KEYS))] {
             transaction.get_for_update(&read, key).expect("a lock and a read");
             transaction.put(key, [b'v'; 100]).expect("a write");
         }
@@ -70,19 +53,19 @@ fn main() {
         (first..first + 100).for_each(|number| batch.put(key(number), [b'v'; 100]).expect("room"));
         db.write(&WriteOptions::default(), &batch).expect("load");
     }
-    let (before, begin) = (cpu_us(), Instant::now());
+    let (before, begin) = (ProcessorTime::now(), Instant::now());
     let until = begin + Duration::from_secs_f64(seconds);
     let done: u64 = std::thread::scope(|scope| {
         let work = |thread| work(&db, thread, until, has("prepare"));
         let workers: Vec<_> = (1..=threads).map(|thread| scope.spawn(move || work(thread))).collect();
         workers.into_iter().map(|worker| worker.join().expect("a worker")).sum()
     });
-    let (after, elapsed) = (cpu_us(), begin.elapsed().as_secs_f64());
+    let (cpu, elapsed) = (before.elapsed(), begin.elapsed().as_secs_f64());
     println!(
         "{:.0} transactions/s, CPU {:.2} us user + {:.2} us system a transaction",
         done as f64 / elapsed,
-        (after.0 - before.0) / done as f64,
-        (after.1 - before.1) / done as f64
+        cpu.user.as_secs_f64() * 1e6 / done as f64,
+        cpu.system.as_secs_f64() * 1e6 / done as f64
     );
     db.db().close().expect("close");
     std::fs::remove_dir_all(path).expect("remove the directory");

@@ -2,6 +2,7 @@
 
 use super::latency::Latencies;
 use super::store::Durability;
+pub(super) use karst_testkit::dataset::db_bench_key as key;
 use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -89,13 +90,6 @@ struct Worked {
 pub(super) fn runnable_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
-}
-
-/// db_bench's key: eight bytes big-endian, then zeros.
-pub(super) fn key(number: u64) -> [u8; KEY_BYTES] {
-    let mut key = [b'0'; KEY_BYTES];
-    key[..8].copy_from_slice(&number.to_be_bytes());
-    key
 }
 
 /// db_bench's values: pieces of 100 bytes whose second half repeats the first.
