@@ -87,6 +87,11 @@ pub(super) struct Slice {
 }
 
 impl Slice {
+    /// The whole of it.
+    fn of(mapping: Mapping) -> Self {
+        Self { base: mapping.base, _mapping: Arc::new(mapping) }
+    }
+
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -98,40 +103,45 @@ pub(crate) struct Slabs {
     current: Mutex<Option<Current>>,
 }
 
-/// The mapping that the next slices come from.
+/// The slab that the next slices come from.
 struct Current {
     mapping: Arc<Mapping>,
     used: usize,
+}
+
+impl Current {
+    fn new() -> Option<Self> {
+        Some(Self { mapping: Arc::new(Mapping::slab()?), used: 0 })
+    }
+
+    /// The next `len` bytes; `None` if it has less left.
+    fn cut(&mut self, len: usize) -> Option<Slice> {
+        // Why: threads that come one after the other use the same memory again.
+        if Arc::get_mut(&mut self.mapping).is_some() {
+            self.used = 0;
+        }
+        if self.used + len > self.mapping.len {
+            return None;
+        }
+        // SAFETY: inside the mapping as just checked.
+        let base = unsafe { self.mapping.base.add(self.used) };
+        self.used += len.next_multiple_of(MEMORY_ALIGNMENT);
+        Some(Slice { base, _mapping: self.mapping.clone() })
+    }
 }
 
 impl Slabs {
     /// `len` bytes of whatever contents that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared with others if `small`. `None` if the system has no memory.
     pub(super) fn cut(&self, len: usize, small: bool) -> Option<Slice> {
         if !small || len > SLAB_BYTES {
-            let mapping = Arc::new(Mapping::new(len)?);
-            return Some(Slice { base: mapping.base, _mapping: mapping });
+            return Mapping::new(len).map(Slice::of);
         }
         if len == SLAB_BYTES {
             // Why not from the shared one: what others have left of it stays for those who come.
-            let mapping = Arc::new(Mapping::slab()?);
-            return Some(Slice { base: mapping.base, _mapping: mapping });
+            return Mapping::slab().map(Slice::of);
         }
         let mut current = self.current.lock();
-        // Why: threads that come one after the other use the same memory again.
-        if let Some(current) = current.as_mut()
-            && Arc::get_mut(&mut current.mapping).is_some()
-        {
-            current.used = 0;
-        }
-        let fits = |current: &mut Current| current.used + len <= SLAB_BYTES;
-        if !current.as_mut().is_some_and(fits) {
-            *current = Some(Current { mapping: Arc::new(Mapping::slab()?), used: 0 });
-        }
-        let Current { mapping, used } = current.as_mut()?;
-        assert!(*used + len <= mapping.len);
-        // SAFETY: inside the mapping as just checked.
-        let base = unsafe { mapping.base.add(*used) };
-        *used += len.next_multiple_of(MEMORY_ALIGNMENT);
-        Some(Slice { base, _mapping: mapping.clone() })
+        let left = current.as_mut().and_then(|current| current.cut(len));
+        left.or_else(|| current.insert(Current::new()?).cut(len))
     }
 }

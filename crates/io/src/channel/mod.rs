@@ -154,7 +154,7 @@ impl Channel {
     /// Whether ops are with the transport or on the timer.
     pub(crate) fn has_left_overs(&self) -> bool {
         let mut core = self.core.borrow_mut();
-        core.next_due().is_some() || core.transport.as_ref().is_some_and(|t| t.in_flight() > 0)
+        core.next_due().is_some() || core.in_flight() > 0
     }
 
     /// Hand what is queued to the transport.

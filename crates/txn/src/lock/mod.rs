@@ -134,7 +134,7 @@ impl Locks {
     pub(crate) async fn lock(&self, by: Caller, holder: &Arc<Holder>, request: Request<'_>) -> Result<()> {
         let map = self.map(request.family);
         let stripe = self.stripe(&map, request.key);
-        let mut deadline = None;
+        let mut waits_since = None;
         loop {
             let (listener, waiting, until) = {
                 let mut keys = stripe.keys.lock();
@@ -145,8 +145,8 @@ impl Locks {
                 };
                 // Why only now: a lock that is free needs no clock.
                 let now = self.env.now();
-                let deadline = *deadline
-                    .get_or_insert_with(|| request.timeout.map(|timeout| now.saturating_add(timeout)));
+                let since = *waits_since.get_or_insert(now);
+                let deadline = request.timeout.map(|timeout| since.saturating_add(timeout));
                 if deadline.is_some_and(|deadline| deadline <= now) {
                     return Err(timed_out(&request, &held_by));
                 }

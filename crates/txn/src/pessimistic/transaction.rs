@@ -148,12 +148,14 @@ impl Transaction {
         self.parts.as_deref_mut().ok_or_else(given_up)
     }
 
+    fn now(&self) -> Duration {
+        self.shared.db.env().now()
+    }
+
     /// What it has in hand, if it still takes writes.
     fn started(&mut self) -> Result<&mut Parts> {
-        let env = self.shared.db.env();
-        let parts = self.parts.as_deref_mut().ok_or_else(given_up)?;
-        parts.holder.check_started(|| env.now())?;
-        Ok(parts)
+        self.parts()?.holder.check_started(|| self.now())?;
+        self.parts_mut()
     }
 
     /// What it has in hand, if it can still be read.
@@ -161,7 +163,7 @@ impl Transaction {
         let parts = self.parts()?;
         match parts.holder.state() {
             TransactionState::Prepared => Ok(parts),
-            _ => parts.holder.check_started(|| self.shared.db.env().now()).map(|()| parts),
+            _ => parts.holder.check_started(|| self.now()).map(|()| parts),
         }
     }
 

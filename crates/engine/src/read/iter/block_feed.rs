@@ -247,8 +247,7 @@ impl BlockFeed {
     ) {
         let asked_for = self.runs.len();
         loop {
-            let last = if self.runs.len() > asked_for { self.runs.back() } else { None };
-            let last_request = last.map_or(0, |of| of.run.len());
+            let last_request = self.runs.range(asked_for..).next_back().map_or(0, |of| of.run.len());
             if self.window.is_filled(up_to.saturating_sub(self.ahead_bytes), last_request)
                 || !self.advance_edge(table, ctx, pending, bounds)
             {
