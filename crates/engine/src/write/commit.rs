@@ -217,11 +217,13 @@ impl<'a, H: Host> Commit<'a, H> {
     fn order(&mut self) -> Result<()> {
         let pipeline = self.pipeline;
         self.pins.clear();
-        match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins) {
-            Ok(ordered) => {
+        match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, self.lead) {
+            Ok((ordered, round)) => {
                 let persists = ordered.persists;
                 self.stage = Stage::Ordered(ordered);
-                if persists && self.lead == Lead::Elsewhere {
+                if let Some(round) = round {
+                    self.lead(|| pipeline.lead_round(round));
+                } else if persists && self.lead == Lead::Elsewhere {
                     // Why at once: with no await between order and this, a dropped future leaves no record without a leader.
                     pipeline.lead_elsewhere();
                 }
@@ -322,9 +324,7 @@ impl<'a, H: Host> Commit<'a, H> {
             if persist.needs_leader() {
                 match self.lead {
                     Lead::Here if persist.try_lead() => {
-                        self.pipeline.lead();
-                        self.led = true;
-                        self.by_self = true;
+                        self.lead(|| self.pipeline.lead());
                         continue;
                     }
                     Lead::Here => {}
@@ -337,6 +337,13 @@ impl<'a, H: Host> Commit<'a, H> {
             self.pipeline.ring.register(ticket, cx.as_ref()?.waker());
             registered = true;
         }
+    }
+
+    /// Leads a round.
+    fn lead(&mut self, round: impl FnOnce()) {
+        round();
+        self.led = true;
+        self.by_self = true;
     }
 
     fn end(&mut self, outcome: Result<()>) -> Result<()> {

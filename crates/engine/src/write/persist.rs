@@ -12,8 +12,9 @@
 //! Ordering: who asks stores `goal` and then loads `leading`; a leader stores `leading` and then loads `goal`. All `SeqCst`, so one sees the other and no work stays behind.
 
 use super::host::Host;
-use super::pipeline::{Pipeline, Switched};
+use super::pipeline::{Order, Pipeline, Switched};
 use crate::error::{Error, ErrorKind, Result};
+use crate::stats::write_counts::WriteCounts;
 use crate::stats::{HistogramKind, Ticker};
 use crate::wal::writer::LogFile;
 use event_listener::Event;
@@ -22,7 +23,7 @@ use karst_io::Standstill;
 use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
 const ROUNDS_FOR_OTHERS: usize = 4;
@@ -46,7 +47,11 @@ pub(super) struct Persist {
     synced: AtomicU64,
     /// A write or sync failed; set after the last store to `written` and `synced`.
     failed: AtomicBool,
-    /// How often the logs were synced.
+    /// Bytes of the leader at work.
+    in_round: AtomicUsize,
+    /// How often something was written to the logs, how many bytes, and how often they were synced. Changed by leaders only.
+    rounds: AtomicU64,
+    log_bytes: AtomicU64,
     syncs: AtomicU64,
     /// Behind the last ticket that decides about what was inserted undecided. Changed under the order lock.
     decided: AtomicU64,
@@ -92,6 +97,19 @@ impl Files {
     }
 }
 
+/// What a leader writes at a time, and the logs. Who has one leads, until [`Pipeline::lead_round`] is done with it.
+pub(super) struct Round<'a> {
+    files: MutexGuard<'a, Files>,
+    taken: Vec<u8>,
+    switched: Vec<Switched>,
+    bytes: usize,
+    /// The round's tickets: from the first to before the second.
+    tickets: (u64, u64),
+    sync: bool,
+    /// Bytes of all logs that are still needed, once this is written.
+    log_bytes: u64,
+}
+
 /// Whether a ticket's record is where it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -117,6 +135,9 @@ impl Persist {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            in_round: AtomicUsize::new(0),
+            rounds: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             decided: AtomicU64::new(0),
             released: AtomicU64::new(0),
@@ -222,8 +243,20 @@ impl Persist {
         }
     }
 
-    pub(super) fn syncs(&self) -> u64 {
-        self.syncs.load(Ordering::Relaxed)
+    /// Bytes that a leader has taken and not written yet. What it says may be old.
+    #[inline]
+    pub(super) fn in_round(&self) -> usize {
+        self.in_round.load(Ordering::Relaxed)
+    }
+
+    /// `counts`, with what leaders have done.
+    pub(super) fn count(&self, counts: WriteCounts) -> WriteCounts {
+        WriteCounts {
+            groups: counts.groups + self.rounds.load(Ordering::Relaxed),
+            log_bytes: self.log_bytes.load(Ordering::Relaxed),
+            log_syncs: self.syncs.load(Ordering::Relaxed),
+            ..counts
+        }
     }
 
     /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was persisted, or failed.
@@ -264,32 +297,52 @@ fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 impl<H: Host> Pipeline<H> {
+    /// Takes what a leader is to write, if nobody leads.
+    ///
+    /// Why: who has just framed a record has the order lock, and would have to take it again. It is behind that of the files, so these are only tried.
+    #[inline]
+    pub(super) fn try_take_round(&self, order: &mut Order) -> Option<Round<'_>> {
+        let files = self.persist.files.try_lock()?;
+        self.persist.try_lead().then(|| self.take_round(files, order))
+    }
+
+    /// Takes all that was framed. The caller leads.
+    fn take_round<'a>(&'a self, mut files: MutexGuard<'a, Files>, order: &mut Order) -> Round<'a> {
+        let persist = &self.persist;
+        let spare = std::mem::take(&mut files.spare);
+        let bytes = std::mem::take(&mut order.buffered_bytes);
+        persist.in_round.store(bytes, Ordering::Relaxed);
+        persist.switched.store(false, Ordering::SeqCst);
+        Round {
+            files,
+            taken: std::mem::replace(&mut order.buffer, spare),
+            switched: std::mem::take(&mut order.switched),
+            bytes,
+            tickets: (persist.written.load(Ordering::Relaxed), order.next_ticket),
+            sync: persist.sync_goal.load(Ordering::Relaxed) > persist.synced.load(Ordering::Relaxed),
+            log_bytes: order.log_bytes(),
+        }
+    }
+
     /// Leads one round. The caller has taken the leadership.
     pub(super) fn lead(self: &Arc<Self>) {
+        let files = self.persist.files.lock();
+        let round = self.take_round(files, &mut self.order.lock());
+        self.lead_round(round);
+    }
+
+    /// Writes a round, and gives the leadership back.
+    pub(super) fn lead_round(self: &Arc<Self>, round: Round<'_>) {
         let persist = &self.persist;
-        let first = persist.written.load(Ordering::Relaxed);
-        let mut files = persist.files.lock();
-        let (mut taken, switched, end, sync) = {
-            let mut order = self.order.lock();
-            let spare = std::mem::take(&mut files.spare);
-            let taken = std::mem::replace(&mut order.buffer, spare);
-            persist.switched.store(false, Ordering::SeqCst);
-            let sync = persist.sync_goal.load(Ordering::Relaxed) > persist.synced.load(Ordering::Relaxed);
-            (taken, std::mem::take(&mut order.switched), order.next_ticket, sync)
-        };
-        let bytes = taken.len() + switched.iter().map(|s| s.rest.len()).sum::<usize>();
+        let Round { mut files, mut taken, switched, bytes, tickets: (first, end), sync, log_bytes } = round;
         let mut outcome = unless_it_panics(|| self.write_logs(&mut files, switched, &taken));
+        persist.in_round.store(0, Ordering::Relaxed);
         if outcome.is_ok() {
-            let log_bytes = {
-                let mut order = self.order.lock();
-                order.buffered_bytes -= bytes;
-                order.counts.groups += u64::from(end > first);
-                order.counts.log_bytes += bytes as u64;
-                order.log_bytes()
-            };
             self.host.logs_grew(log_bytes);
             // Why first: who has waited for a round finds it counted.
             self.statistics.record(Ticker::WalFileBytes, bytes as u64);
+            persist.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
+            persist.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             persist.written.store(end, Ordering::SeqCst);
             if sync {
                 outcome = unless_it_panics(|| self.sync_logs(&mut files));

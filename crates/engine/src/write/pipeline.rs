@@ -24,7 +24,7 @@
 //! - Work for a leader (`goal` above `written`) never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
 //! - After a failure every logged ticket from `written` on fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
-//! Lock: `order`, then nothing; `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
+//! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead};
 use super::conflicts::{Claim, Conflicts};
@@ -32,7 +32,7 @@ use super::gather::Gathered;
 use super::host::Host;
 use super::options::WriteOptions;
 use super::orphans::{Orphans, Waiter};
-use super::persist::{Goals, Persist};
+use super::persist::{Goals, Persist, Round};
 use super::source::{Pins, Source};
 use crate::caller::Caller;
 use crate::error::{Error, ErrorKind, Result};
@@ -55,7 +55,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
-const IN_FLIGHT: usize = 1024;
+///
+/// Why not fewer: with `unordered_write` those behind a writer that lost its processor go on meanwhile, until the ring is full. Why not more: the ring's slots are used in turn, and shall stay near the processor.
+const IN_FLIGHT: usize = 4096;
 /// Bytes of records that may wait for the leader; more writers wait before order.
 const BUFFERED_BYTES: usize = 64 << 20;
 
@@ -139,7 +141,7 @@ pub(super) struct Order {
     pub(super) switched: Vec<Switched>,
     /// Logs before the newest one that are still needed, and their sizes in bytes.
     older_logs: Vec<(FileNumber, u64)>,
-    /// Bytes in the buffer and in `switched`, and those of the leader at work.
+    /// Bytes in the buffer and in `switched`.
     pub(super) buffered_bytes: usize,
     /// Whether entries went to memtables without a record.
     unlogged: bool,
@@ -247,14 +249,15 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// The order step. Fills `pins`.
+    /// The order step. Fills `pins`. With [`Lead::Here`] and nobody who leads, the caller has the round that its record is in, and has to lead it.
     pub(super) fn order(
         &self,
         options: &WriteOptions,
         source: &Source<'_>,
         claim: Option<&Claim>,
         pins: &mut Pins<H::Pin>,
-    ) -> Result<Ordered, NotOrdered> {
+        lead: Lead,
+    ) -> Result<(Ordered, Option<Round<'_>>), NotOrdered> {
         let count = source.count();
         // Compat: RocksDB replays the batch with one number for all, and a range of that number does not cover what the batch put into it before.
         let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
@@ -266,7 +269,7 @@ impl<H: Host> Pipeline<H> {
             return Err(NotOrdered::Refused(error.clone()));
         }
         let ticket = order.next_ticket;
-        if !self.ring.has_room(ticket) || order.buffered_bytes > BUFFERED_BYTES {
+        if !self.has_room_for(ticket, order) {
             return Err(NotOrdered::Full);
         }
         if let Some(claim) = claim {
@@ -335,10 +338,14 @@ impl<H: Host> Pipeline<H> {
         let gathers = self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most);
         let persists = !options.disable_wal && (options.sync || !gathers);
         let ahead = self.persist.goals();
+        let mut round = None;
         if persists {
             self.persist.ask(ticket, options.sync);
+            if lead == Lead::Here {
+                round = self.try_take_round(order);
+            }
         }
-        Ok(Ordered { ticket, first_seq, last_seq, persists, ahead })
+        Ok((Ordered { ticket, first_seq, last_seq, persists, ahead }, round))
     }
 
     /// Takes note from now on of the keys of all writes, in so many buckets.
@@ -408,8 +415,11 @@ impl<H: Host> Pipeline<H> {
     /// Whether one more write could be ordered, as far as room goes.
     pub(super) fn has_room(&self) -> bool {
         let order = self.order.lock();
-        order.refused.is_some()
-            || (self.ring.has_room(order.next_ticket) && order.buffered_bytes <= BUFFERED_BYTES)
+        order.refused.is_some() || self.has_room_for(order.next_ticket, &order)
+    }
+
+    fn has_room_for(&self, ticket: u64, order: &Order) -> bool {
+        self.ring.has_room(ticket) && order.buffered_bytes + self.persist.in_round() <= BUFFERED_BYTES
     }
 
     /// Ends the memtables and, with a new log, the log that take writes now. `exchange` is called under the order lock with the seal for every memtable that it exchanges; it calls
@@ -470,7 +480,7 @@ impl<H: Host> Pipeline<H> {
     /// What writers and logs have done so far.
     pub(crate) fn write_counts(&self) -> WriteCounts {
         let counts = self.order.lock().counts;
-        WriteCounts { log_syncs: self.persist.syncs(), stall_micros: self.stalls.held_micros(), ..counts }
+        WriteCounts { stall_micros: self.stalls.held_micros(), ..self.persist.count(counts) }
     }
 
     /// Whether any write went to a memtable without a record.

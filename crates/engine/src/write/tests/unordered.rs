@@ -1,7 +1,7 @@
 //! Writes that return before older ones are visible, and reads that wait for those.
 
 use super::*;
-use crate::write::commit::Commit;
+use crate::write::commit::{Commit, Lead};
 use crate::write::pipeline::Ordered;
 use crate::write::source::Pins;
 use std::future::Future;
@@ -24,8 +24,8 @@ pub(super) struct Slow<'a> {
 impl<'a> Slow<'a> {
     pub(super) fn order(bench: &'a Bench, options: &WriteOptions, source: Source<'a>) -> Self {
         let mut pins = Pins::new();
-        let ordered = bench.pipeline.order(options, &source, None, &mut pins);
-        let ordered = ordered.ok().expect("there is room");
+        let ordered = bench.pipeline.order(options, &source, None, &mut pins, Lead::Elsewhere);
+        let (ordered, _) = ordered.ok().expect("there is room");
         Slow { bench, source, ordered, pins }
     }
 
