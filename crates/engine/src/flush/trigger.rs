@@ -85,7 +85,7 @@ impl Triggers {
         }
     }
 
-    /// All logs that are needed have so many bytes now.
+    /// All logs that were needed a moment ago have so many bytes.
     #[inline]
     pub(crate) fn logs_grew(&self, bytes: u64) {
         let limit = self.max_log_bytes.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What a database's writers and its logs have done since it was opened: the numbers of `rocksdb.dbstats`.
 //!
-//! They are counted whether or not statistics are collected, under locks that a write takes anyway.
+//! They are counted whether or not statistics are collected: under the order lock, and by the leaders of the log. So those of leaders may be of a little later than the others.
 
 /// Sums over writes. Bytes are those of batches as the log has them, with their headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,17 +21,17 @@ pub(crate) struct WriteCounts {
 }
 
 impl WriteCounts {
-    /// What came since `earlier`.
+    /// What came since `earlier`; nothing, if that is later, as with two who ask at the same time.
     pub(crate) fn since(&self, earlier: &WriteCounts) -> WriteCounts {
         WriteCounts {
-            writes: self.writes - earlier.writes,
-            keys: self.keys - earlier.keys,
-            bytes: self.bytes - earlier.bytes,
-            logged: self.logged - earlier.logged,
-            groups: self.groups - earlier.groups,
-            log_bytes: self.log_bytes - earlier.log_bytes,
-            log_syncs: self.log_syncs - earlier.log_syncs,
-            stall_micros: self.stall_micros - earlier.stall_micros,
+            writes: self.writes.saturating_sub(earlier.writes),
+            keys: self.keys.saturating_sub(earlier.keys),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            logged: self.logged.saturating_sub(earlier.logged),
+            groups: self.groups.saturating_sub(earlier.groups),
+            log_bytes: self.log_bytes.saturating_sub(earlier.log_bytes),
+            log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
+            stall_micros: self.stall_micros.saturating_sub(earlier.stall_micros),
         }
     }
 }

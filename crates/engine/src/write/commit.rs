@@ -219,11 +219,11 @@ impl<'a, H: Host> Commit<'a, H> {
         self.pins.clear();
         match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, self.lead) {
             Ok((ordered, round)) => {
-                let persists = ordered.persists;
                 self.stage = Stage::Ordered(ordered);
                 if let Some(round) = round {
-                    self.lead(|| pipeline.lead_round(round));
-                } else if persists && self.lead == Lead::Elsewhere {
+                    self.leads();
+                    pipeline.lead_round(round);
+                } else if ordered.persists && self.lead == Lead::Elsewhere {
                     // Why at once: with no await between order and this, a dropped future leaves no record without a leader.
                     pipeline.lead_elsewhere();
                 }
@@ -324,7 +324,8 @@ impl<'a, H: Host> Commit<'a, H> {
             if persist.needs_leader() {
                 match self.lead {
                     Lead::Here if persist.try_lead() => {
-                        self.lead(|| self.pipeline.lead());
+                        self.leads();
+                        self.pipeline.lead();
                         continue;
                     }
                     Lead::Here => {}
@@ -339,9 +340,8 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// Leads a round.
-    fn lead(&mut self, round: impl FnOnce()) {
-        round();
+    /// Takes note that this thread leads. Before it does: it owes others a look also if that panics.
+    fn leads(&mut self) {
         self.led = true;
         self.by_self = true;
     }

@@ -31,7 +31,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// A batch was inserted into, or has its memory in, the pinned memtable of `family`, which may be full now. Called by its writer, without a lock, before the batch is visible.
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
 
-    /// All logs that are needed have so many bytes now. Called by the leader after each round, under its lock.
+    /// All logs that were needed when the round was taken have so many bytes with it. Called by the leader after each round, under its lock.
     fn logs_grew(&self, bytes: u64);
 
     /// A log could not be written or synced. The pipeline takes no more writes until [`Pipeline::resume`](super::Pipeline::resume). Called once for each failure, by the

@@ -27,6 +27,8 @@ pub(super) struct Orphans<H: Host> {
     /// By ticket.
     left: Mutex<BTreeMap<u64, Orphan<H>>>,
     count: AtomicUsize,
+    /// How many of them are abandoned.
+    abandoned: AtomicUsize,
     /// Who waits for what others have to apply.
     waiters: AtomicUsize,
     /// Whether applying one panicked, ever.
@@ -45,8 +47,13 @@ pub(super) struct Orphan<H: Host> {
 
 impl<H: Host> Default for Orphans<H> {
     fn default() -> Self {
-        let (count, waiters) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { left: Mutex::default(), count, waiters, panicked: AtomicBool::new(false) }
+        Self {
+            left: Mutex::default(),
+            count: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+        }
     }
 }
 
@@ -68,6 +75,8 @@ impl Drop for Waiter<'_> {
 
 impl<H: Host> Orphans<H> {
     pub(super) fn leave(&self, orphan: Orphan<H>) {
+        let abandoned = usize::from(orphan.abandoned);
+        self.abandoned.fetch_add(abandoned, Ordering::SeqCst);
         self.left.lock().insert(orphan.ordered.ticket, orphan);
         self.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -83,6 +92,7 @@ impl<H: Host> Orphans<H> {
     pub(super) fn abandon(&self, ticket: u64) {
         if let Some(orphan) = self.left.lock().get_mut(&ticket) {
             orphan.abandoned = true;
+            self.abandoned.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -118,19 +128,27 @@ impl<H: Host> Orphans<H> {
         };
         let found: Vec<_> =
             left.iter().filter_map(|(ticket, orphan)| Some((*ticket, wanted(orphan)?))).collect();
-        self.count.fetch_sub(found.len(), Ordering::SeqCst);
         let take = |(ticket, fate)| Some((fate, left.remove(&ticket)?));
-        found.into_iter().filter_map(take).collect()
+        let settled: Vec<_> = found.into_iter().filter_map(take).collect();
+        let abandoned = settled.iter().filter(|(_, orphan)| orphan.abandoned).count();
+        self.count.fetch_sub(settled.len(), Ordering::SeqCst);
+        self.abandoned.fetch_sub(abandoned, Ordering::SeqCst);
+        settled
     }
 }
 
 impl<H: Host> Pipeline<H> {
     /// Applies the batches that their writers have left for good and whose records are persisted, or all if somebody waits; gives up those that failed.
     pub(super) fn settle_orphans(&self) {
-        if self.orphans.count.load(Ordering::SeqCst) == 0 {
+        let Orphans { count, abandoned, .. } = &self.orphans;
+        if count.load(Ordering::SeqCst) == 0 {
             return;
         }
         let all = self.orphans.have_waiters() || self.has_room_waiters();
+        // Why: the others are many where many futures write at a time, and are looked through for nothing.
+        if !all && abandoned.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         let fate = |orphan: &Orphan<H>| match orphan.ordered.persists {
             true => self.persist.fate(orphan.ordered.ticket, orphan.sync),
             false => Fate::Persisted,

@@ -57,7 +57,7 @@ pub(super) struct Persist {
     decided: AtomicU64,
     /// Logs below this number are needed no more.
     released: AtomicU64,
-    /// Lock: the leader's, for as long as it leads; `resume` takes it when there is none.
+    /// Lock: the leader's, for as long as it writes; others when nobody leads. Who orders tries it, and may have it for a moment.
     files: Mutex<Files>,
     /// Where `written` stood when somebody had waited in vain.
     standstill: Standstill,
@@ -97,7 +97,7 @@ impl Files {
     }
 }
 
-/// What a leader writes at a time, and the logs. Who has one leads, until [`Pipeline::lead_round`] is done with it.
+/// What a leader writes at a time, and the logs. Who has one leads, until [`Pipeline::lead_round`] is done with it, which it has to be given to.
 pub(super) struct Round<'a> {
     files: MutexGuard<'a, Files>,
     taken: Vec<u8>,

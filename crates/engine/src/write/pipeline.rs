@@ -51,15 +51,15 @@ use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, Standstill};
 use karst_mem::{PendingRanges, PublishRing};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
 ///
 /// Why not fewer: with `unordered_write` those behind a writer that lost its processor go on meanwhile, until the ring is full. Why not more: the ring's slots are used in turn, and shall stay near the processor.
-const IN_FLIGHT: usize = 4096;
+pub(super) const IN_FLIGHT: usize = 4096;
 /// Bytes of records that may wait for the leader; more writers wait before order.
-const BUFFERED_BYTES: usize = 64 << 20;
+pub(super) const BUFFERED_BYTES: usize = 64 << 20;
 
 /// Options of the database that the pipeline follows.
 #[derive(Clone, Copy, Debug)]
@@ -335,7 +335,9 @@ impl<H: Host> Pipeline<H> {
             conflicts.note(&written, last_seq);
         }
         self.ring.enter(ticket, last_seq.0);
-        let gathers = self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most);
+        // Why at most that: with more in the buffer nothing is ordered, and nobody would have come for it.
+        let gathers =
+            self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most.min(BUFFERED_BYTES));
         let persists = !options.disable_wal && (options.sync || !gathers);
         let ahead = self.persist.goals();
         let mut round = None;
@@ -389,7 +391,7 @@ impl<H: Host> Pipeline<H> {
 
     /// Tells those who wait for room to look again.
     pub(super) fn ring_room(&self) {
-        // Ordering: `finish` ends in a fence behind which a waiter that is not counted yet finds the room.
+        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or `wake`, as there is one in `wait_for_room` between being counted and looking for room. One sees the other.
         if self.has_room_waiters() {
             self.room.notify(usize::MAX);
         }
@@ -404,6 +406,7 @@ impl<H: Host> Pipeline<H> {
         let _waiting = Waiter::new(&self.room_waiters);
         loop {
             let listener = self.room.listen();
+            fence(Ordering::SeqCst);
             self.settle_orphans();
             if holds(self) {
                 return;
@@ -592,6 +595,7 @@ impl<H: Host> Pipeline<H> {
             }
             // Why: bytes framed for logs that failed, or that were replaced in turn, are of writes that failed.
             files.replace(order.switched.drain(..).map(|switched| switched.next));
+            order.buffered_bytes = order.buffer.len();
             self.persist.recover(order.next_ticket);
             order.refused = None;
         }

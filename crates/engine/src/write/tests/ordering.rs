@@ -1,6 +1,7 @@
 //! Order, atomicity, visibility, and what becomes of dropped futures.
 
 use super::*;
+use crate::write::pipeline::{BUFFERED_BYTES, IN_FLIGHT};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -135,7 +136,8 @@ fn a_dropped_write_happens_whole_or_not_at_all_and_blocks_nobody() {
 #[test]
 fn more_writes_than_the_ring_holds_wait_for_room() {
     let bench = Bench::new(rules());
-    let keys: Vec<String> = (0..3000).map(|n| format!("{n:05}")).collect();
+    let count = IN_FLIGHT + 500;
+    let keys: Vec<String> = (0..count).map(|n| format!("{n:05}")).collect();
     let mut writes: Vec<_> = keys
         .iter()
         .map(|k| {
@@ -155,5 +157,14 @@ fn more_writes_than_the_ring_holds_wait_for_room() {
         if writes.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     });
     karst_io::block_on(&bench.env, all);
-    assert_eq!((bench.entries().len(), bench.pipeline.visible_seq()), (3000, SeqNo(3000)));
+    assert_eq!((bench.entries().len(), bench.pipeline.visible_seq()), (count, SeqNo(count as u64)));
+}
+
+/// Under `manual_wal_flush`, with leave to gather more than may be buffered.
+#[test]
+fn records_that_nobody_asks_for_leave_when_no_more_may_be_buffered() {
+    let bench = Bench::new(Rules { manual_flush: Some(usize::MAX), ..rules() });
+    let value = "v".repeat(BUFFERED_BYTES / 8);
+    (0..12).for_each(|n| bench.put(&n.to_string(), &value).unwrap());
+    assert!(bench.log_bytes(1).len() >= BUFFERED_BYTES);
 }
