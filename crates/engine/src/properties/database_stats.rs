@@ -16,21 +16,25 @@ const GIB: f64 = MIB * 1024.0;
 #[derive(Debug, Default)]
 pub(crate) struct LastAsked(Mutex<(Duration, WriteCounts)>);
 
-/// `rocksdb.dbstats`. `uptime` is the time since the database was opened.
+/// `rocksdb.dbstats`. `now` says how long the database has been open, and what was written.
 pub(super) fn database_stats(
     last: &LastAsked,
-    counts: &WriteCounts,
+    now: impl FnOnce() -> (Duration, WriteCounts),
     budget_stops: u64,
-    uptime: Duration,
 ) -> String {
-    let (then, earlier) = std::mem::replace(&mut *last.0.lock(), (uptime, *counts));
+    let ((then, earlier), (uptime, counts)) = {
+        let mut last = last.0.lock();
+        // Why under the lock: of two who ask at the same time, the second has the later numbers.
+        let now = now();
+        (std::mem::replace(&mut *last, now), now)
+    };
     let interval = uptime.saturating_sub(then);
     let mut text = format!(
         "\n** DB Stats **\nUptime(secs): {:.1} total, {:.1} interval\n",
         uptime.as_secs_f64(),
         interval.as_secs_f64()
     );
-    write_counts(&mut text, "Cumulative", counts, uptime, ("GB", GIB));
+    write_counts(&mut text, "Cumulative", &counts, uptime, ("GB", GIB));
     write_counts(&mut text, "Interval", &counts.since(&earlier), interval, ("MB", MIB));
     text.push_str(&stall_text(budget_stops));
     text
@@ -96,7 +100,7 @@ mod tests {
             log_syncs: 10,
             stall_micros: 3_723_004_000,
         };
-        let text = database_stats(&last, &first, 7, Duration::from_secs(10));
+        let text = database_stats(&last, || (Duration::from_secs(10), first), 7);
         assert_eq!(
             text,
             "\n** DB Stats **\nUptime(secs): 10.0 total, 10.0 interval\n\
@@ -109,7 +113,7 @@ mod tests {
              Write Stall (count): write-buffer-manager-limit-stops: 7\n"
         );
         let second = WriteCounts { writes: 30_001, bytes: (3 << 30) + (1 << 20), ..first };
-        let text = database_stats(&last, &second, 7, Duration::from_secs(12));
+        let text = database_stats(&last, || (Duration::from_secs(12), second), 7);
         assert!(text.contains("Uptime(secs): 12.0 total, 2.0 interval\n"), "{text}");
         assert!(
             text.contains("Interval writes: 1 writes, 0 keys, 0 commit groups, 1.0 writes per commit group, ingest: 1.00 MB, 0.50 MB/s\n"),

@@ -149,9 +149,9 @@ fn budget_stops(db: &Inner) -> u64 {
     db.live.as_ref().map_or(0, |live| live.stalls.budget_stops())
 }
 
-fn database_stats(db: &Inner, uptime: Duration) -> String {
-    let counts = db.live.as_ref().map(|live| live.pipeline.write_counts()).unwrap_or_default();
-    database_stats::database_stats(&db.last_asked, &counts, budget_stops(db), uptime)
+fn database_stats(db: &Inner, uptime: impl Fn() -> Duration) -> String {
+    let counts = || db.live.as_ref().map(|live| live.pipeline.write_counts()).unwrap_or_default();
+    database_stats::database_stats(&db.last_asked, || (uptime(), counts()), budget_stops(db))
 }
 
 /// A property as text; those that are numbers too.
@@ -163,9 +163,9 @@ pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<Strin
         "levelstats" => return Some(tree::level_stats(view.version())),
         "sstables" => return Some(tree::tables(&view)),
         "cfstats" | "cfstats-no-file-histogram" => return Some(family_stats(db, family, &view, uptime())),
-        "dbstats" => return Some(database_stats(db, uptime())),
+        "dbstats" => return Some(database_stats(db, uptime)),
         "stats" => {
-            return Some(family_stats(db, family, &view, uptime()) + &database_stats(db, uptime()));
+            return Some(family_stats(db, family, &view, uptime()) + &database_stats(db, uptime));
         }
         "cf-write-stall-stats" => {
             let stalls = db.live.as_ref().map(|live| live.stalls.family(family.id()).1);

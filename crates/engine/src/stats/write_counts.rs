@@ -21,17 +21,17 @@ pub(crate) struct WriteCounts {
 }
 
 impl WriteCounts {
-    /// What came since `earlier`; nothing, if that is later, as with two who ask at the same time.
+    /// What came since `earlier`.
     pub(crate) fn since(&self, earlier: &WriteCounts) -> WriteCounts {
         WriteCounts {
-            writes: self.writes.saturating_sub(earlier.writes),
-            keys: self.keys.saturating_sub(earlier.keys),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            logged: self.logged.saturating_sub(earlier.logged),
-            groups: self.groups.saturating_sub(earlier.groups),
-            log_bytes: self.log_bytes.saturating_sub(earlier.log_bytes),
-            log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
-            stall_micros: self.stall_micros.saturating_sub(earlier.stall_micros),
+            writes: self.writes - earlier.writes,
+            keys: self.keys - earlier.keys,
+            bytes: self.bytes - earlier.bytes,
+            logged: self.logged - earlier.logged,
+            groups: self.groups - earlier.groups,
+            log_bytes: self.log_bytes - earlier.log_bytes,
+            log_syncs: self.log_syncs - earlier.log_syncs,
+            stall_micros: self.stall_micros - earlier.stall_micros,
         }
     }
 }

@@ -310,7 +310,7 @@ impl<H: Host> Pipeline<H> {
     fn take_round<'a>(&'a self, mut files: MutexGuard<'a, Files>, order: &mut Order) -> Round<'a> {
         let persist = &self.persist;
         let spare = std::mem::take(&mut files.spare);
-        let bytes = std::mem::take(&mut order.buffered_bytes);
+        let bytes = order.buffered_bytes();
         persist.in_round.store(bytes, Ordering::Relaxed);
         persist.switched.store(false, Ordering::SeqCst);
         Round {

@@ -141,8 +141,6 @@ pub(super) struct Order {
     pub(super) switched: Vec<Switched>,
     /// Logs before the newest one that are still needed, and their sizes in bytes.
     older_logs: Vec<(FileNumber, u64)>,
-    /// Bytes in the buffer and in `switched`.
-    pub(super) buffered_bytes: usize,
     /// Whether entries went to memtables without a record.
     unlogged: bool,
     /// Why nothing is ordered.
@@ -196,7 +194,6 @@ impl<H: Host> Pipeline<H> {
                 next_ticket: 0,
                 next_seq: SeqNo(last_seq.0 + 1),
                 framing: log.framing,
-                buffered_bytes: log.head.len(),
                 buffer: log.head,
                 switched: Vec::new(),
                 older_logs: Vec::new(),
@@ -269,7 +266,7 @@ impl<H: Host> Pipeline<H> {
             return Err(NotOrdered::Refused(error.clone()));
         }
         let ticket = order.next_ticket;
-        if !self.has_room_for(ticket, order) {
+        if !self.has_room_in(order) {
             return Err(NotOrdered::Full);
         }
         if let Some(claim) = claim {
@@ -297,7 +294,6 @@ impl<H: Host> Pipeline<H> {
             let mut head = [0; HEADER_BYTES];
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
-            let before = order.buffer.len();
             // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and we, that it was numbered otherwise.
             let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
             let tail = if ends { &BATCH_END[..] } else { &[] };
@@ -314,7 +310,6 @@ impl<H: Host> Pipeline<H> {
                 let text = format!("framing a record of log {}: {e}", order.framing.number());
                 NotOrdered::Refused(Error::with_source(ErrorKind::Io, text, e))
             })?;
-            order.buffered_bytes += order.buffer.len() - before;
         }
         if let Some(phase) = source.phase() {
             self.phase_ordered(phase, (order.framing.number(), first_seq), pins);
@@ -337,7 +332,7 @@ impl<H: Host> Pipeline<H> {
         self.ring.enter(ticket, last_seq.0);
         // Why at most that: with more in the buffer nothing is ordered, and nobody would have come for it.
         let gathers =
-            self.rules.manual_flush.is_some_and(|most| order.buffered_bytes < most.min(BUFFERED_BYTES));
+            self.rules.manual_flush.is_some_and(|most| order.buffered_bytes() < most.min(BUFFERED_BYTES));
         let persists = !options.disable_wal && (options.sync || !gathers);
         let ahead = self.persist.goals();
         let mut round = None;
@@ -418,11 +413,12 @@ impl<H: Host> Pipeline<H> {
     /// Whether one more write could be ordered, as far as room goes.
     pub(super) fn has_room(&self) -> bool {
         let order = self.order.lock();
-        order.refused.is_some() || self.has_room_for(order.next_ticket, &order)
+        order.refused.is_some() || self.has_room_in(&order)
     }
 
-    fn has_room_for(&self, ticket: u64, order: &Order) -> bool {
-        self.ring.has_room(ticket) && order.buffered_bytes + self.persist.in_round() <= BUFFERED_BYTES
+    fn has_room_in(&self, order: &Order) -> bool {
+        self.ring.has_room(order.next_ticket)
+            && order.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
 
     /// Ends the memtables and, with a new log, the log that take writes now. `exchange` is called under the order lock with the seal for every memtable that it exchanges; it calls
@@ -446,7 +442,6 @@ impl<H: Host> Pipeline<H> {
                 let text = format!("framing the beginning of log {}: {e}", framing.number());
                 Error::with_source(ErrorKind::Io, text, e)
             })?;
-            order.buffered_bytes += head.len();
             order.older_logs.push((order.framing.number(), order.framing.bytes()));
             let rest = std::mem::replace(&mut order.buffer, head);
             order.framing = framing;
@@ -595,7 +590,6 @@ impl<H: Host> Pipeline<H> {
             }
             // Why: bytes framed for logs that failed, or that were replaced in turn, are of writes that failed.
             files.replace(order.switched.drain(..).map(|switched| switched.next));
-            order.buffered_bytes = order.buffer.len();
             self.persist.recover(order.next_ticket);
             order.refused = None;
         }
@@ -612,11 +606,16 @@ impl<H: Host> Pipeline<H> {
         order.replaced = false;
         order.buffer.clear();
         order.switched.iter_mut().for_each(|switched| switched.rest.clear());
-        order.buffered_bytes = 0;
     }
 }
 
 impl Order {
+    /// Bytes of records that no leader has taken.
+    #[inline]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffer.len() + self.switched.iter().map(|switched| switched.rest.len()).sum::<usize>()
+    }
+
     /// Bytes of all logs that are still needed.
     pub(super) fn log_bytes(&self) -> u64 {
         self.framing.bytes() + self.older_logs.iter().map(|(_, bytes)| bytes).sum::<u64>()
