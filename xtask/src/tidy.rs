@@ -3,6 +3,8 @@
 //!
 //! Input: the files git tracks or would track. Output: every violation, one a line, with its file and line.
 
+mod counted;
+
 use crate::run::Result;
 use std::fs;
 use std::path::Path;
@@ -69,6 +71,7 @@ pub(crate) fn run(root: &Path) -> Result {
         }
         check_machine_paths(path, &text, &mut found);
     }
+    check_counted(root, &files, &mut found);
     for name in SAFE_CRATES {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
         let says = |root_file: &String| {
@@ -209,6 +212,19 @@ fn check_edges(path: &str, text: &str, found: &mut Vec<String>) {
             found.push(format!("{path}: `{name}` must not depend on `{target}`"));
         }
     }
+}
+
+fn check_counted(root: &Path, files: &[String], found: &mut Vec<String>) {
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let ships = |path: &&String| {
+        path.starts_with("crates/")
+            && path.contains("/src/")
+            && path.ends_with(".rs")
+            && !is_test_file(path)
+            && !counted::NAMED.contains(&path.as_str())
+    };
+    let sources: Vec<String> = files.iter().filter(ships).map(|path| read(path)).collect();
+    counted::check(&counted::NAMED.map(read), &sources, &read(counted::DOCUMENT), found);
 }
 
 fn check_machine_paths(path: &str, text: &str, found: &mut Vec<String>) {

@@ -9,6 +9,9 @@ use crate::stats::named;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
+
+use karst_io::Env;
 
 /// What is counted; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,17 +170,16 @@ LevelMetric {
 }
 
 struct Context {
-    level: Cell<PerfLevel>,
-    by_level: Cell<bool>,
     counts: [Cell<u64>; PerfMetric::COUNT],
     level_counts: RefCell<BTreeMap<u32, [u64; LevelMetric::COUNT]>>,
 }
 
 thread_local! {
+    // Why apart: what has nothing to drop is a load from a known place, without a look whether it still exists.
+    static LEVEL: Cell<PerfLevel> = const { Cell::new(PerfLevel::Disable) };
+    static BY_LEVEL: Cell<bool> = const { Cell::new(false) };
     static CONTEXT: Context = const {
         Context {
-            level: Cell::new(PerfLevel::Disable),
-            by_level: Cell::new(false),
             counts: [const { Cell::new(0) }; PerfMetric::COUNT],
             level_counts: RefCell::new(BTreeMap::new()),
         }
@@ -186,12 +188,13 @@ thread_local! {
 
 /// Sets what is counted on the calling thread from now on.
 pub fn set_level(level: PerfLevel) {
-    CONTEXT.with(|c| c.level.set(level));
+    LEVEL.set(level);
 }
 
 /// What is counted on the calling thread.
+#[inline]
 pub fn level() -> PerfLevel {
-    CONTEXT.with(|c| c.level.get())
+    LEVEL.get()
 }
 
 /// Whether times are taken on the calling thread, so that the engine need not read the clock in vain.
@@ -202,7 +205,7 @@ pub fn timing() -> bool {
 
 /// Counts by level of the tree too, from now on, on the calling thread. Off by default.
 pub fn set_by_level(enabled: bool) {
-    CONTEXT.with(|c| c.by_level.set(enabled));
+    BY_LEVEL.set(enabled);
 }
 
 /// Sets the calling thread's counts to 0.
@@ -226,33 +229,82 @@ pub fn get_at_level(metric: LevelMetric, tree_level: u32) -> u64 {
 /// Adds to a count, if the thread counts.
 #[inline]
 pub fn count(metric: PerfMetric, by: u64) {
-    CONTEXT.with(|c| {
-        if c.level.get() >= PerfLevel::EnableCount {
-            let cell = &c.counts[metric as usize];
-            cell.set(cell.get().wrapping_add(by));
-        }
-    });
+    if level() >= PerfLevel::EnableCount {
+        add(metric, by);
+    }
 }
 
 /// Adds nanoseconds to a time, if the thread takes times; see [`timing`].
 #[inline]
 pub fn time(metric: PerfMetric, nanos: u64) {
-    CONTEXT.with(|c| {
-        if c.level.get() >= PerfLevel::EnableTimeExceptForMutex {
-            let cell = &c.counts[metric as usize];
-            cell.set(cell.get().wrapping_add(nanos));
+    if timing() {
+        add(metric, nanos);
+    }
+}
+
+/// The time that one thing takes, if the thread takes times; else the clock is not read.
+///
+/// What is still in hand when an operation fails or is dropped is not counted.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Timer(Option<Duration>);
+
+impl Timer {
+    /// Now, if the calling thread takes times.
+    #[inline]
+    pub(crate) fn start(env: &Env) -> Self {
+        Self(if timing() { Some(now(env)) } else { None })
+    }
+
+    /// Now, if the calling thread takes the time it waits for other threads.
+    #[inline]
+    pub(crate) fn start_waiting(env: &Env) -> Self {
+        Self(if level() >= PerfLevel::EnableWait { Some(now(env)) } else { None })
+    }
+
+    /// Since the start, in nanoseconds; 0 if the thread took no times then.
+    #[inline]
+    pub(crate) fn nanos(self, env: &Env) -> u64 {
+        self.0.map_or(0, |began| now(env).saturating_sub(began).as_nanos() as u64)
+    }
+
+    /// Adds the time since the start to one of the calling thread's times, and returns it, in nanoseconds.
+    #[inline]
+    pub(crate) fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
+        let nanos = self.nanos(env);
+        if nanos > 0 {
+            add(metric, nanos);
         }
+        nanos
+    }
+}
+
+#[cold]
+fn now(env: &Env) -> Duration {
+    env.now()
+}
+
+#[cold]
+fn add(metric: PerfMetric, by: u64) {
+    CONTEXT.with(|c| {
+        let cell = &c.counts[metric as usize];
+        cell.set(cell.get().wrapping_add(by));
     });
 }
 
 /// Adds to the count of one level of the tree, if the thread counts by level.
 #[inline]
 pub fn count_at_level(metric: LevelMetric, tree_level: u32, by: u64) {
+    if BY_LEVEL.get() && level() >= PerfLevel::EnableCount {
+        add_at_level(metric, tree_level, by);
+    }
+}
+
+#[cold]
+fn add_at_level(metric: LevelMetric, tree_level: u32, by: u64) {
     CONTEXT.with(|c| {
-        if c.by_level.get() && c.level.get() >= PerfLevel::EnableCount {
-            let mut levels = c.level_counts.borrow_mut();
-            levels.entry(tree_level).or_insert([0; LevelMetric::COUNT])[metric as usize] += by;
-        }
+        let mut levels = c.level_counts.borrow_mut();
+        levels.entry(tree_level).or_insert([0; LevelMetric::COUNT])[metric as usize] += by;
     });
 }
 
@@ -266,7 +318,7 @@ pub fn to_text(exclude_zero_counters: bool) -> String {
                 let _ = write!(text, "{} = {count}, ", metric.name());
             }
         }
-        if c.by_level.get() {
+        if BY_LEVEL.get() {
             for metric in LevelMetric::all() {
                 let _ = write!(text, "{} = ", metric.name());
                 for (tree_level, counts) in c.level_counts.borrow().iter() {

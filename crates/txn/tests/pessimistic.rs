@@ -1,5 +1,6 @@
 //! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock stays behind.
 
+use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
 use karst_engine::{ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
 use std::future::Future;
@@ -58,6 +59,25 @@ fn what_is_locked_waits_for_the_commit_and_is_seen_by_nobody_before() {
     let mut ranges = WriteBatch::new();
     ranges.delete_range("a", "z").unwrap();
     assert_eq!(kind(db.write(&WriteOptions::new(), &ranges)), Some(ErrorKind::NotSupported));
+}
+
+#[test]
+fn waits_for_locks_are_counted_and_timed() {
+    let directory = tempfile::tempdir().unwrap();
+    let waiting_ms = 20;
+    let transactions =
+        TransactionDbOptions { transaction_lock_timeout: waiting_ms, ..TransactionDbOptions::default() };
+    let db = open(&directory, &transactions);
+    let mut transaction = begin(&db);
+    transaction.put("a", "1").unwrap();
+    perf_context::set_level(PerfLevel::EnableTime);
+    begin(&db).put("free", "2").unwrap();
+    let counts = || [PerfMetric::KeyLockWaitCount, PerfMetric::KeyLockWaitTime].map(perf_context::get);
+    assert_eq!(counts(), [0, 0]);
+    assert_eq!(kind(begin(&db).put("a", "2")), Some(ErrorKind::TimedOut));
+    let [count, nanos] = counts();
+    assert!(count == 1 && nanos >= waiting_ms as u64 * 1_000_000, "{count} waits, {nanos} ns");
+    perf_context::set_level(PerfLevel::Disable);
 }
 
 #[test]

@@ -82,13 +82,6 @@ impl Background {
         if families.is_empty() {
             return;
         }
-        let ticker = match reason {
-            FlushReason::WriteBufferManager => Ticker::FlushReasonWriteBufferManager,
-            _ => Ticker::FlushReasonWriteBufferFull,
-        };
-        if reason != FlushReason::WalFull {
-            self.parts.flush.stats.tick(ticker);
-        }
         if let Err(error) = self.seal(families, reason).await {
             // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
             self.parts
@@ -149,8 +142,16 @@ impl Background {
         families: Vec<Arc<Family>>,
         reason: FlushReason,
     ) -> Result<Vec<Arc<Family>>> {
-        let families =
-            if self.options().atomic_flush { self.parts.families.all().to_vec() } else { families };
+        let families = if self.options().atomic_flush {
+            self.parts.flush.stats.tick(match reason {
+                FlushReason::WriteBufferFull => Ticker::AtomicFlushRequestReasonWriteBufferFull,
+                FlushReason::WriteBufferManager => Ticker::AtomicFlushRequestReasonWriteBufferManager,
+                _ => Ticker::AtomicFlushRequestReasonOther,
+            });
+            self.parts.families.all().to_vec()
+        } else {
+            families
+        };
         let sealed = match self.parts.flush.pipeline.seal(&families).await {
             Ok(sealed) => sealed,
             Err(error) => {

@@ -5,12 +5,12 @@
 
 use super::Background;
 use crate::column_family::Family;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase};
 use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity, is_no_space};
 use crate::pacing::race;
-use crate::stats::Ticker;
+use crate::stats::{HistogramKind, Ticker};
 use karst_io::Priority;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,14 @@ use std::time::Duration;
 impl Background {
     /// An error was reported, by whomever. Does not wait.
     pub(super) fn failed(self: &Arc<Self>, error: &BackgroundError, reaction: Reaction) {
-        self.parts.flush.stats.tick(Ticker::ErrorHandlerBgErrorCount);
+        let stats = &self.parts.flush.stats;
+        stats.tick(Ticker::ErrorHandlerBgErrorCount);
+        if error.error.kind() == ErrorKind::Io {
+            stats.tick(Ticker::ErrorHandlerBgIoErrorCount);
+            if reaction == Reaction::Recover && !is_no_space(&error.error) {
+                stats.tick(Ticker::ErrorHandlerBgRetryableIoErrorCount);
+            }
+        }
         self.parts.flush.events.background_error(error);
         self.notify();
         let attempts = self.options().max_bgerror_resume_count;
@@ -42,31 +49,41 @@ impl Background {
     }
 
     async fn recover_by_itself(self: &Arc<Self>, attempts: u32) {
+        let tries = self.try_to_recover(attempts).await;
+        self.parts.flush.stats.measure(HistogramKind::ErrorHandlerAutoresumeRetryCount, u64::from(tries));
+    }
+
+    /// Returns how often it has tried.
+    async fn try_to_recover(self: &Arc<Self>, attempts: u32) -> u32 {
         let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval);
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
             // Why no attempt at once where there is no space: nothing has had the time to free any.
             let full = self.parts.health.current().is_some_and(|error| is_no_space(&error.error));
             if (attempt > 0 || full) && !self.sleep(pause).await {
-                return;
+                return attempt;
             }
             while full && !self.may_have_space().await {
                 if !self.sleep(pause).await {
-                    return;
+                    return attempt;
                 }
             }
             self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
             match self.resume().await {
-                Ok(()) => return self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount),
+                Ok(()) => {
+                    self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount);
+                    return attempt + 1;
+                }
                 Err(error) => {
                     let text = format_args!("attempt {} to resume failed: {error}", attempt + 1);
                     self.parts.flush.events.log(LogLevel::Warn, text);
                 }
             }
             if self.parts.health.current().is_some_and(|error| error.severity >= Severity::Fatal) {
-                return;
+                return attempt + 1;
             }
         }
+        attempts
     }
 
     /// Whether there is room for what is in memory, as far as can be told.

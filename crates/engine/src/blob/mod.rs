@@ -20,8 +20,8 @@ use karst_mem::{BlockCache, CacheKey, Handle, Priority};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::ReadOptions;
-use crate::perf_context::{self, PerfMetric};
-use crate::stats::Ticker;
+use crate::perf_context::{self, PerfMetric, Timer};
+use crate::stats::{HistogramKind, Ticker};
 use crate::table::cache::Shared;
 use crate::table::tail::join_all;
 use crate::table::{BlockRef, CachedBlock, budget};
@@ -90,8 +90,10 @@ impl BlobNeed {
         match &found {
             Some(value) => {
                 stats.tick(Ticker::BlobDbCacheHit);
-                stats.record(Ticker::BlobDbCacheBytesRead, value.charge_bytes() as u64);
+                let bytes = value.charge_bytes() as u64;
+                stats.record(Ticker::BlobDbCacheBytesRead, bytes);
                 perf_context::count(PerfMetric::BlobCacheHitCount, 1);
+                perf_context::count(PerfMetric::BlobCacheReadByte, bytes);
             }
             None => stats.tick(Ticker::BlobDbCacheMiss),
         }
@@ -167,15 +169,19 @@ impl BlobFiles {
     }
 
     async fn fetch(&self, need: &BlobNeed, verify_checksums: bool, fill_cache: bool) -> Result<BlockRef> {
+        let timer = Timer::start(&self.shared.env);
+        let began = self.shared.start_timer();
         let (file, record) = match self.opened(&need.file) {
             Some(file) => {
                 let (start, length) = record_range(need, &file, verify_checksums)?;
                 let _charge = self.shared.charge(budget::READS, length);
-                let record = read(&self.shared, &file.file, start, length).await?;
+                let record = karst_io::read(&self.shared.env, &file.file, start, length).await?;
                 (file, record)
             }
             None => self.open_and_read(need, verify_checksums).await?,
         };
+        timer.stop(&self.shared.env, PerfMetric::BlobReadTime);
+        self.shared.measure_since(HistogramKind::BlobDbBlobFileReadMicros, began);
         self.value_in(need, &file, &record, verify_checksums, fill_cache)
     }
 
@@ -192,7 +198,7 @@ impl BlobFiles {
         stats.record(Ticker::BlobDbBlobFileBytesRead, record.len() as u64);
         perf_context::count(PerfMetric::BlobReadCount, 1);
         perf_context::count(PerfMetric::BlobReadByte, record.len() as u64);
-        let value = decode(need, file, record, verify_checksums)?;
+        let value = self.decode(need, file, record, verify_checksums)?;
         match &self.cache {
             Some(cache) if fill_cache => {
                 let value = CachedBlock::Blob(value);
@@ -265,6 +271,43 @@ impl BlobFiles {
         }
         Ok(header.compression)
     }
+
+    /// The value in its record, as the user wrote it.
+    fn decode(
+        &self,
+        need: &BlobNeed,
+        file: &BlobFile,
+        record: &[u8],
+        verify_checksums: bool,
+    ) -> Result<Box<[u8]>> {
+        let (path, shared) = (file.file.path(), &self.shared);
+        let (start, length) = record_range(need, file, verify_checksums)?;
+        if record.len() != length {
+            return Err(Error::corruption_at(path, start, "file ends inside a blob record"));
+        }
+        let value = if verify_checksums {
+            let timer = Timer::start(&shared.env);
+            let parsed = BlobRecord::parse(record).map_err(|c| Error::in_file(path, start, c))?;
+            timer.stop(&shared.env, PerfMetric::BlobChecksumTime);
+            if parsed.key != &*need.user_key || parsed.value.len() as u64 != need.size {
+                return Err(Error::corruption_at(path, start, "the blob record is another key's"));
+            }
+            parsed.value
+        } else {
+            record
+        };
+        if file.compression == CompressionType::None {
+            return Ok(value.into());
+        }
+        let timer = Timer::start(&shared.env);
+        let began = shared.start_timer();
+        // Blobs are compressed as format_version 2 blocks are.
+        let value = compression::decompress(file.compression, value, None, 2, u32::MAX as usize)
+            .map_err(|c| Error::in_block(path, need.offset, c))?;
+        timer.stop(&shared.env, PerfMetric::BlobDecompressTime);
+        shared.measure_since(HistogramKind::BlobDbDecompressionMicros, began);
+        Ok(value)
+    }
 }
 
 /// What to read for a value: its whole record where the checksum is verified, else the value alone.
@@ -290,36 +333,4 @@ fn record_range(need: &BlobNeed, file: &BlobFile, verify_checksums: bool) -> Res
     }
     let before = if verify_checksums { before } else { 0 };
     Ok((need.offset - before, (before + need.size) as usize))
-}
-
-async fn read(
-    shared: &Shared,
-    file: &Arc<dyn RandomAccessFile>,
-    start: u64,
-    length: usize,
-) -> Result<ReadBuf> {
-    Ok(karst_io::read(&shared.env, file, start, length).await?)
-}
-
-fn decode(need: &BlobNeed, file: &BlobFile, record: &[u8], verify_checksums: bool) -> Result<Box<[u8]>> {
-    let path = file.file.path();
-    let (start, length) = record_range(need, file, verify_checksums)?;
-    if record.len() != length {
-        return Err(Error::corruption_at(path, start, "file ends inside a blob record"));
-    }
-    let value = if verify_checksums {
-        let parsed = BlobRecord::parse(record).map_err(|c| Error::in_file(path, start, c))?;
-        if parsed.key != &*need.user_key || parsed.value.len() as u64 != need.size {
-            return Err(Error::corruption_at(path, start, "the blob record is another key's"));
-        }
-        parsed.value
-    } else {
-        record
-    };
-    if file.compression == CompressionType::None {
-        return Ok(value.into());
-    }
-    // Blobs are compressed as format_version 2 blocks are.
-    compression::decompress(file.compression, value, None, 2, u32::MAX as usize)
-        .map_err(|c| Error::in_block(path, need.offset, c))
 }

@@ -173,7 +173,10 @@ impl CompactionJob {
         let compaction = &self.compaction;
         let work = Arc::new(self.work(env, files.clone()).await?);
         self.progress.input_records.store(work.facts.records, Ordering::Relaxed);
+        let shared = &self.family.tables.shared;
+        let cutting = shared.start_timer().filter(|_| compaction.max_subcompactions > 1);
         let ranges = self.ranges();
+        shared.measure_since(HistogramKind::SubcompactionSetupTime, cutting);
         summary.parts = ranges.len();
         let results = run_parts(env, self.priority, &work, ranges).await?;
 
@@ -382,6 +385,11 @@ fn record(stats: &Statistics, compaction: &Compaction, summary: &CompactionSumma
     if let Some((of_read, of_written)) = of_reason {
         recorder.record(of_read, read);
         recorder.record(of_written, written);
+    }
+    match compaction.reason {
+        CompactionReason::FifoMaxSize => recorder.tick(Ticker::FifoMaxSizeCompactions),
+        CompactionReason::FifoTtl => recorder.tick(Ticker::FifoTtlCompactions),
+        _ => {}
     }
     recorder.record(Ticker::CompactionKeyDropNewerEntry, counts.dropped_hidden);
     recorder.record(Ticker::CompactionKeyDropObsolete, counts.dropped_obsolete);

@@ -90,6 +90,7 @@ impl Workshop {
             set,
             families: Arc::new(Families::new(vec![family.clone()])),
             obsolete,
+            shared: opened.shared.clone(),
             next_file,
             logs: Default::default(),
             manifest: (FileNumber(1), 0),

@@ -147,6 +147,7 @@ impl FlushContext {
                 table_bytes: 0,
                 blob_bytes: 0,
             };
+            self.count(&info);
             jobs.push((flush, info));
         }
         let start = self.env.now();
@@ -157,6 +158,24 @@ impl FlushContext {
             }
         }
         outcome
+    }
+
+    /// Counts a flush that begins.
+    fn count(&self, info: &FlushInfo) {
+        let recorder = self.stats.recorder();
+        recorder.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
+        let (ticker, memory) = match info.reason {
+            FlushReason::WriteBufferFull => {
+                (Ticker::FlushReasonWriteBufferFull, HistogramKind::FlushWriteBufferFullMemtableMemoryBytes)
+            }
+            FlushReason::WriteBufferManager => (
+                Ticker::FlushReasonWriteBufferManager,
+                HistogramKind::FlushWriteBufferManagerMemtableMemoryBytes,
+            ),
+            _ => return,
+        };
+        recorder.tick(ticker);
+        recorder.measure(memory, info.memory_bytes);
     }
 
     async fn run_jobs(
@@ -216,7 +235,6 @@ impl FlushContext {
         for ((flush, info), cpu_micros) in jobs.iter().zip(cpu_micros) {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
-            self.stats.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             flush.family.jobs.flush((micros, cpu_micros), info.table_bytes, info.blob_bytes);
             self.events.flush_completed(info, took, &files);
@@ -330,10 +348,12 @@ impl FlushContext {
         });
         let options = InputOptions { readahead_bytes: 0, verify_checksums: true, lower: None, upper: None };
         let mut input = JobInput::new(flush.family.tables.clone(), &flush.memtables, &[], options);
-        let mut sink = Sink(RunWriter::new(outputs, NeverCut, left, (None, None))?);
+        let mut sink = Sink { run: RunWriter::new(outputs, NeverCut, left, (None, None))?, payload_bytes: 0 };
+        let mut payload_bytes = 0;
         input.start().await?;
         while input.valid() {
             let (internal_key, value) = input.entry();
+            payload_bytes += (internal_key.len() + value.len()) as u64;
             if filter.push(internal_key, value, &mut sink)? == Pushed::NeedsBlob {
                 let text = format!(
                     "column family {:?}: a merge onto, or a filter of, a blob reference that was written as such",
@@ -341,11 +361,11 @@ impl FlushContext {
                 );
                 return Err(Error::not_supported(text));
             }
-            if sink.0.needs_room() {
+            if sink.run.needs_room() {
                 if self.cancelled.load(Ordering::Acquire) {
                     return Err(Error::new(ErrorKind::Closed, "the database is being closed"));
                 }
-                sink.0.make_room().await?;
+                sink.run.make_room().await?;
             }
             if !input.advance()? {
                 input.arrive().await?;
@@ -353,15 +373,23 @@ impl FlushContext {
         }
         filter.finish(&mut sink)?;
         let counts = filter.counts().clone();
-        Ok((sink.0.finish().await?.0, counts))
+        self.stats.record(Ticker::MemtablePayloadBytesAtFlush, payload_bytes);
+        let garbage_bytes = payload_bytes.saturating_sub(sink.payload_bytes);
+        self.stats.record(Ticker::MemtableGarbageBytesAtFlush, garbage_bytes);
+        Ok((sink.run.finish().await?.0, counts))
     }
 }
 
-struct Sink(RunWriter<NeverCut>);
+struct Sink {
+    run: RunWriter<NeverCut>,
+    /// Of internal keys and values as the user wrote them.
+    payload_bytes: u64,
+}
 
 impl EntrySink for Sink {
     fn emit(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        self.0.add(internal_key, value)
+        self.payload_bytes += (internal_key.len() + value.len()) as u64;
+        self.run.add(internal_key, value)
     }
 }
 

@@ -252,6 +252,7 @@ fn begin(
         set,
         families: opened.families.clone(),
         obsolete,
+        shared: opened.shared.clone(),
         logs: all.iter().filter_map(FoundFile::log).collect(),
         manifest,
     });

@@ -129,16 +129,24 @@ impl RateLimiter {
 
     /// Waits until `bytes` may be written. A request larger than a period's bytes takes several. Dropping the future gives up what is left of it.
     pub async fn request(&self, env: &Env, bytes: u64, priority: IoPriority) {
+        self.wait_for(env, bytes, priority).await;
+    }
+
+    /// The same. Returns how many times it has waited for a period to end.
+    pub(crate) async fn wait_for(&self, env: &Env, bytes: u64, priority: IoPriority) -> u64 {
+        let mut waits = 0;
         if bytes == 0 {
-            return;
+            return waits;
         }
         let through = &self.0.through[priority as usize];
         through.requests.fetch_add(1, Ordering::Relaxed);
         through.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let Some(queued) = self.enqueue(env.now(), bytes, priority) else { return };
+        let Some(queued) = self.enqueue(env.now(), bytes, priority) else { return waits };
         while let Some(wait) = queued.left_to_wait(env.now()) {
+            waits += 1;
             karst_io::sleep(env, wait).await;
         }
+        waits
     }
 
     /// Takes what is there at once; returns the request that has to wait for the rest.

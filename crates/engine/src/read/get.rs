@@ -64,7 +64,10 @@ pub(crate) fn get(
 #[cold]
 fn wait(lookup: Lookup, view: View<'_>) -> Result<Option<Value>> {
     let mut read = PointRead { lookup, view };
-    drive::wait(view.ctx, &mut read)
+    let timer = view.ctx.thread_timer();
+    let result = drive::wait(view.ctx, &mut read);
+    view.ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
+    result
 }
 
 /// The first step of the asynchronous form: done from memory, or a future that waits for the rest.
@@ -101,7 +104,9 @@ async fn finish(
     let view = View::new(&tables, &superversion, options).at(&at);
     let mut read = PointRead { lookup, view };
     let mut fetches = Fetches::new(options, HistogramKind::FileReadGetMicros);
+    let timer = view.ctx.thread_timer();
     let result = drive::drive(view.ctx, &mut read, &mut fetches).await;
+    view.ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
     count(&view.ctx, began, &result);
     result
 }

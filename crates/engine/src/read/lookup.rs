@@ -146,15 +146,23 @@ impl Lookup {
     #[inline]
     pub(crate) fn step(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         if let Phase::Memtables = self.phase {
-            self.phase = match self.in_memtables(view)? {
+            let timer = view.ctx.thread_timer();
+            let found = self.in_memtables(view);
+            view.ctx.stop(timer, PerfMetric::GetFromMemtableTime);
+            self.phase = match found? {
                 Some(base) => Phase::Resolve(base),
                 None if view.ctx.options.read_tier == ReadTier::Memtable => Phase::Resolve(Base::Nothing),
                 None => Phase::Tables,
             };
         }
         if let Phase::Tables = self.phase {
-            let base = self.in_tables(view)?.unwrap_or(Base::Nothing);
-            self.phase = Phase::Resolve(base);
+            // Why not once it waits: who waits takes the time of that, and of all that comes after.
+            let timer = (!self.pending.is_in_use()).then(|| view.ctx.thread_timer());
+            let found = self.in_tables(view);
+            if let Some(timer) = timer {
+                view.ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
+            }
+            self.phase = Phase::Resolve(found?.unwrap_or(Base::Nothing));
         }
         self.resolve(view)
     }

@@ -1,17 +1,34 @@
 //! Merging at read time: operands that were found, and what lies below them, become a value.
 
+use karst_io::Env;
 use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::merge_operator::{self, MergeOperator, Merged};
+use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
-use crate::stats::{HistogramKind, Ticker};
+use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::Value;
 
 /// Whether the operator is content with the operands found so far, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {
     let operands: SmallVec<[&[u8]; 8]> = operands.iter().map(|operand| &**operand).collect();
     operator.should_merge(&operands)
+}
+
+/// Does a merge and takes its time, if anybody wants to know.
+pub(crate) fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
+    if !stats.timers_enabled() && !perf_context::timing() {
+        return merge();
+    }
+    let began = env.now();
+    let merged = merge();
+    let nanos = env.now().saturating_sub(began).as_nanos() as u64;
+    perf_context::time(PerfMetric::MergeOperatorTimeNanos, nanos);
+    if stats.timers_enabled() {
+        stats.record(Ticker::MergeOperationTotalTime, nanos);
+    }
+    merged
 }
 
 /// The value of `user_key`: `existing` with `operands`, which are newest first, applied.
@@ -25,8 +42,10 @@ pub(crate) fn full(
     let oldest_first: SmallVec<[&[u8]; 8]> = operands.iter().rev().map(|operand| &**operand).collect();
     let stats = view.ctx.stats();
     stats.measure(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
-    let merged = merge_operator::full_merge(&**operator, user_key, existing.as_deref(), &oldest_first)
-        .inspect_err(|_| stats.tick(Ticker::NumberMergeFailures))?;
+    let merged = timed(stats, &view.ctx.tables.shared.env, || {
+        merge_operator::full_merge(&**operator, user_key, existing.as_deref(), &oldest_first)
+    })
+    .inspect_err(|_| stats.tick(Ticker::NumberMergeFailures))?;
     Ok(match merged {
         Merged::Bytes(bytes) => Value::owned(bytes),
         Merged::Operand(index) => operands[operands.len() - 1 - index].clone(),

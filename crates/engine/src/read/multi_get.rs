@@ -162,6 +162,7 @@ impl Batch {
         let mut fetches = Fetches::new(options, HistogramKind::FileReadMultigetMicros);
         let mut unfinished = self.waiting.len();
         let ctx = view_of(self.waiting[0].source).ctx;
+        let timer = ctx.thread_timer();
         for (number, waiting) in self.waiting.iter_mut().enumerate() {
             waiting.prepare(&view_of(waiting.source), options);
             fetches.collect_for(&mut waiting.lookup.pending, number as u32);
@@ -204,6 +205,7 @@ impl Batch {
                 unfinished -= 1;
             }
         }
+        ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
         fetches.count_levels(&ctx);
     }
 

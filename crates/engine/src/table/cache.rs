@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
@@ -32,6 +33,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};
 use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
+use crate::perf_context::{self, PerfMetric};
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::block::CachedBlock;
 use crate::table::{FilterHistory, Table};
@@ -119,6 +121,41 @@ impl Shared {
         }
     }
 
+    /// The time, if times are collected; else the clock is not read.
+    #[inline]
+    pub(crate) fn start_timer(&self) -> Option<Duration> {
+        self.stats.timers_enabled().then(|| self.env.now())
+    }
+
+    /// The whole microseconds since `began`.
+    pub(crate) fn micros_since(&self, began: Duration) -> u64 {
+        self.env.now().saturating_sub(began).as_micros() as u64
+    }
+
+    /// Adds the time since `began` to a histogram, if times are collected.
+    #[inline]
+    pub(crate) fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {
+        if let Some(began) = began {
+            self.stats.measure(kind, self.micros_since(began));
+        }
+    }
+
+    /// Does a decompression and takes its time, if anybody wants to know.
+    #[inline]
+    pub(crate) fn count_decompression<R>(&self, metric: PerfMetric, work: impl FnOnce() -> R) -> R {
+        if !self.stats.detailed_timers_enabled() && !perf_context::timing() {
+            return work();
+        }
+        let began = self.env.now();
+        let result = work();
+        let nanos = self.env.now().saturating_sub(began).as_nanos() as u64;
+        perf_context::time(metric, nanos);
+        if self.stats.detailed_timers_enabled() {
+            self.stats.measure(HistogramKind::DecompressionTimesNanos, nanos);
+        }
+        result
+    }
+
     /// Names a file within the process: the first half of the cache keys of its blocks.
     ///
     /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over closing and reopening the file.
@@ -182,6 +219,8 @@ pub(crate) struct TableCache {
     pub(crate) typical_tail_bytes: AtomicU64,
     /// Files of L0 up to this size count as just flushed where only those pin their metadata, in bytes.
     pub(crate) max_flushed_bytes: u64,
+    /// The bottom of the tree, whether it has files or not.
+    last_level: u32,
     /// What lookups that wait for filters go by.
     pub(crate) filter_history: FilterHistory,
 }
@@ -202,6 +241,7 @@ impl TableCache {
             prefix_extractor: config.prefix_extractor.clone(),
             typical_tail_bytes: AtomicU64::new(0),
             max_flushed_bytes: options.write_buffer_size as u64 / 2 * 3,
+            last_level: u32::try_from(options.num_levels).unwrap_or(1).saturating_sub(1),
             filter_history: FilterHistory::default(),
         }
     }
@@ -223,9 +263,26 @@ impl TableCache {
             prefix_extractor: self.prefix_extractor.clone(),
             typical_tail_bytes: AtomicU64::new(self.typical_tail_bytes.load(Ordering::Relaxed)),
             max_flushed_bytes: self.max_flushed_bytes,
+            last_level: self.last_level,
             filter_history: FilterHistory::default(),
         };
         (Arc::new(tables), copies.collect())
+    }
+
+    /// Whether nothing can lie below `level`.
+    pub(crate) fn is_last_level(&self, level: u32) -> bool {
+        level == self.last_level
+    }
+
+    /// Counts a read from a table on `level`.
+    pub(crate) fn count_read(&self, level: u32, bytes: u64) {
+        let recorder = self.shared.stats.recorder();
+        let (count, sum) = match self.is_last_level(level) {
+            true => (Ticker::LastLevelReadCount, Ticker::LastLevelReadBytes),
+            false => (Ticker::NonLastLevelReadCount, Ticker::NonLastLevelReadBytes),
+        };
+        recorder.tick(count);
+        recorder.record(sum, bytes);
     }
 
     /// Names a file within the process.

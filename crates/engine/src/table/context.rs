@@ -8,7 +8,7 @@ use karst_mem::BlockCache;
 
 use crate::blob::BlobFiles;
 use crate::options::ReadOptions;
-use crate::perf_context::{self, PerfMetric};
+use crate::perf_context::{self, LevelMetric, PerfLevel, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
@@ -20,11 +20,18 @@ pub(crate) struct ReadCtx<'a> {
     pub(crate) tables: &'a Arc<TableCache>,
     /// What the caller asked for.
     pub(crate) options: &'a ReadOptions,
+    /// It is a flush or a compaction that reads.
+    is_job: bool,
 }
 
 impl<'a> ReadCtx<'a> {
     pub(crate) fn new(tables: &'a Arc<TableCache>, options: &'a ReadOptions) -> Self {
-        ReadCtx { tables, options }
+        ReadCtx { tables, options, is_job: false }
+    }
+
+    /// The same of a job.
+    pub(crate) fn of_job(tables: &'a Arc<TableCache>, options: &'a ReadOptions) -> Self {
+        ReadCtx { is_job: true, ..ReadCtx::new(tables, options) }
     }
 
     #[inline]
@@ -42,10 +49,22 @@ impl<'a> ReadCtx<'a> {
         &self.tables.shared.stats
     }
 
+    /// A timer of what the calling thread does.
+    #[inline]
+    pub(crate) fn thread_timer(&self) -> Timer {
+        Timer::start(&self.tables.shared.env)
+    }
+
+    /// Adds the time since `timer` began to one of the calling thread's times.
+    #[inline]
+    pub(crate) fn stop(&self, timer: Timer, metric: PerfMetric) {
+        timer.stop(&self.tables.shared.env, metric);
+    }
+
     /// The time, if times are collected; else the clock is not read.
     #[inline]
     pub(crate) fn start_timer(&self) -> Option<Duration> {
-        self.stats().timers_enabled().then(|| self.tables.shared.env.now())
+        self.tables.shared.start_timer()
     }
 
     /// How long the read may wait now, if not for ever.
@@ -58,43 +77,43 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
-    /// The whole microseconds since `began`.
-    pub(crate) fn micros_since(&self, began: Duration) -> u64 {
-        self.tables.shared.env.now().saturating_sub(began).as_micros() as u64
-    }
-
     /// Adds the time since `began` to a histogram, if times are collected.
     #[inline]
     pub(crate) fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {
-        if let Some(began) = began {
-            self.stats().measure(kind, self.micros_since(began));
-        }
+        self.tables.shared.measure_since(kind, began);
     }
 
-    /// Counts a block found in the cache.
+    /// Counts a block found in the cache, of a table on `level`.
     #[inline]
-    pub(crate) fn count_cache_hit(&self, kind: BlockKind, block: &BlockRef) {
-        perf_context::count(PerfMetric::BlockCacheHitCount, 1);
-        if self.stats().enabled() {
-            self.count_cache_hit_slow(kind, block);
+    pub(crate) fn count_cache_hit(&self, kind: BlockKind, block: &BlockRef, level: u32) {
+        if self.stats().enabled() || perf_context::level() >= PerfLevel::EnableCount {
+            self.count_cache_hit_slow(kind, block, level);
         }
     }
 
-    fn count_cache_hit_slow(&self, kind: BlockKind, block: &BlockRef) {
-        let recorder = self.stats().recorder();
+    fn count_cache_hit_slow(&self, kind: BlockKind, block: &BlockRef, level: u32) {
+        let (recorder, bytes) = (self.stats().recorder(), block.charge_bytes() as u64);
         recorder.tick(Ticker::BlockCacheHit);
-        recorder.tick(if kind.is_filter() {
-            Ticker::BlockCacheFilterHit
+        recorder.record(Ticker::BlockCacheBytesRead, bytes);
+        perf_context::count(PerfMetric::BlockCacheHitCount, 1);
+        perf_context::count(PerfMetric::BlockCacheReadByte, bytes);
+        perf_context::count_at_level(LevelMetric::BlockCacheHitCount, level, 1);
+        if kind.is_filter() {
+            recorder.tick(Ticker::BlockCacheFilterHit);
+            perf_context::count(PerfMetric::BlockCacheFilterHitCount, 1);
+            perf_context::count(PerfMetric::BlockCacheFilterReadByte, bytes);
         } else if kind.is_metadata() {
-            Ticker::BlockCacheIndexHit
+            recorder.tick(Ticker::BlockCacheIndexHit);
+            perf_context::count(PerfMetric::BlockCacheIndexHitCount, 1);
+            perf_context::count(PerfMetric::BlockCacheIndexReadByte, bytes);
         } else {
-            Ticker::BlockCacheDataHit
-        });
-        recorder.record(Ticker::BlockCacheBytesRead, block.charge_bytes() as u64);
+            recorder.tick(Ticker::BlockCacheDataHit);
+        }
     }
 
-    /// Counts a block that was not in the cache.
-    pub(crate) fn count_cache_miss(&self, kind: BlockKind) {
+    /// Counts a block of a table on `level` that was not in the cache.
+    pub(crate) fn count_cache_miss(&self, kind: BlockKind, level: u32) {
+        perf_context::count_at_level(LevelMetric::BlockCacheMissCount, level, 1);
         let recorder = self.stats().recorder();
         recorder.tick(Ticker::BlockCacheMiss);
         recorder.tick(if kind.is_filter() {
@@ -104,6 +123,23 @@ impl<'a> ReadCtx<'a> {
         } else {
             Ticker::BlockCacheDataMiss
         });
+    }
+
+    /// Counts what is read before a scan comes to it.
+    pub(crate) fn count_prefetch(&self, bytes: u64) {
+        match self.is_job {
+            true => self.stats().measure(HistogramKind::CompactionPrefetchBytes, bytes),
+            false => self.stats().record(Ticker::PrefetchBytes, bytes),
+        }
+    }
+
+    /// Counts that a scan has come to so much of it.
+    pub(crate) fn count_prefetch_hit(&self, bytes: u64) {
+        if !self.is_job {
+            let recorder = self.stats().recorder();
+            recorder.tick(Ticker::PrefetchHits);
+            recorder.record(Ticker::PrefetchBytesUseful, bytes);
+        }
     }
 
     /// Counts a block put into the cache.

@@ -17,10 +17,11 @@ use karst_format::properties::TableProperties;
 use karst_mem::{Handle, Priority};
 
 use crate::error::Result;
-use crate::perf_context::{self, PerfMetric};
+use crate::perf_context::{self, PerfMetric, Timer};
 use crate::stats::Ticker;
 use crate::table::Table;
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
+use crate::table::cache::Shared;
 use crate::table::context::ReadCtx;
 use crate::table::stock;
 
@@ -37,8 +38,10 @@ const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
     /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed, else in what `memory` finds for so many bytes.
+    /// Counted in the statistics of `shared`.
     pub(super) fn unpack<'b>(
         &self,
+        shared: &Shared,
         handle: BlockHandle,
         bytes: &'b [u8],
         dictionary: Option<&Dictionary>,
@@ -49,8 +52,12 @@ impl Storage {
             return Err(Corruption::new("block is too short for its trailer", bytes.len()));
         };
         let kind = if verify {
+            shared.stats.tick(Ticker::BlockChecksumComputeCount);
+            let timer = Timer::start(&shared.env);
             let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
-            checksum::verify_block_trailer(self.checksum, bytes, context)?
+            let kind = checksum::verify_block_trailer(self.checksum, bytes, context);
+            timer.stop(&shared.env, PerfMetric::BlockChecksumTime);
+            kind.inspect_err(|_| shared.stats.tick(Ticker::BlockChecksumMismatchCount))?
         } else {
             bytes[length]
         };
@@ -59,8 +66,22 @@ impl Storage {
             return Ok(Cow::Borrowed(contents));
         }
         let kind = CompressionType::from_u8(kind)?;
-        compression::decompress_in(kind, contents, dictionary, self.format_version, MAX_BLOCK_BYTES, memory)
-            .map(Cow::Owned)
+        let unpacked = shared.count_decompression(PerfMetric::BlockDecompressTime, || {
+            compression::decompress_in(
+                kind,
+                contents,
+                dictionary,
+                self.format_version,
+                MAX_BLOCK_BYTES,
+                memory,
+            )
+        })?;
+        perf_context::count(PerfMetric::BlockDecompressCount, 1);
+        let recorder = shared.stats.recorder();
+        recorder.tick(Ticker::NumberBlockDecompressed);
+        recorder.record(Ticker::BytesDecompressedFrom, length as u64);
+        recorder.record(Ticker::BytesDecompressedTo, unpacked.len() as u64);
+        Ok(Cow::Owned(unpacked))
     }
 }
 
@@ -171,13 +192,15 @@ impl Table {
         }
         let contents = self
             .storage
-            .unpack(handle, bytes, self.dictionary.as_deref(), ctx.options.verify_checksums, |len| {
-                if kind == BlockKind::Data { stock::take(len) } else { Vec::with_capacity(len) }
-            })
-            .map_err(|corruption| {
-                ctx.stats().tick(Ticker::BlockChecksumMismatchCount);
-                self.corrupt(handle, corruption)
-            })?;
+            .unpack(
+                &ctx.tables.shared,
+                handle,
+                bytes,
+                self.dictionary.as_deref(),
+                ctx.options.verify_checksums,
+                |len| if kind == BlockKind::Data { stock::take(len) } else { Vec::with_capacity(len) },
+            )
+            .map_err(|corruption| self.corrupt(handle, corruption))?;
         let block =
             self.layout.parse(kind, contents).map_err(|corruption| self.corrupt(handle, corruption))?;
         if !ctx.options.fill_cache {
@@ -199,12 +222,21 @@ impl Table {
     }
 }
 
-fn count_read(kind: BlockKind, bytes: usize) {
+/// Counts a block of a table as read by the calling thread: of this kind, or another that is read only when a table is opened. `bytes` is with its trailer.
+pub(super) fn count_read(kind: impl Into<Option<BlockKind>>, bytes: usize) {
     perf_context::count(PerfMetric::BlockReadCount, 1);
     perf_context::count(PerfMetric::BlockReadByte, bytes as u64);
-    if kind.is_filter() {
+    let Some(kind) = kind.into() else {
+        return perf_context::count(PerfMetric::MetadataBlockReadByte, bytes as u64);
+    };
+    let bytes_of_kind = if kind.is_filter() {
         perf_context::count(PerfMetric::FilterBlockReadCount, 1);
+        PerfMetric::FilterBlockReadByte
     } else if kind.is_metadata() {
         perf_context::count(PerfMetric::IndexBlockReadCount, 1);
-    }
+        PerfMetric::IndexBlockReadByte
+    } else {
+        PerfMetric::DataBlockReadByte
+    };
+    perf_context::count(bytes_of_kind, bytes as u64);
 }

@@ -57,14 +57,17 @@ pub(crate) async fn arrival(
     mut deliver: impl FnMut(Waiter, NeedKey, Result<Held>),
 ) -> Result<()> {
     let mut alarm = ctx.longest_wait().map(|span| karst_io::sleep(&ctx.tables.shared.env, span));
-    poll_fn(|cx| match fetches.poll(cx, ctx, &mut deliver) {
+    let began = ctx.start_timer();
+    let arrived = poll_fn(|cx| match fetches.poll(cx, ctx, &mut deliver) {
         Poll::Ready(()) => Poll::Ready(Ok(())),
         Poll::Pending => match &mut alarm {
             Some(alarm) => Pin::new(alarm).poll(cx).map(|()| Err(late())),
             None => Poll::Pending,
         },
     })
-    .await
+    .await;
+    ctx.measure_since(HistogramKind::PollWaitMicros, began);
+    arrived
 }
 
 #[cold]

@@ -21,7 +21,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::options::ReadOptions;
-use crate::stats::HistogramKind;
+use crate::perf_context::{PerfMetric, Timer};
+use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Held, Need, NeedKey, Pending};
@@ -71,8 +72,14 @@ enum Fetch {
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
 }
 
-/// When a read was started, where times are collected.
-type Began = Option<Duration>;
+/// When a read was started.
+#[derive(Clone, Copy)]
+struct Began {
+    /// Where the statistics collect times.
+    at: Option<Duration>,
+    /// Where the thread does.
+    timer: Timer,
+}
 
 struct Fresh {
     key: NeedKey,
@@ -152,7 +159,7 @@ impl Fetches {
         if self.fresh.is_empty() {
             return;
         }
-        let began = ctx.start_timer();
+        let began = Began { at: ctx.start_timer(), timer: ctx.thread_timer() };
         if self.one_at_a_time {
             if self.running.is_empty() {
                 let fresh = self.fresh.remove(0);
@@ -298,7 +305,7 @@ impl Fetch {
             }
             Fetch::Run { key, waiters, read, began, .. } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
-                measure_read(ctx, *began, read_micros);
+                measure_read(ctx, *began, read_micros, result.is_err());
                 if let Ok(bytes) = &result {
                     ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
                 }
@@ -307,10 +314,11 @@ impl Fetch {
             Fetch::Blocks { table, start, parts, read, began, charge } => {
                 let Poll::Ready(result) = Pin::new(read).poll(cx) else { return false };
                 *charge = None;
-                measure_read(ctx, *began, read_micros);
+                measure_read(ctx, *began, read_micros, result.is_err());
                 match result {
                     Ok(bytes) => {
                         ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
+                        ctx.tables.count_read(table.level(), bytes.len() as u64);
                         let level = (table.level() as usize).min(LEVELS_COUNTED - 1);
                         for part in parts {
                             let count = &mut fetched[level];
@@ -321,9 +329,7 @@ impl Fetch {
                                 Some(bytes) => table.decode(ctx, part.handle, part.kind, bytes),
                                 None => Err(table.truncated(part.handle, part.kind)),
                             };
-                            if let Some(micros) = micros_since(ctx, *began) {
-                                ctx.stats().measure(HistogramKind::ReadBlockGetMicros, micros);
-                            }
+                            ctx.measure_since(HistogramKind::ReadBlockGetMicros, began.at);
                             hand_out(&part.waiters, part.key, result.map(Held::Block), deliver);
                         }
                     }
@@ -340,15 +346,18 @@ impl Fetch {
     }
 }
 
-fn measure_read(ctx: &ReadCtx<'_>, began: Began, read_micros: HistogramKind) {
-    if let Some(micros) = micros_since(ctx, began) {
-        ctx.stats().measure(HistogramKind::SstReadMicros, micros);
-        ctx.stats().measure(read_micros, micros);
+/// Takes in how long a read took, and that it failed.
+fn measure_read(ctx: &ReadCtx<'_>, began: Began, read_micros: HistogramKind, failed: bool) {
+    ctx.stop(began.timer, PerfMetric::BlockReadTime);
+    if let Some(at) = began.at {
+        let micros = ctx.tables.shared.micros_since(at);
+        let recorder = ctx.stats().recorder();
+        recorder.measure(HistogramKind::SstReadMicros, micros);
+        recorder.measure(read_micros, micros);
     }
-}
-
-fn micros_since(ctx: &ReadCtx<'_>, began: Began) -> Option<u64> {
-    began.map(|began| ctx.micros_since(began))
+    if failed {
+        ctx.stats().tick(Ticker::AsyncReadErrorCount);
+    }
 }
 
 fn end_of(handle: BlockHandle) -> u64 {

@@ -14,7 +14,7 @@ use karst_format::index::IndexCursor;
 use karst_format::key;
 use karst_format::slice_transform::PrefixExtractor;
 
-use crate::perf_context::{self, LevelMetric};
+use crate::perf_context::{self, LevelMetric, PerfMetric};
 use crate::stats::Ticker;
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
@@ -142,7 +142,7 @@ impl Table {
         self.probe(ctx, pending, filter, key, hashed, hash).map(Some)
     }
 
-    /// Whether a key that starts with the prefix of `key` may be in the table; yes if the filter does not hold prefixes.
+    /// Whether a key that starts with the prefix of `key` may be in the table; `None` if no filter can tell.
     ///
     /// For iterators in prefix mode. `key` is the internal key they seek.
     pub(crate) fn prefix_may_match(
@@ -151,12 +151,12 @@ impl Table {
         pending: &mut Pending,
         key: &[u8],
         extractor: &PrefixExtractor,
-    ) -> Result<bool, Stop> {
-        let Some(filter) = &self.filter else { return Ok(true) };
+    ) -> Result<Option<bool>, Stop> {
+        let Some(filter) = &self.filter else { return Ok(None) };
         let same = filter.prefixes.as_ref().is_some_and(|own| own.name() == extractor.name());
         let prefix = if same { extractor.prefix(key::user_key(key)) } else { None };
-        let Some(prefix) = prefix else { return Ok(true) };
-        self.probe(ctx, pending, filter, key, prefix, FilterHash::new(prefix))
+        let Some(prefix) = prefix else { return Ok(None) };
+        self.probe(ctx, pending, filter, key, prefix, FilterHash::new(prefix)).map(Some)
     }
 
     #[inline]
@@ -226,7 +226,18 @@ impl Table {
         perf_context::count_at_level(LevelMetric::BloomFilterFullTruePositive, u32::from(level), 1);
     }
 
-    /// Counts what the filter said.
+    /// Counts what the filter said to an iterator that seeks.
+    pub(crate) fn count_prefix_filter(&self, ctx: &ReadCtx<'_>, may_match: bool) {
+        ctx.stats().tick(match (ctx.tables.is_last_level(self.level()), may_match) {
+            (true, true) => Ticker::LastLevelSeekFilterMatch,
+            (true, false) => Ticker::LastLevelSeekFiltered,
+            (false, true) => Ticker::NonLastLevelSeekFilterMatch,
+            (false, false) => Ticker::NonLastLevelSeekFiltered,
+        });
+        count_bloom(may_match);
+    }
+
+    /// Counts what the filter said to a lookup.
     #[inline]
     pub(crate) fn count_filter(&self, ctx: &ReadCtx<'_>, may_match: bool, level: u8) {
         let stats = ctx.stats();
@@ -248,7 +259,15 @@ impl Table {
         let metric =
             if may_match { LevelMetric::BloomFilterFullPositive } else { LevelMetric::BloomFilterUseful };
         perf_context::count_at_level(metric, u32::from(level), 1);
+        count_bloom(may_match);
     }
+}
+
+/// Compat: RocksDB's hit is a key that may be there.
+#[inline]
+fn count_bloom(may_match: bool) {
+    let metric = if may_match { PerfMetric::BloomSstHitCount } else { PerfMetric::BloomSstMissCount };
+    perf_context::count(metric, 1);
 }
 
 #[cfg(test)]

@@ -27,10 +27,11 @@ use karst_mem::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::range_del::{Fragments, RangeTombstone};
+use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
 use crate::table::context::count_cache_add;
-use crate::table::decode::{Layout, Storage};
+use crate::table::decode::{Layout, Storage, count_read};
 use crate::table::filter::{Lately, TableFilter};
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
@@ -119,7 +120,8 @@ impl Opening<'_> {
         };
         let metaindex_handle = footer.metaindex_handle;
         self.check(metaindex_handle)?;
-        tail.bring(&shared.env, &[metaindex_handle]).await?;
+        shared.stats.measure(HistogramKind::TableOpenPrefetchTailReadBytes, self.tail_bytes().min(size));
+        self.bring(&mut tail, &[metaindex_handle]).await?;
         let metaindex = Metaindex::decode(self.unpack(&tail, &storage, metaindex_handle)?, size)
             .map_err(|c| self.corrupt(metaindex_handle, c))?;
         let parts = self.parts(&footer, &metaindex)?;
@@ -132,10 +134,11 @@ impl Opening<'_> {
             wanted.push(parts.index);
             wanted.extend(parts.filter.map(|(handle, _)| handle));
         }
-        tail.bring(&shared.env, &wanted).await?;
+        self.bring(&mut tail, &wanted).await?;
 
         let at = parts.properties;
         let properties = tail.block(at).expect("the block was brought");
+        count_read(None, properties.len());
         let properties = TableProperties::decode_verified(properties, &footer, at.offset)
             .map_err(|c| self.corrupt(at, c))?;
         if let Some(what) = properties.unsupported(footer.format_version) {
@@ -145,15 +148,25 @@ impl Opening<'_> {
         self.build(&mut tail, storage, parts, properties).await
     }
 
+    /// Has blocks read that the tail does not have.
+    async fn bring(&self, tail: &mut Tail, handles: &[BlockHandle]) -> Result<()> {
+        let shared = &self.tables.shared;
+        let hits = handles.iter().filter(|handle| tail.block(**handle).is_some()).count();
+        shared.stats.record(Ticker::TableOpenPrefetchTailHit, hits as u64);
+        shared.stats.record(Ticker::TableOpenPrefetchTailMiss, (handles.len() - hits) as u64);
+        tail.bring(&shared.env, handles).await
+    }
+
     fn check(&self, handle: BlockHandle) -> Result<()> {
         check_bounds(self.path(), self.file.size(), handle)
     }
 
     fn unpack(&self, tail: &Tail, storage: &Storage, handle: BlockHandle) -> Result<Box<[u8]>> {
         let bytes = tail.block(handle).expect("the block was brought");
+        count_read(None, bytes.len());
         // Why always verified: a table is opened once and trusted from then on.
         let contents = storage
-            .unpack(handle, bytes, None, true, Vec::with_capacity)
+            .unpack(&self.tables.shared, handle, bytes, None, true, Vec::with_capacity)
             .map_err(|c| self.corrupt(handle, c))?;
         Ok(contents.into_owned().into_boxed_slice())
     }
@@ -161,7 +174,10 @@ impl Opening<'_> {
     fn footer(&self, tail: &Tail) -> Result<Footer> {
         let (_, bytes) = tail.end(MAX_FOOTER_BYTES);
         Footer::decode(bytes, self.file.size()).map_err(|error| match error {
-            FooterError::Corrupt(c) => Error::in_file(self.path(), 0, c),
+            FooterError::Corrupt(c) => {
+                self.tables.shared.stats.tick(Ticker::SstFooterCorruptionCount);
+                Error::in_file(self.path(), 0, c)
+            }
             FooterError::Unsupported(what) => {
                 Error::not_supported(format!("{}: {what}", self.path().display()))
             }
@@ -410,10 +426,11 @@ impl Opening<'_> {
         if use_cache && let Some(block) = shared.cache.get(key) {
             return table.checked(block, handle, kind).map(Some);
         }
+        count_read(kind, bytes.len());
         let dictionary = table.dictionary.as_deref();
         let contents = table
             .storage
-            .unpack(handle, bytes, dictionary, true, Vec::with_capacity)
+            .unpack(shared, handle, bytes, dictionary, true, Vec::with_capacity)
             .map_err(|c| self.corrupt(handle, c))?;
         let block = table.layout.parse(kind, contents).map_err(|c| self.corrupt(handle, c))?;
         if !use_cache {

@@ -189,7 +189,7 @@ impl Pending {
             return table.checked(block.clone(), handle, kind).map_err(Stop::from);
         }
         if let Some(block) = ctx.cache().get(key) {
-            ctx.count_cache_hit(kind, &block);
+            ctx.count_cache_hit(kind, &block, table.level());
             if self.hold_hits {
                 self.slots.push(Slot { key, state: State::Held(Held::Block(block.clone())) });
             }
@@ -207,7 +207,7 @@ impl Pending {
         handle: BlockHandle,
         kind: BlockKind,
     ) -> Result<BlockRef, Stop> {
-        ctx.count_cache_miss(kind);
+        ctx.count_cache_miss(kind, table.level());
         refuse_io(ctx)?;
         table.check_bounds(handle)?;
         Err(self.need(key, Need::Block { table: table.clone(), handle, kind }))

@@ -52,6 +52,7 @@ impl ManifestFile {
         let log = LogWriter::new(FileNumber(0), false);
         let mut manifest = ManifestFile { number, file, log, begun_bytes: 0, reserved: 0, how };
         manifest.append(snapshot)?;
+        manifest.sync()?;
         manifest.begun_bytes = manifest.file.size();
         // Why before the rename: CURRENT shall not outlive the name of the file that it names.
         fs.sync_dir(directory)?;
@@ -71,7 +72,7 @@ impl ManifestFile {
         self.begun_bytes
     }
 
-    /// Appends the edits and syncs.
+    /// Appends the edits. They are durable after [`sync`](Self::sync).
     pub(super) fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
         let mut bytes = Vec::new();
         for edit in edits {
@@ -86,7 +87,10 @@ impl ManifestFile {
             let _ = self.file.reserve(self.reserved, more);
             self.reserved += more;
         }
-        self.file.append(&bytes)?;
+        Ok(self.file.append(&bytes)?)
+    }
+
+    pub(super) fn sync(&mut self) -> Result<()> {
         Ok(if self.how.fsync { self.file.sync_all() } else { self.file.sync() }?)
     }
 

@@ -28,6 +28,8 @@ pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
+use crate::stats::HistogramKind;
+use crate::table::cache::Shared;
 use crate::table::writer::Identity;
 use crate::wal::prepared::PreparedLogs;
 use arc_swap::ArcSwap;
@@ -78,6 +80,7 @@ pub(crate) struct Versions {
     identity: Arc<Identity>,
     families: Arc<Families>,
     obsolete: Arc<ObsoleteFiles>,
+    shared: Arc<Shared>,
     next_file: AtomicU64,
     next_family: Mutex<ColumnFamilyId>,
     on_failure: Mutex<Option<OnFailure>>,
@@ -119,6 +122,7 @@ pub(crate) struct Start {
     pub(crate) set: VersionSet,
     pub(crate) families: Arc<Families>,
     pub(crate) obsolete: Arc<ObsoleteFiles>,
+    pub(crate) shared: Arc<Shared>,
     /// Above every number in the directory.
     pub(crate) next_file: FileNumber,
     /// The logs in the directory.
@@ -130,7 +134,7 @@ pub(crate) struct Start {
 impl Versions {
     /// Goes on from what was replayed. The first install begins a new MANIFEST.
     pub(crate) fn new(start: Start) -> Arc<Versions> {
-        let Start { env, path, table_paths, options, identity, set, families, obsolete, .. } = start;
+        let Start { env, path, table_paths, options, identity, set, families, obsolete, shared, .. } = start;
         let allow_ingest_behind = options.allow_ingest_behind;
         let state_of = |state: &karst_lsm::ColumnFamilyState| {
             let family = families.get(state.id).expect("every family is open");
@@ -173,6 +177,7 @@ impl Versions {
             identity,
             families,
             obsolete,
+            shared,
             prepared_logs: Arc::default(),
         })
     }
@@ -430,6 +435,9 @@ impl Versions {
         match file {
             Some(mut file) if file.size_bytes() < self.most_bytes(&file) => {
                 file.append(&staged.records)?;
+                let began = self.shared.start_timer();
+                file.sync()?;
+                self.shared.measure_since(HistogramKind::ManifestFileSyncMicros, began);
                 Ok(file)
             }
             outgrown => {

@@ -17,6 +17,7 @@ use super::source::{Pins, Source};
 use crate::error::{Error, Result};
 use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
+use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
@@ -76,6 +77,17 @@ pub(crate) struct Commit<'a, H: Host> {
     /// It has led at some time, or had nothing to be led.
     by_self: bool,
     started: Option<Duration>,
+    /// What its thread's time is counted for, if the thread takes times.
+    times: Times,
+}
+
+/// When a write came in, and since when it waits, where its thread takes times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    whole: Option<Timer>,
+    waiting: Option<(Timer, PerfMetric)>,
+    /// Nanoseconds of the whole that count for something else.
+    elsewhere: u64,
 }
 
 impl<'a, H: Host> Commit<'a, H> {
@@ -97,6 +109,7 @@ impl<'a, H: Host> Commit<'a, H> {
             led: false,
             by_self: options.disable_wal,
             started: None,
+            times: Times::default(),
         }
     }
 
@@ -130,7 +143,37 @@ impl<'a, H: Host> Commit<'a, H> {
     }
 
     /// As far as it goes. `None` if it has to wait; with a context it is woken then.
-    fn advance(&mut self, mut cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+    #[inline]
+    fn advance(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+        if perf_context::level() >= PerfLevel::EnableWait {
+            return self.advance_timed(cx);
+        }
+        self.go_on(cx)
+    }
+
+    #[cold]
+    fn advance_timed(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
+        let env = self.pipeline.env.clone();
+        let times = &mut self.times;
+        if let Some((timer, metric)) = times.waiting.take() {
+            times.elsewhere += timer.stop(&env, metric);
+        }
+        let whole = *times.whole.get_or_insert_with(|| Timer::start(&env));
+        let outcome = self.go_on(cx);
+        if outcome.is_none() {
+            let metric = match self.stage {
+                Stage::Waiting(_) => PerfMetric::WriteDelayTime,
+                _ => PerfMetric::WriteThreadWaitNanos,
+            };
+            self.times.waiting = Some((Timer::start_waiting(&env), metric));
+        } else {
+            let rest = whole.nanos(&env).saturating_sub(self.times.elsewhere);
+            perf_context::time(PerfMetric::WritePreAndPostProcessTime, rest);
+        }
+        outcome
+    }
+
+    fn go_on(&mut self, mut cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
         loop {
             match &mut self.stage {
                 Stage::New => {
@@ -222,7 +265,7 @@ impl<'a, H: Host> Commit<'a, H> {
                 self.stage = Stage::Ordered(ordered);
                 if let Some(round) = round {
                     self.leads();
-                    pipeline.lead_round(round);
+                    self.leading(|| pipeline.lead_round(round));
                 } else if ordered.persists && self.lead == Lead::Elsewhere {
                     // Why at once: with no await between order and this, a dropped future leaves no record without a leader.
                     pipeline.lead_elsewhere();
@@ -301,13 +344,15 @@ impl<'a, H: Host> Commit<'a, H> {
         }
         // Why before the inserts: should they panic, the drop must not do them again.
         self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: false };
+        let timer = Timer::start_waiting(&pipeline.env);
         match pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
             Gather::Waits => self.stage = Stage::Gathered,
             Gather::Inserted => pipeline.finish(ticket),
             Gather::No => pipeline.apply(ticket, &self.source, first_seq, &mut self.pins),
         }
+        self.times.elsewhere += timer.stop(&pipeline.env, PerfMetric::WriteMemtableTime);
         if std::mem::take(&mut self.led) {
-            pipeline.lead_for_others();
+            self.leading(|| pipeline.lead_for_others());
         }
         Ok(())
     }
@@ -325,7 +370,8 @@ impl<'a, H: Host> Commit<'a, H> {
                 match self.lead {
                     Lead::Here if persist.try_lead() => {
                         self.leads();
-                        self.pipeline.lead();
+                        let pipeline = self.pipeline;
+                        self.leading(|| pipeline.lead());
                         continue;
                     }
                     Lead::Here => {}
@@ -338,6 +384,13 @@ impl<'a, H: Host> Commit<'a, H> {
             self.pipeline.ring.register(ticket, cx.as_ref()?.waker());
             registered = true;
         }
+    }
+
+    /// Leads, and takes the time of it.
+    fn leading(&mut self, lead: impl FnOnce()) {
+        let timer = Timer::start(&self.pipeline.env);
+        lead();
+        self.times.elsewhere += timer.stop(&self.pipeline.env, PerfMetric::WriteWalTime);
     }
 
     /// Takes note that this thread leads. Before it does: it owes others a look also if that panics.

@@ -21,6 +21,7 @@ use deadlock::WaitGraph;
 use event_listener::{Event, EventListener};
 use karst_engine::caller::Caller;
 use karst_engine::io::{Env, sleep};
+use karst_engine::perf_context::{self, PerfMetric};
 use karst_engine::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -132,9 +133,28 @@ impl Locks {
     /// # Errors
     /// `TimedOut`, `Deadlock` with the cycle, `LimitReached`.
     pub(crate) async fn lock(&self, by: Caller, holder: &Arc<Holder>, request: Request<'_>) -> Result<()> {
+        let mut waits_since = None;
+        let outcome = self.wait_for(by, holder, request, &mut waits_since).await;
+        if let Some(since) = waits_since.filter(|_| request.timeout != Some(Duration::ZERO)) {
+            perf_context::count(PerfMetric::KeyLockWaitCount, 1);
+            if perf_context::timing() {
+                let nanos = self.env.now().saturating_sub(since).as_nanos();
+                perf_context::time(PerfMetric::KeyLockWaitTime, u64::try_from(nanos).unwrap_or(u64::MAX));
+            }
+        }
+        outcome
+    }
+
+    /// The same; `waits_since` is when it began to wait, if it had to.
+    async fn wait_for(
+        &self,
+        by: Caller,
+        holder: &Arc<Holder>,
+        request: Request<'_>,
+        waits_since: &mut Option<Duration>,
+    ) -> Result<()> {
         let map = self.map(request.family);
         let stripe = self.stripe(&map, request.key);
-        let mut waits_since = None;
         loop {
             let (listener, waiting, until) = {
                 let mut keys = stripe.keys.lock();

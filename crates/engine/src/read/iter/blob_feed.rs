@@ -25,7 +25,6 @@ use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
 use crate::read::lookup::read_blob;
-use crate::stats::Ticker;
 use crate::table::BlockRef;
 use crate::table::pending::{Pending, Stop};
 
@@ -141,7 +140,7 @@ impl BlobFeed {
         let [from, to] = [range.start, range.end].map(|at| ((at - start) as usize).min(bytes.len()));
         let value = need.value_in(file, &bytes[from..to], ctx.options)?;
         let length = range.end - range.start;
-        ctx.stats().record(Ticker::PrefetchBytesUseful, length);
+        ctx.count_prefetch_hit(length);
         *left = left.saturating_sub(length);
         let (child, through) = (*child, *left == 0);
         // The scan has passed by what was asked for earlier in the same child.

@@ -206,7 +206,7 @@ impl BlockFeed {
         let Some(bytes) = bytes.get(from..to) else {
             return Err(table.truncated(handle, BlockKind::Data).into());
         };
-        ctx.stats().record(Ticker::PrefetchBytesUseful, handle.size);
+        ctx.count_prefetch_hit(handle.size);
         Ok((handle, table.decode_into(ctx, handle, BlockKind::Data, bytes, &mut self.spare)?))
     }
 
@@ -261,7 +261,10 @@ impl BlockFeed {
                 break;
             }
         }
-        self.runs.iter_mut().skip(asked_for).for_each(|of| of.run.ask(ctx, pending, table.file()));
+        for BlockRun { run, .. } in self.runs.iter_mut().skip(asked_for) {
+            ctx.tables.count_read(table.level(), run.len());
+            run.ask(ctx, pending, table.file());
+        }
     }
 
     /// Move the edge on by one block; false if there is none that may be asked for yet.
@@ -315,12 +318,12 @@ impl BlockFeed {
     fn enqueue(&mut self, table: &Arc<Table>, ctx: &ReadCtx<'_>, handle: BlockHandle) -> bool {
         let cached = ctx.cache().get(table.cache_key(handle));
         match &cached {
-            Some(block) => ctx.count_cache_hit(BlockKind::Data, block),
+            Some(block) => ctx.count_cache_hit(BlockKind::Data, block, table.level()),
             None => {
                 if table.check_bounds(handle).is_err() {
                     return false;
                 }
-                ctx.count_cache_miss(BlockKind::Data);
+                ctx.count_cache_miss(BlockKind::Data, table.level());
                 self.add_to_run(handle);
             }
         }

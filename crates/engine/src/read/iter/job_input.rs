@@ -168,7 +168,7 @@ impl JobInput {
     async fn settle(&mut self) -> Result<()> {
         self.valid = false;
         let JobInput { tables, options, bounds, merging, pending, fetches, .. } = self;
-        let ctx = ReadCtx::new(tables, options);
+        let ctx = ReadCtx::of_job(tables, options);
         let mut step = Move { merging, pending, bounds };
         match step.step(&ctx) {
             Ok(()) if !step.pending.has_needs() => {}

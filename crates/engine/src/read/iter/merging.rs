@@ -22,6 +22,7 @@ use karst_mem::skiplist::{Position, Sweep};
 
 use crate::error::{Error, Result};
 use crate::memtable::MemTable;
+use crate::perf_context::{self, PerfMetric};
 use crate::range_del::Aggregate;
 use crate::read::iter::index_position::To;
 use crate::read::iter::level_cursor::LevelCursor;
@@ -67,6 +68,9 @@ impl MemtableCursor {
 
     fn seek(&self, to: To, target: &[u8]) -> Result<Option<Position>> {
         let memtable = &self.memtable;
+        if matches!(to, To::AtOrAfter | To::AtOrBefore) {
+            perf_context::count(PerfMetric::SeekOnMemtableCount, 1);
+        }
         Ok(match to {
             To::First => memtable.first(),
             To::Last => memtable.last(),
@@ -83,10 +87,19 @@ impl MemtableCursor {
     fn begin_next(&mut self) -> Result<()> {
         let next = match (&mut self.sweep, self.position) {
             (Some(sweep), _) => self.memtable.sweep(sweep),
-            (None, Some(position)) => self.memtable.next_of_many(position),
+            (None, Some(position)) => {
+                perf_context::count(PerfMetric::NextOnMemtableCount, 1);
+                self.memtable.next_of_many(position)
+            }
             (None, None) => None,
         };
         self.move_to(next)
+    }
+
+    #[inline]
+    fn begin_prev(&mut self) -> Result<()> {
+        perf_context::count(PerfMetric::PrevOnMemtableCount, 1);
+        self.move_to(self.position.and_then(|position| self.memtable.prev(position)))
     }
 
     #[inline]
@@ -144,9 +157,7 @@ impl Child {
     #[inline]
     fn begin_prev(&mut self) -> Result<()> {
         match self {
-            Child::Memtable(cursor) => {
-                cursor.move_to(cursor.position.and_then(|position| cursor.memtable.prev(position)))
-            }
+            Child::Memtable(cursor) => cursor.begin_prev(),
             Child::Table(cursor) => cursor.begin_prev(),
             Child::Level(cursor) => cursor.begin_prev(),
         }
@@ -415,6 +426,9 @@ impl Merging {
     pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
         self.forward = to.is_forward();
         self.order.clear();
+        if matches!(to, To::AtOrAfter | To::AtOrBefore) {
+            perf_context::count(PerfMetric::SeekChildSeekCount, self.children.len() as u64);
+        }
         for child in &mut self.children {
             child.begin(to, target, pending);
         }

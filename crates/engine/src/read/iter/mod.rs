@@ -35,7 +35,7 @@ use karst_format::slice_transform::PrefixExtractor;
 
 use crate::error::{Error, Result};
 use crate::options::{ReadOptions, ReadTier};
-use crate::perf_context::{self, PerfMetric};
+use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::read::{Gate, View};
 use crate::snapshot::ReadAt;
 use crate::stats::{HistogramKind, Ticker};
@@ -100,7 +100,11 @@ impl PrefixFilter {
         internal_key: &[u8],
     ) -> Result<bool, Stop> {
         match &self.0 {
-            Some(extractor) => table.prefix_may_match(ctx, pending, internal_key, extractor),
+            Some(extractor) => {
+                let told = table.prefix_may_match(ctx, pending, internal_key, extractor)?;
+                told.iter().for_each(|may_match| table.count_prefix_filter(ctx, *may_match));
+                Ok(told.unwrap_or(true))
+            }
             None => Ok(true),
         }
     }
@@ -126,8 +130,30 @@ pub struct DbIterator {
     gate: Option<Box<dyn Gate>>,
     /// When the seek in progress began, if times are collected.
     seek_began: Option<Duration>,
+    /// What the calling thread's time of the move in progress counts for, if the thread takes times.
+    timed: Option<(Timer, PerfMetric)>,
+    /// The move in progress, or the last one.
+    moving: Moving,
     /// Whether it was ever sent anywhere.
     was_sent: bool,
+}
+
+/// What counts of a move: the tickers of how many there were, and of how many came to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moving {
+    Seek,
+    Next,
+    Prev,
+}
+
+impl Moving {
+    fn tickers(self) -> [Ticker; 2] {
+        match self {
+            Moving::Seek => [Ticker::NumberDbSeek, Ticker::NumberDbSeekFound],
+            Moving::Next => [Ticker::NumberDbNext, Ticker::NumberDbNextFound],
+            Moving::Prev => [Ticker::NumberDbPrev, Ticker::NumberDbPrevFound],
+        }
+    }
 }
 
 /// What the steps of an iterator work on.
@@ -188,6 +214,8 @@ impl DbIterator {
             status: Ok(()),
             gate,
             seek_began: None,
+            timed: None,
+            moving: Moving::Seek,
             was_sent: false,
         })
     }
@@ -401,6 +429,10 @@ impl DbIterator {
     #[inline]
     fn begin_next(&mut self) -> Result<()> {
         assert!(self.valid(), "next() of an iterator that is not valid");
+        self.moving = Moving::Next;
+        if perf_context::level() >= PerfLevel::EnableCount {
+            self.count_next();
+        }
         let began = self.scan.visible.begin_next(&mut self.pending);
         if let Err(error) = &began {
             self.status = Err(error.clone());
@@ -411,6 +443,8 @@ impl DbIterator {
     #[inline]
     fn begin_prev(&mut self) {
         assert!(self.valid(), "prev() of an iterator that is not valid");
+        (self.moving, self.timed) = (Moving::Prev, None);
+        perf_context::count(PerfMetric::IterPrevCount, 1);
         self.scan.visible.begin_prev(&mut self.pending);
     }
 
@@ -456,7 +490,7 @@ impl DbIterator {
         } else if self.status.is_err() {
             self.status = Ok(());
         }
-        if self.scan.tables.shared.stats.enabled() {
+        if self.scan.tables.shared.stats.enabled() || perf_context::level() >= PerfLevel::EnableCount {
             self.count_move();
         }
         result
@@ -473,20 +507,43 @@ impl DbIterator {
 
     fn count_move(&mut self) {
         let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
+        let recorder = ctx.stats().recorder();
+        let [moves, found] = self.moving.tickers();
+        recorder.tick(moves);
         if self.scan.visible.valid() {
-            let bytes = self.scan.visible.key().len() + self.scan.visible.value().len();
-            ctx.stats().record(Ticker::IterBytesRead, bytes as u64);
+            let bytes = (self.scan.visible.key().len() + self.scan.visible.value().len()) as u64;
+            recorder.tick(found);
+            recorder.record(Ticker::IterBytesRead, bytes);
+            perf_context::count(PerfMetric::IterReadBytes, bytes);
         }
         ctx.measure_since(HistogramKind::DbSeek, self.seek_began.take());
+        if let Some((timer, metric)) = self.timed.take() {
+            ctx.stop(timer, metric);
+        }
+    }
+
+    /// Counts a step to the next key that begins.
+    #[cold]
+    fn count_next(&mut self) {
+        perf_context::count(PerfMetric::IterNextCount, 1);
+        let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
+        self.timed = Some((ctx.thread_timer(), PerfMetric::FindNextUserEntryTime));
     }
 
     /// Counts a seek that begins.
     fn count_seek(&mut self) {
         self.was_sent = true;
+        self.moving = Moving::Seek;
         perf_context::count(PerfMetric::IterSeekCount, 1);
         let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
-        ctx.stats().tick(Ticker::NumberDbSeek);
+        self.timed = Some((ctx.thread_timer(), PerfMetric::SeekInternalSeekTime));
         self.seek_began = ctx.start_timer();
+    }
+}
+
+impl Drop for DbIterator {
+    fn drop(&mut self) {
+        self.scan.tables.shared.stats.tick(Ticker::NoIteratorDeleted);
     }
 }
 

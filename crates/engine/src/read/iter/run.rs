@@ -8,7 +8,6 @@ use karst_io::{RandomAccessFile, ReadBuf};
 use karst_mem::Charge;
 
 use crate::read::iter::readahead::Window;
-use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::MAX_GAP_BYTES;
 use crate::table::pending::{Pending, RunNumber, Stop};
@@ -47,7 +46,7 @@ impl Run {
 
     /// Asks for it. It lies inside `file`.
     pub(super) fn ask(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending, file: &Arc<dyn RandomAccessFile>) {
-        ctx.stats().record(Ticker::PrefetchBytes, self.len());
+        ctx.count_prefetch(self.len());
         let len = self.len() as usize;
         self.charge = ctx.tables.shared.charge_ahead(len);
         self.number = Some(pending.want_run(file, self.start, len, self.charge.clone()));

@@ -26,8 +26,10 @@ use crate::table::{BlockRef, Table, Value};
 enum Goal {
     /// Nothing: it stands at an entry, or there is none.
     Settled,
-    /// Open the table, then search its index.
+    /// Open the table, and ask its prefix filter.
     Start(To),
+    /// Search its index.
+    Seek(To),
     /// Load the feed's current block, then stand there. `true` if the block is the neighbour of the last one.
     Load(To, bool),
 }
@@ -190,6 +192,10 @@ impl TableCursor {
                         self.goal = Goal::Settled;
                         return Ok(());
                     }
+                    self.goal = Goal::Seek(to);
+                }
+                Goal::Seek(to) => {
+                    let table = self.open(ctx, pending)?;
                     let found = self.feed.seek(&table, ctx, pending, to, &self.target)?;
                     let in_order = matches!(to, To::First | To::Last);
                     self.goal = if found { Goal::Load(to, in_order) } else { Goal::Settled };

@@ -335,6 +335,7 @@ impl Visible {
     #[inline]
     fn skip(&mut self, view: &View<'_>) -> Result<()> {
         perf_context::count(PerfMetric::InternalKeySkippedCount, 1);
+        view.ctx.stats().tick(Ticker::NumberIterSkip);
         let limit = view.ctx.options.max_skippable_internal_keys;
         if limit > 0 {
             self.skippable += 1;

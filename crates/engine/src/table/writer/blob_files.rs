@@ -197,7 +197,7 @@ impl OpenFile {
             outputs.throttle.clone(),
             outputs.writing,
             outputs.file_checksums,
-            outputs.sync_times(HistogramKind::BlobDbBlobFileSyncMicros),
+            outputs.times(HistogramKind::BlobDbBlobFileSyncMicros, HistogramKind::BlobDbBlobFileWriteMicros),
         );
         let size = building.len() as u64;
         OpenFile { number, file, building, size, count: 0, bytes: 0 }

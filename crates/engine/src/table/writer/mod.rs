@@ -27,6 +27,7 @@ mod write_behind;
 
 pub(crate) use run::{CutPolicy, EntryHash, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
 pub(crate) use table_options::{TablePlace, table_options};
+use write_behind::FileTimes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -143,9 +144,13 @@ impl Outputs {
         if self.oldest_ancestor_time_s == 0 { now_s } else { self.oldest_ancestor_time_s }
     }
 
-    /// Where times of syncing files are counted, if they are.
-    fn sync_times(&self, of: HistogramKind) -> Option<(Arc<Statistics>, HistogramKind)> {
-        self.stats.timers_enabled().then(|| (self.stats.clone(), of))
+    /// Where the times of a file are counted: `sync` and, besides what says which job it was, `write`.
+    fn times(&self, sync: HistogramKind, write: HistogramKind) -> FileTimes {
+        let of_job = match self.place.flush {
+            true => HistogramKind::FileWriteFlushMicros,
+            false => HistogramKind::FileWriteCompactionMicros,
+        };
+        FileTimes { stats: self.stats.clone(), sync, writes: [write, of_job] }
     }
 
     fn table_path(&self, number: FileNumber) -> PathBuf {

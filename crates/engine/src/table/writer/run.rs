@@ -432,11 +432,14 @@ impl OpenTable {
             outputs.throttle.clone(),
             outputs.writing,
             outputs.file_checksums,
-            outputs.sync_times(if outputs.place.flush {
-                HistogramKind::TableSyncMicros
-            } else {
-                HistogramKind::CompactionOutfileSyncMicros
-            }),
+            outputs.times(
+                if outputs.place.flush {
+                    HistogramKind::TableSyncMicros
+                } else {
+                    HistogramKind::CompactionOutfileSyncMicros
+                },
+                HistogramKind::SstWriteMicros,
+            ),
         );
         let deletions = outputs.config.compact_on_deletion.map(|rule| rule.watch());
         let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);

@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::Throttle;
 use crate::error::Result;
-use crate::stats::{HistogramKind, Statistics};
+use crate::stats::{HistogramKind, Statistics, Ticker};
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;
@@ -35,11 +36,18 @@ pub(super) struct WriteBehind {
     checksum: Option<u32>,
     /// What waits is the last piece: the file is synced behind it.
     ending: bool,
-    /// Where the time of the sync is counted.
-    sync_times: SyncTimes,
+    times: FileTimes,
 }
 
-type SyncTimes = Option<(Arc<Statistics>, HistogramKind)>;
+/// Where the times of a file are counted.
+#[derive(Clone)]
+pub(super) struct FileTimes {
+    pub(super) stats: Arc<Statistics>,
+    /// Of the sync.
+    pub(super) sync: HistogramKind,
+    /// Of handing on a piece, which may have to wait for those before it.
+    pub(super) writes: [HistogramKind; 2],
+}
 
 enum State {
     /// Not yet created.
@@ -60,7 +68,7 @@ impl WriteBehind {
         throttle: Option<Throttle>,
         writing: WriterOptions,
         with_checksum: bool,
-        sync_times: SyncTimes,
+        times: FileTimes,
     ) -> Self {
         WriteBehind {
             env: env.clone(),
@@ -70,7 +78,7 @@ impl WriteBehind {
             writing,
             checksum: with_checksum.then_some(0),
             ending: false,
-            sync_times,
+            times,
         }
     }
 
@@ -114,12 +122,15 @@ impl WriteBehind {
             };
             if let Some(throttle) = &self.throttle {
                 let bytes = self.waiting.len() as u64;
-                throttle.limiter.request(&self.env, bytes, throttle.priority).await;
+                let begun = self.times.start(&self.env);
+                let waits = throttle.limiter.wait_for(&self.env, bytes, throttle.priority).await;
+                self.times.count_throttled(&self.env, begun, bytes, waits);
             }
+            let begun = self.times.start(&self.env);
             writer.append(std::mem::take(&mut self.waiting)).await?;
+            self.times.measure(&self.env, begun, &self.times.writes);
             self.state = if self.ending {
-                let (env, times) = (self.env.clone(), self.sync_times.take());
-                State::Closing(Box::pin(close(env, writer, times)))
+                State::Closing(Box::pin(close(self.env.clone(), writer, self.times.clone())))
             } else {
                 State::Open(writer)
             };
@@ -147,7 +158,7 @@ impl WriteBehind {
         self.make_room().await?;
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Path(_) => panic!("a file without bytes is not closed"),
-            State::Open(writer) => close(self.env.clone(), writer, self.sync_times.take()).await?,
+            State::Open(writer) => close(self.env.clone(), writer, self.times).await?,
             State::Closing(closing) => closing.await?,
             State::Closed(result) => result?,
             State::Failed => panic!("a file that failed is not closed"),
@@ -156,15 +167,40 @@ impl WriteBehind {
     }
 }
 
-async fn close(env: Env, mut writer: FileWriter, times: SyncTimes) -> Result<()> {
-    let begun = env.now();
+async fn close(env: Env, mut writer: FileWriter, times: FileTimes) -> Result<()> {
+    let begun = times.start(&env);
     writer.sync().await?;
-    if let Some((stats, of)) = times {
-        let micros = env.now().saturating_sub(begun).as_micros();
-        stats.measure(of, u64::try_from(micros).unwrap_or(u64::MAX));
-    }
+    times.measure(&env, begun, &[times.sync]);
     writer.finish().await?;
     Ok(())
+}
+
+impl FileTimes {
+    /// The time, if times are collected; else the clock is not read.
+    fn start(&self, env: &Env) -> Option<Duration> {
+        self.stats.timers_enabled().then(|| env.now())
+    }
+
+    /// Counts that the rate limiter let `bytes` through, after so many waits.
+    fn count_throttled(&self, env: &Env, begun: Option<Duration>, bytes: u64, waits: u64) {
+        let recorder = self.stats.recorder();
+        recorder.tick(Ticker::RateLimiterRequestsWrite);
+        recorder.record(Ticker::RateLimiterBytesWrite, bytes);
+        if waits > 0 {
+            recorder.record(Ticker::NumberRateLimiterDrains, waits);
+            recorder.tick(Ticker::RateLimiterDelayedRequestsWrite);
+            let micros = begun.map_or(0, |begun| env.now().saturating_sub(begun).as_micros() as u64);
+            recorder.record(Ticker::RateLimiterTotalWaitMicrosWrite, micros);
+            self.measure(env, begun, &[HistogramKind::RateLimiterWaitMicrosWrite]);
+        }
+    }
+
+    fn measure(&self, env: &Env, begun: Option<Duration>, kinds: &[HistogramKind]) {
+        if let Some(begun) = begun {
+            let micros = u64::try_from(env.now().saturating_sub(begun).as_micros()).unwrap_or(u64::MAX);
+            kinds.iter().for_each(|kind| self.stats.measure(*kind, micros));
+        }
+    }
 }
 
 impl std::fmt::Debug for WriteBehind {

@@ -1,0 +1,83 @@
+//! Holds the names of statistics against the code that counts them and the document that says which nobody does.
+//!
+//! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is never counted and not listed there, or listed though it is; a pattern that fits no name.
+
+/// Where the names are, and what counts them.
+pub(super) const NAMED: [&str; 2] = ["crates/engine/src/stats/names.rs", "crates/engine/src/perf_context.rs"];
+pub(super) const DOCUMENT: &str = "docs/statistics.md";
+const SECTION: &str = "## Not counted";
+
+/// `named` are the texts of [`NAMED`], `sources` those of all other sources that ship.
+pub(super) fn check(named: &[String], sources: &[String], document: &str, found: &mut Vec<String>) {
+    let patterns: Vec<&str> = listed(document).collect();
+    let mut fits = vec![false; patterns.len()];
+    for (variant, name) in named.iter().flat_map(|text| text.lines().filter_map(name_in)) {
+        let counted = sources.iter().any(|text| is_used(text, variant));
+        let is_listed = patterns.iter().zip(&mut fits).fold(false, |before, (pattern, fits)| {
+            let now = matches(pattern, name);
+            *fits |= now;
+            before | now
+        });
+        match (counted, is_listed) {
+            (false, false) => found.push(format!("{DOCUMENT}: `{name}` is never counted: count or list it")),
+            (true, true) => found.push(format!("{DOCUMENT}: `{name}` is listed, but counted")),
+            _ => {}
+        }
+    }
+    let in_vain = patterns.iter().zip(fits).filter(|(_, fits)| !fits);
+    found.extend(in_vain.map(|(pattern, _)| format!("{DOCUMENT}: `{pattern}` fits no name")));
+}
+
+/// Of a line `Variant = "rocksdb.name",` the variant and the name.
+fn name_in(line: &str) -> Option<(&str, &str)> {
+    let (variant, name) = line.trim().strip_suffix("\",")?.split_once(" = \"")?;
+    Some((variant, name.strip_prefix("rocksdb.").unwrap_or(name)))
+}
+
+/// Whether `text` names the variant of some enum.
+fn is_used(text: &str, variant: &str) -> bool {
+    text.match_indices(variant).any(|(at, _)| {
+        let behind = text[at + variant.len()..].chars().next();
+        text[..at].ends_with("::") && !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// What is in backticks in the first column of the section's table.
+fn listed(document: &str) -> impl Iterator<Item = &str> {
+    let section = document.split_once(SECTION).map_or("", |(_, section)| section);
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    rows.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`')))
+}
+
+/// Whether `name` is what `pattern` says, in which a star stands for any letters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, behind)) => name
+            .strip_prefix(before)
+            .is_some_and(|rest| (0..=rest.len()).any(|skipped| matches(behind, &rest[skipped..]))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sees_what_is_neither_counted_nor_listed_and_what_is_both() {
+        let named = [
+            "    Hit = \"rocksdb.hit\",\n    Miss = \"rocksdb.a.miss\",\n    MissMore = \"rocksdb.more\",\n"
+                .to_string(),
+        ];
+        let sources = ["stats.tick(Ticker::Hit); let _ = Ticker::MissMore;".to_string()];
+        let check = |document: &str| {
+            let mut found = Vec::new();
+            super::check(&named, &sources, document, &mut found);
+            found
+        };
+        assert_eq!(check("## Not counted\n| `a.*` | none |\n"), Vec::<String>::new());
+        assert_eq!(check(""), ["docs/statistics.md: `a.miss` is never counted: count or list it"]);
+        assert_eq!(
+            check("## Not counted\n| `*.miss`, `hit`, `x` | none |\n"),
+            ["docs/statistics.md: `hit` is listed, but counted", "docs/statistics.md: `x` fits no name"]
+        );
+    }
+}
