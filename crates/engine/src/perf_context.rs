@@ -250,6 +250,9 @@ pub fn time(metric: PerfMetric, nanos: u64) {
 pub(crate) struct Timer(Option<Duration>);
 
 impl Timer {
+    /// Of nothing.
+    pub(crate) const NONE: Timer = Timer(None);
+
     /// Now, if the calling thread takes times.
     #[inline]
     pub(crate) fn start(env: &Env) -> Self {
@@ -272,7 +275,8 @@ impl Timer {
     #[inline]
     pub(crate) fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
         let nanos = self.nanos(env);
-        if nanos > 0 {
+        // Why asked again: it may end on another thread, or after the level was changed.
+        if nanos > 0 && level() >= PerfLevel::EnableWait {
             add(metric, nanos);
         }
         nanos

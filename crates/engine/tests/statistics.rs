@@ -172,7 +172,7 @@ fn blocks_that_were_read_and_blocks_that_were_there() {
         assert!(got(time) > 0, "{}", time.name());
     }
     assert!(store.samples(HistogramKind::PollWaitMicros) > 0);
-    // It is all on the last level, but for what opening read.
+    // It is all on the last level.
     assert_eq!(store.ticker(Ticker::NonLastLevelReadBytes), 0);
     assert!(store.ticker(Ticker::LastLevelReadBytes) >= data);
 
@@ -330,4 +330,79 @@ fn writes_that_the_rate_limiter_held_up() {
     assert!(store.ticker(Ticker::RateLimiterDelayedRequestsWrite) > 0);
     assert!(store.ticker(Ticker::NumberRateLimiterDrains) > 5);
     assert!(store.ticker(Ticker::RateLimiterTotalWaitMicrosWrite) > 50_000);
+}
+
+/// Runs a future that has nothing to wait for but storage.
+fn wait<F: std::future::Future>(store: &Store, future: F) -> F::Output {
+    karst_io::block_on(store.db.env(), future)
+}
+
+#[test]
+fn asynchronous_calls_and_batches_count_alike() {
+    let store = new("");
+    store.fill();
+    let store = store.reopened("");
+    let keys: Vec<String> = (0..64).map(|number| key(number * 31)).collect();
+    let got = perf(PerfLevel::EnableTime, || {
+        assert!(wait(&store, store.db.get_async(keys[0].as_bytes())).unwrap().is_some());
+        assert!(wait(&store, store.db.multi_get_async(&keys)).iter().all(|value| value.is_ok()));
+        wait(&store, async {
+            let mut iter = store.db.iter(&ReadOptions::new()).unwrap();
+            iter.seek_for_prev_async(&keys[1]).await.unwrap();
+            iter.prev_async().await.unwrap();
+            iter.next_async().await.unwrap();
+        });
+    });
+    for metric in [
+        PerfMetric::BlockReadTime,
+        PerfMetric::GetFromOutputFilesTime,
+        PerfMetric::SeekInternalSeekTime,
+        PerfMetric::FindNextUserEntryTime,
+    ] {
+        assert!(got(metric) > 0, "{}", metric.name());
+    }
+    let moves = [Ticker::NumberDbSeekFound, Ticker::NumberDbPrevFound, Ticker::NumberDbNextFound];
+    assert_eq!(moves.map(|ticker| store.ticker(ticker)), [1, 1, 1]);
+    assert_eq!(got(PerfMetric::BloomSstHitCount), 65);
+    assert_eq!(got(PerfMetric::BlockReadCount), store.ticker(Ticker::BlockCacheAdd));
+}
+
+#[test]
+fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
+    let store = new("compression=kNoCompression;enable_blob_files=true;min_blob_size=50");
+    store.fill();
+    let store = store.reopened("");
+    let got = perf(PerfLevel::EnableTime, || {
+        let mut iter = store.db.iter(&ReadOptions::new()).unwrap();
+        iter.seek_to_first().unwrap();
+        for _ in 0..500 {
+            iter.next().unwrap();
+        }
+        // What is on its way now is taken in after this.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        for _ in 0..500 {
+            iter.next().unwrap();
+        }
+    });
+    assert!(store.ticker(Ticker::PrefetchHits) > 500);
+    assert_eq!(got(PerfMetric::BlobReadCount), 1001);
+    let [blocks, blobs] = [PerfMetric::BlockReadTime, PerfMetric::BlobReadTime].map(got);
+    assert!(blocks < 200_000_000 && blobs < 200_000_000, "{blocks} {blobs}");
+}
+
+#[test]
+fn a_time_ends_with_the_level_that_it_was_taken_at() {
+    let store = new("");
+    store.fill();
+    perf_context::reset();
+    perf_context::set_level(PerfLevel::EnableTime);
+    let mut future = std::pin::pin!(async {
+        let found = store.db.get_async(b"03key00003").await;
+        perf_context::set_level(PerfLevel::Disable);
+        found
+    });
+    wait(&store, future.as_mut()).unwrap().unwrap();
+    let before = perf_context::to_text(true);
+    store.db.get(key(5)).unwrap().unwrap();
+    assert_eq!(perf_context::to_text(true), before);
 }

@@ -11,8 +11,8 @@ const SECTION: &str = "## Not counted";
 pub(super) fn check(named: &[String], sources: &[String], document: &str, found: &mut Vec<String>) {
     let patterns: Vec<&str> = listed(document).collect();
     let mut fits = vec![false; patterns.len()];
-    for (variant, name) in named.iter().flat_map(|text| text.lines().filter_map(name_in)) {
-        let counted = sources.iter().any(|text| is_used(text, variant));
+    for (variant, name) in named.iter().flat_map(|text| names_in(text)) {
+        let counted = sources.iter().any(|text| is_used(text, &variant));
         let is_listed = patterns.iter().zip(&mut fits).fold(false, |before, (pattern, fits)| {
             let now = matches(pattern, name);
             *fits |= now;
@@ -28,17 +28,23 @@ pub(super) fn check(named: &[String], sources: &[String], document: &str, found:
     found.extend(in_vain.map(|(pattern, _)| format!("{DOCUMENT}: `{pattern}` fits no name")));
 }
 
-/// Of a line `Variant = "rocksdb.name",` the variant and the name.
-fn name_in(line: &str) -> Option<(&str, &str)> {
-    let (variant, name) = line.trim().strip_suffix("\",")?.split_once(" = \"")?;
-    Some((variant, name.strip_prefix("rocksdb.").unwrap_or(name)))
+/// Of each line `Variant = "rocksdb.name",` behind `Enum {` what code calls it, `Enum::Variant`, and the name.
+fn names_in(text: &str) -> impl Iterator<Item = (String, &str)> {
+    let mut of = "";
+    text.lines().filter_map(move |line| {
+        if let Some(head) = line.strip_suffix(" {") {
+            of = head;
+        }
+        let (variant, name) = line.trim().strip_suffix("\",")?.split_once(" = \"")?;
+        Some((format!("{of}::{variant}"), name.strip_prefix("rocksdb.").unwrap_or(name)))
+    })
 }
 
-/// Whether `text` names the variant of some enum.
+/// Whether `text` names the variant.
 fn is_used(text: &str, variant: &str) -> bool {
     text.match_indices(variant).any(|(at, _)| {
         let behind = text[at + variant.len()..].chars().next();
-        text[..at].ends_with("::") && !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        !behind.is_some_and(|c| c.is_alphanumeric() || c == '_')
     })
 }
 
@@ -64,10 +70,10 @@ mod tests {
     #[test]
     fn sees_what_is_neither_counted_nor_listed_and_what_is_both() {
         let named = [
-            "    Hit = \"rocksdb.hit\",\n    Miss = \"rocksdb.a.miss\",\n    MissMore = \"rocksdb.more\",\n"
+            "Ticker {\n    Hit = \"rocksdb.hit\",\n    Miss = \"rocksdb.a.miss\",\n    MissMore = \"rocksdb.more\",\n"
                 .to_string(),
         ];
-        let sources = ["stats.tick(Ticker::Hit); let _ = Ticker::MissMore;".to_string()];
+        let sources = ["stats.tick(Ticker::Hit); let _ = (Ticker::MissMore, Other::Miss);".to_string()];
         let check = |document: &str| {
             let mut found = Vec::new();
             super::check(&named, &sources, document, &mut found);

@@ -142,16 +142,8 @@ impl Background {
         families: Vec<Arc<Family>>,
         reason: FlushReason,
     ) -> Result<Vec<Arc<Family>>> {
-        let families = if self.options().atomic_flush {
-            self.parts.flush.stats.tick(match reason {
-                FlushReason::WriteBufferFull => Ticker::AtomicFlushRequestReasonWriteBufferFull,
-                FlushReason::WriteBufferManager => Ticker::AtomicFlushRequestReasonWriteBufferManager,
-                _ => Ticker::AtomicFlushRequestReasonOther,
-            });
-            self.parts.families.all().to_vec()
-        } else {
-            families
-        };
+        let atomic = self.options().atomic_flush;
+        let families = if atomic { self.parts.families.all().to_vec() } else { families };
         let sealed = match self.parts.flush.pipeline.seal(&families).await {
             Ok(sealed) => sealed,
             Err(error) => {
@@ -160,6 +152,13 @@ impl Background {
                 return Err(error);
             }
         };
+        if atomic {
+            self.parts.flush.stats.tick(match reason {
+                FlushReason::WriteBufferFull => Ticker::AtomicFlushRequestReasonWriteBufferFull,
+                FlushReason::WriteBufferManager => Ticker::AtomicFlushRequestReasonWriteBufferManager,
+                _ => Ticker::AtomicFlushRequestReasonOther,
+            });
+        }
         {
             let mut state = self.state.lock();
             state.sealed_through = state.sealed_through.max(sealed.largest_seq);

@@ -373,10 +373,11 @@ impl FlushContext {
         }
         filter.finish(&mut sink)?;
         let counts = filter.counts().clone();
+        let (files, _) = sink.run.finish().await?;
         self.stats.record(Ticker::MemtablePayloadBytesAtFlush, payload_bytes);
         let garbage_bytes = payload_bytes.saturating_sub(sink.payload_bytes);
         self.stats.record(Ticker::MemtableGarbageBytesAtFlush, garbage_bytes);
-        Ok((sink.run.finish().await?.0, counts))
+        Ok((files, counts))
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool
 }
 
 /// Does a merge and takes its time, if anybody wants to know.
-pub(crate) fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
+fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
     if !stats.timers_enabled() && !perf_context::timing() {
         return merge();
     }

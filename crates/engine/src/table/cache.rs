@@ -142,14 +142,14 @@ impl Shared {
 
     /// Does a decompression and takes its time, if anybody wants to know.
     #[inline]
-    pub(crate) fn count_decompression<R>(&self, metric: PerfMetric, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn time_decompression<R>(&self, work: impl FnOnce() -> R) -> R {
         if !self.stats.detailed_timers_enabled() && !perf_context::timing() {
             return work();
         }
         let began = self.env.now();
         let result = work();
         let nanos = self.env.now().saturating_sub(began).as_nanos() as u64;
-        perf_context::time(metric, nanos);
+        perf_context::time(PerfMetric::BlockDecompressTime, nanos);
         if self.stats.detailed_timers_enabled() {
             self.stats.measure(HistogramKind::DecompressionTimesNanos, nanos);
         }
@@ -272,17 +272,6 @@ impl TableCache {
     /// Whether nothing can lie below `level`.
     pub(crate) fn is_last_level(&self, level: u32) -> bool {
         level == self.last_level
-    }
-
-    /// Counts a read from a table on `level`.
-    pub(crate) fn count_read(&self, level: u32, bytes: u64) {
-        let recorder = self.shared.stats.recorder();
-        let (count, sum) = match self.is_last_level(level) {
-            true => (Ticker::LastLevelReadCount, Ticker::LastLevelReadBytes),
-            false => (Ticker::NonLastLevelReadCount, Ticker::NonLastLevelReadBytes),
-        };
-        recorder.tick(count);
-        recorder.record(sum, bytes);
     }
 
     /// Names a file within the process.

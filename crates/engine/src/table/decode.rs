@@ -66,7 +66,7 @@ impl Storage {
             return Ok(Cow::Borrowed(contents));
         }
         let kind = CompressionType::from_u8(kind)?;
-        let unpacked = shared.count_decompression(PerfMetric::BlockDecompressTime, || {
+        let unpacked = shared.time_decompression(|| {
             compression::decompress_in(
                 kind,
                 contents,

@@ -25,7 +25,7 @@ use crate::perf_context::{PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Held, Need, NeedKey, Pending};
+use crate::table::pending::{Held, Need, NeedKey, Pending, RunNeed};
 use crate::table::{Table, budget};
 
 /// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
@@ -125,7 +125,7 @@ impl Fetches {
     pub(crate) fn collect_for(&mut self, pending: &mut Pending, waiter: Waiter) {
         pending.take_needs(|key, need| {
             // Runs are asked for once, by the one scan that waits for them.
-            let asked_for = if matches!(need, Need::Run { .. }) { None } else { self.waiters_of(key) };
+            let asked_for = if matches!(need, Need::Run(_)) { None } else { self.waiters_of(key) };
             if let Some(waiters) = asked_for {
                 if !waiters.contains(&waiter) {
                     waiters.push(waiter);
@@ -194,13 +194,20 @@ impl Fetches {
                 }
                 // Invariant: `Pending` has checked every handle against the size of the file.
                 let (shared, len) = (&ctx.tables.shared, (end - start) as usize);
+                table.count_read(ctx, len as u64);
                 let charge = shared.charge(budget::READS, len);
                 let read = karst_io::read(&shared.env, table.file(), start, len);
                 Fetch::Blocks { table, start, parts, read, began, charge }
             }
-            Need::Run { file, start, len, charge: _charge } => {
+            Need::Run(RunNeed { file, table, start, len, charge: _charge }) => {
+                ctx.count_prefetch(len as u64);
+                if let Some(table) = table {
+                    table.count_read(ctx, len as u64);
+                }
                 // Invariant: the scan has checked every handle in it against the size of the file.
                 let read = karst_io::read(&ctx.tables.shared.env, &file, start, len);
+                // Why not timed: the scan may come for it long after it is there.
+                let began = Began { timer: Timer::NONE, ..began };
                 Fetch::Run { key, waiters, read, began, _charge }
             }
             Need::Open { tables, file, level } => {
@@ -231,7 +238,7 @@ impl Fetches {
         let Fresh { key, need, waiters } = self.fresh.pop()?;
         match need {
             Need::Block { handle, kind, .. } => Some(Part { key, handle, kind, waiters }),
-            Need::Open { .. } | Need::Run { .. } | Need::Blob(_) => unreachable!("the last was a block"),
+            Need::Open { .. } | Need::Run(_) | Need::Blob(_) => unreachable!("the last was a block"),
         }
     }
 
@@ -318,7 +325,6 @@ impl Fetch {
                 match result {
                     Ok(bytes) => {
                         ctx.stats().measure(HistogramKind::AsyncReadBytes, bytes.len() as u64);
-                        ctx.tables.count_read(table.level(), bytes.len() as u64);
                         let level = (table.level() as usize).min(LEVELS_COUNTED - 1);
                         for part in parts {
                             let count = &mut fetched[level];

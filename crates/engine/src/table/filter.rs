@@ -228,7 +228,7 @@ impl Table {
 
     /// Counts what the filter said to an iterator that seeks.
     pub(crate) fn count_prefix_filter(&self, ctx: &ReadCtx<'_>, may_match: bool) {
-        ctx.stats().tick(match (ctx.tables.is_last_level(self.level()), may_match) {
+        ctx.stats().tick(match (self.is_on_last_level, may_match) {
             (true, true) => Ticker::LastLevelSeekFilterMatch,
             (true, false) => Ticker::LastLevelSeekFiltered,
             (false, true) => Ticker::NonLastLevelSeekFilterMatch,

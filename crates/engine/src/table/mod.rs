@@ -43,6 +43,7 @@ use karst_mem::{CacheKey, Charge};
 
 use crate::error::{Error, Result};
 use crate::range_del::Fragments;
+use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::decode::{Layout, Storage};
 use crate::table::pending::{Pending, Stop};
@@ -96,6 +97,8 @@ pub(crate) struct Table {
     metadata_has_high_priority: bool,
     /// The level it was opened for, to count reads by.
     level: u32,
+    /// Nothing can lie below that.
+    is_on_last_level: bool,
     /// What it takes of the budget of memory.
     _charge: Option<Charge>,
 }
@@ -339,6 +342,17 @@ impl Table {
             found = cursor.next(index).map_err(corrupt)?;
         }
         Ok(handles)
+    }
+
+    /// Counts a read of it that begins.
+    pub(crate) fn count_read(&self, ctx: &ReadCtx<'_>, bytes: u64) {
+        let recorder = ctx.stats().recorder();
+        let (count, sum) = match self.is_on_last_level {
+            true => (Ticker::LastLevelReadCount, Ticker::LastLevelReadBytes),
+            false => (Ticker::NonLastLevelReadCount, Ticker::NonLastLevelReadBytes),
+        };
+        recorder.tick(count);
+        recorder.record(sum, bytes);
     }
 
     /// The level that the table was opened for.

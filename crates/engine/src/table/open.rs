@@ -111,7 +111,9 @@ impl Opening<'_> {
                 format_args!("file has {size} bytes, the MANIFEST says {}", self.meta.size_bytes),
             ));
         }
-        let mut tail = Tail::read(&shared.env, self.file.clone(), self.tail_bytes()).await?;
+        let tail_bytes = self.tail_bytes().min(size);
+        shared.stats.measure(HistogramKind::TableOpenPrefetchTailReadBytes, tail_bytes);
+        let mut tail = Tail::read(&shared.env, self.file.clone(), tail_bytes).await?;
         let footer = self.footer(&tail)?;
         let storage = Storage {
             format_version: footer.format_version,
@@ -120,7 +122,6 @@ impl Opening<'_> {
         };
         let metaindex_handle = footer.metaindex_handle;
         self.check(metaindex_handle)?;
-        shared.stats.measure(HistogramKind::TableOpenPrefetchTailReadBytes, self.tail_bytes().min(size));
         self.bring(&mut tail, &[metaindex_handle]).await?;
         let metaindex = Metaindex::decode(self.unpack(&tail, &storage, metaindex_handle)?, size)
             .map_err(|c| self.corrupt(metaindex_handle, c))?;
@@ -305,6 +306,7 @@ impl Opening<'_> {
             dictionary,
             pinned_partitions: Vec::new(),
             level: self.level,
+            is_on_last_level: self.tables.is_last_level(self.level),
             metadata_has_high_priority: options.cache_index_and_filter_blocks_with_high_priority,
             properties: Arc::new(properties),
             _charge: None,
@@ -384,7 +386,6 @@ impl Opening<'_> {
 
     /// Puts metadata that is in memory by now where the options want it.
     async fn hold_metadata(&self, tail: &mut Tail, table: &mut Table) -> Result<()> {
-        let env = &self.tables.shared.env;
         let pinning = self.pinning();
         let use_cache = self.tables.table_options.cache_index_and_filter_blocks;
         let pin = |partitioned| if partitioned { pinning.top_level } else { pinning.unpartitioned };
@@ -396,17 +397,18 @@ impl Opening<'_> {
         let mut wanted = Vec::new();
         wanted.extend(pin_index.then_some(index));
         wanted.extend(filter.filter(|_| pin_filter).map(|(handle, _)| handle));
-        tail.bring(env, &wanted).await?;
+        self.bring(tail, &wanted).await?;
 
-        let block = self.keep(tail, table, index, kind, use_cache)?;
-        table.index.held = block.filter(|_| pin_index || !use_cache);
+        let top_of_index = self.keep(tail, table, index, kind, use_cache)?;
+        table.index.held = top_of_index.clone().filter(|_| pin_index || !use_cache);
+        let mut top_of_filter = None;
         if let Some((handle, kind)) = filter {
-            let block = self.keep(tail, table, handle, kind, use_cache)?;
-            let held = block.filter(|_| pin_filter || !use_cache);
+            top_of_filter = self.keep(tail, table, handle, kind, use_cache)?;
+            let held = top_of_filter.clone().filter(|_| pin_filter || !use_cache);
             table.filter.as_mut().expect("there is one").block.held = held;
         }
         if pinning.partitions {
-            self.pin_partitions(tail, table).await?;
+            self.pin_partitions(tail, table, top_of_index, top_of_filter).await?;
         }
         Ok(())
     }
@@ -441,17 +443,21 @@ impl Opening<'_> {
         Ok(Some(shared.cache.insert(key, block, charge, table.priority(kind))))
     }
 
-    /// Reads all partitions, all at the same time, and pins them in the cache.
-    async fn pin_partitions(&self, tail: &mut Tail, table: &mut Table) -> Result<()> {
+    /// Reads all partitions that the top levels name, all at the same time, and pins them in the cache.
+    async fn pin_partitions(
+        &self,
+        tail: &mut Tail,
+        table: &mut Table,
+        top_of_index: Option<BlockRef>,
+        top_of_filter: Option<BlockRef>,
+    ) -> Result<()> {
         let mut partitions = Vec::new();
-        if table.layout.index_is_partitioned
-            && let Some(top) = self.keep(tail, table, table.index.handle, BlockKind::Index, false)?
-        {
+        if let Some(top) = top_of_index.filter(|_| table.layout.index_is_partitioned) {
             let handles = table.all_handles(&top, table.index.handle)?;
             partitions.extend(handles.into_iter().map(|handle| (handle, BlockKind::IndexPartition)));
         }
         if let Some(filter) = table.filter.as_ref().filter(|f| f.block.kind == BlockKind::FilterIndex)
-            && let Some(top) = self.keep(tail, table, filter.block.handle, BlockKind::FilterIndex, false)?
+            && let Some(top) = top_of_filter
         {
             let handles = table.all_handles(&top, filter.block.handle)?;
             partitions.extend(handles.into_iter().map(|handle| (handle, BlockKind::FilterPartition)));
@@ -460,7 +466,7 @@ impl Opening<'_> {
         for handle in &handles {
             self.check(*handle)?;
         }
-        tail.bring(&self.tables.shared.env, &handles).await?;
+        self.bring(tail, &handles).await?;
         for (handle, kind) in partitions {
             table.pinned_partitions.extend(self.keep(tail, table, handle, kind, true)?);
         }

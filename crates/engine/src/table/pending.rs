@@ -50,9 +50,21 @@ pub(crate) enum Need {
     /// Read one block of an open table.
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
     /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside the file.
-    Run { file: Arc<dyn RandomAccessFile>, start: u64, len: usize, charge: Option<Arc<Charge>> },
+    Run(RunNeed),
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
+}
+
+/// See [`Need::Run`].
+#[derive(Clone, Debug)]
+pub(crate) struct RunNeed {
+    pub(crate) file: Arc<dyn RandomAccessFile>,
+    /// The table that the file is, if it is one.
+    pub(crate) table: Option<Arc<Table>>,
+    pub(crate) start: u64,
+    pub(crate) len: usize,
+    /// Kept until it has been read, whether the scan comes to it or not.
+    pub(crate) charge: Option<Arc<Charge>>,
 }
 
 /// Names a need within the process: (file, offset). Equal to the block's cache key for blocks.
@@ -254,18 +266,11 @@ impl Pending {
         self.hold_hits = hold;
     }
 
-    /// Records the need for `len` bytes from `start` of an open file, which must lie inside it: what a scan will come to. It keeps
-    /// `charge` until it has been read, whether the scan comes to it or not.
-    pub(crate) fn want_run(
-        &mut self,
-        file: &Arc<dyn RandomAccessFile>,
-        start: u64,
-        len: usize,
-        charge: Option<Arc<Charge>>,
-    ) -> RunNumber {
+    /// Records the need for bytes of an open file, which must lie inside it: what a scan will come to.
+    pub(crate) fn want_run(&mut self, run: RunNeed) -> RunNumber {
         let number = RunNumber(self.next_run);
         self.next_run += 1;
-        self.runs.push_back((number, State::Needed(Need::Run { file: file.clone(), start, len, charge })));
+        self.runs.push_back((number, State::Needed(Need::Run(run))));
         self.untaken += 1;
         number
     }

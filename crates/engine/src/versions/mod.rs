@@ -436,9 +436,9 @@ impl Versions {
             Some(mut file) if file.size_bytes() < self.most_bytes(&file) => {
                 file.append(&staged.records)?;
                 let began = self.shared.start_timer();
-                file.sync()?;
+                let synced = file.sync();
                 self.shared.measure_since(HistogramKind::ManifestFileSyncMicros, began);
-                Ok(file)
+                synced.map(|()| file)
             }
             outgrown => {
                 let (number, temporary) = (self.new_file_number(), self.new_file_number());

@@ -40,8 +40,8 @@ type Wait<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 enum Stage<'a> {
     New,
-    /// It waits at the door, or for room.
-    Waiting(Wait<'a>),
+    /// It waits at the door, or for room; the time of it counts for that.
+    Waiting(Wait<'a>, PerfMetric),
     /// It may be ordered.
     Admitted,
     Ordered(Ordered),
@@ -136,7 +136,7 @@ impl<'a, H: Host> Commit<'a, H> {
     fn pass(&self, moments: &mut Moments) -> bool {
         let Pipeline { ring, persist, standstill, .. } = &**self.pipeline;
         match self.stage {
-            Stage::Waiting(_) => false,
+            Stage::Waiting(..) => false,
             Stage::Applied { .. } => moments.pass(ring.published(), standstill),
             _ => moments.pass(persist.written(), persist.standstill()),
         }
@@ -162,7 +162,7 @@ impl<'a, H: Host> Commit<'a, H> {
         let outcome = self.go_on(cx);
         if outcome.is_none() {
             let metric = match self.stage {
-                Stage::Waiting(_) => PerfMetric::WriteDelayTime,
+                Stage::Waiting(_, metric) => metric,
                 _ => PerfMetric::WriteThreadWaitNanos,
             };
             self.times.waiting = Some((Timer::start_waiting(&env), metric));
@@ -181,7 +181,7 @@ impl<'a, H: Host> Commit<'a, H> {
                         return Some(self.end(Err(e)));
                     }
                 }
-                Stage::Waiting(wait) => {
+                Stage::Waiting(wait, _) => {
                     let cx = cx.as_deref_mut()?;
                     match wait.as_mut().poll(cx) {
                         Poll::Pending => return None,
@@ -252,7 +252,8 @@ impl<'a, H: Host> Commit<'a, H> {
         self.stage = if pipeline.stalls.is_open(&entry) {
             Stage::Admitted
         } else {
-            Stage::Waiting(Box::pin(pipeline.stalls.enter(&pipeline.env, &pipeline.statistics, entry)))
+            let delay = Box::pin(pipeline.stalls.enter(&pipeline.env, &pipeline.statistics, entry));
+            Stage::Waiting(delay, PerfMetric::WriteDelayTime)
         };
         Ok(())
     }
@@ -274,10 +275,11 @@ impl<'a, H: Host> Commit<'a, H> {
             }
             Err(NotOrdered::Refused(error)) => Err(error),
             Err(NotOrdered::Full) => {
-                self.stage = Stage::Waiting(Box::pin(async move {
+                let room = Box::pin(async move {
                     pipeline.wait_for_room(Pipeline::has_room).await;
                     Ok(())
-                }));
+                });
+                self.stage = Stage::Waiting(room, PerfMetric::WriteThreadWaitNanos);
                 Ok(())
             }
         }

@@ -189,7 +189,7 @@ impl BlobFeed {
         if self.runs.len() == asked_for {
             return;
         }
-        self.runs[asked_for..].iter_mut().for_each(|of| of.run.ask(ctx, pending, of.file.file()));
+        self.runs[asked_for..].iter_mut().for_each(|of| of.run.ask(ctx, pending, of.file.file(), None));
         self.window.grow();
     }
 

@@ -261,10 +261,8 @@ impl BlockFeed {
                 break;
             }
         }
-        for BlockRun { run, .. } in self.runs.iter_mut().skip(asked_for) {
-            ctx.tables.count_read(table.level(), run.len());
-            run.ask(ctx, pending, table.file());
-        }
+        let asked = self.runs.iter_mut().skip(asked_for);
+        asked.for_each(|of| of.run.ask(ctx, pending, table.file(), Some(table)));
     }
 
     /// Move the edge on by one block; false if there is none that may be asked for yet.

@@ -433,11 +433,10 @@ impl DbIterator {
         if perf_context::level() >= PerfLevel::EnableCount {
             self.count_next();
         }
-        let began = self.scan.visible.begin_next(&mut self.pending);
-        if let Err(error) = &began {
-            self.status = Err(error.clone());
+        match self.scan.visible.begin_next(&mut self.pending) {
+            Ok(()) => Ok(()),
+            failed => self.finish(failed),
         }
-        began
     }
 
     #[inline]

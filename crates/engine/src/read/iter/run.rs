@@ -8,9 +8,10 @@ use karst_io::{RandomAccessFile, ReadBuf};
 use karst_mem::Charge;
 
 use crate::read::iter::readahead::Window;
+use crate::table::Table;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::MAX_GAP_BYTES;
-use crate::table::pending::{Pending, RunNumber, Stop};
+use crate::table::pending::{Pending, RunNeed, RunNumber, Stop};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -44,12 +45,18 @@ impl Run {
         (self.start, self.end) = (start.min(self.start), end.max(self.end));
     }
 
-    /// Asks for it. It lies inside `file`.
-    pub(super) fn ask(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending, file: &Arc<dyn RandomAccessFile>) {
-        ctx.count_prefetch(self.len());
+    /// Asks for it. It lies inside `file`, which may be that of a table.
+    pub(super) fn ask(
+        &mut self,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        file: &Arc<dyn RandomAccessFile>,
+        table: Option<&Arc<Table>>,
+    ) {
         let len = self.len() as usize;
         self.charge = ctx.tables.shared.charge_ahead(len);
-        self.number = Some(pending.want_run(file, self.start, len, self.charge.clone()));
+        let (file, table, charge) = (file.clone(), table.cloned(), self.charge.clone());
+        self.number = Some(pending.want_run(RunNeed { file, table, start: self.start, len, charge }));
     }
 
     /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window learns of a wait.

@@ -189,17 +189,17 @@ impl FileTimes {
         if waits > 0 {
             recorder.record(Ticker::NumberRateLimiterDrains, waits);
             recorder.tick(Ticker::RateLimiterDelayedRequestsWrite);
-            let micros = begun.map_or(0, |begun| env.now().saturating_sub(begun).as_micros() as u64);
+            let micros = self.measure(env, begun, &[HistogramKind::RateLimiterWaitMicrosWrite]);
             recorder.record(Ticker::RateLimiterTotalWaitMicrosWrite, micros);
-            self.measure(env, begun, &[HistogramKind::RateLimiterWaitMicrosWrite]);
         }
     }
 
-    fn measure(&self, env: &Env, begun: Option<Duration>, kinds: &[HistogramKind]) {
-        if let Some(begun) = begun {
-            let micros = u64::try_from(env.now().saturating_sub(begun).as_micros()).unwrap_or(u64::MAX);
-            kinds.iter().for_each(|kind| self.stats.measure(*kind, micros));
-        }
+    /// Takes the time since then, if times are collected. Returns it, in microseconds.
+    fn measure(&self, env: &Env, begun: Option<Duration>, kinds: &[HistogramKind]) -> u64 {
+        let Some(begun) = begun else { return 0 };
+        let micros = u64::try_from(env.now().saturating_sub(begun).as_micros()).unwrap_or(u64::MAX);
+        kinds.iter().for_each(|kind| self.stats.measure(*kind, micros));
+        micros
     }
 }
 
