@@ -8,6 +8,7 @@ mod compaction;
 mod lifecycle;
 mod read_at;
 mod set_options;
+mod sizes;
 mod two_phase;
 mod validation;
 mod wal_files;

@@ -52,6 +52,7 @@ pub use options::{
 };
 pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream};
+pub use read::sizes::{KeyRange, SizeApproximationOptions};
 pub use snapshot::Snapshot;
 pub use stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use table::Value;

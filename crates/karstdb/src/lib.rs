@@ -145,10 +145,11 @@ pub use karst_engine::{
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
     CompactionFilterFactory, CompactionInfo, Db, DbIterator, DbOptions, Direction, Entries, EntryStream,
     Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind,
-    IoPriority, LiveFile, MergeOperator, OptionSet, Options, PreparedTransaction, RateLimiter, ReadOptions,
-    ReadTier, Recorder, Result, Severity, Snapshot, SortedRun, Statistics, StatsLevel, Ticker, Unchanged,
-    UserKeyRange, Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch,
-    WriteBufferManager, WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
+    IoPriority, KeyRange, LiveFile, MergeOperator, OptionSet, Options, PreparedTransaction, RateLimiter,
+    ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions, Snapshot, SortedRun,
+    Statistics, StatsLevel, Ticker, Unchanged, UserKeyRange, Value, WaitForCompactOptions, WalFile,
+    WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format, io,
+    merge_operator, options, perf_context,
 };
 pub use karst_txn::{
     BatchDbIterator, DeadlockInfo, DeadlockPath, InBatch, LockStatus, OptimisticTransaction,

@@ -9,6 +9,7 @@ mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;
 pub(crate) mod newest;
+pub mod sizes;
 #[cfg(test)]
 mod tests;
 

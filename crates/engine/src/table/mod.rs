@@ -244,20 +244,43 @@ impl Table {
         pending: &mut Pending,
         key: &[u8],
     ) -> Result<Option<BlockHandle>, Stop> {
+        Ok(self.seek_data(ctx, pending, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
+    }
+
+    /// Where in the file the first data block lies that may have entries at or behind the internal key `key`; behind all of them if none does.
+    pub(crate) fn offset_of(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        key: &[u8],
+    ) -> Result<u64, Stop> {
+        let found = self.seek_data(ctx, pending, key, |cursor, _| cursor.handle().offset)?;
+        Ok(found.unwrap_or(self.properties.data_size))
+    }
+
+    /// What `found` makes of the index's entry for the first data block that may have entries at or behind `key`; `None` if there is none.
+    #[inline]
+    fn seek_data<T>(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        pending: &mut Pending,
+        key: &[u8],
+        found: impl FnOnce(&IndexCursor, &CachedBlock) -> T,
+    ) -> Result<Option<T>, Stop> {
         let index = self.index(ctx, pending)?;
         let mut cursor = IndexCursor::new();
         if !self.seek_index(&mut cursor, &index, self.index.handle, key)? {
             return Ok(None);
         }
         if !self.layout.index_is_partitioned {
-            return Ok(self.data_handle(&cursor, &index, key));
+            return Ok(Some(found(&cursor, &index)));
         }
         loop {
             let handle = cursor.handle();
             let partition = self.index_partition(ctx, pending, handle)?;
             let mut inner = IndexCursor::new();
             if self.seek_index(&mut inner, &partition, handle, key)? {
-                return Ok(self.data_handle(&inner, &partition, key));
+                return Ok(Some(found(&inner, &partition)));
             }
             // The top level's key may be larger than any in its partition.
             let more = cursor.next(index.as_index()).map_err(|c| self.corrupt(self.index.handle, c))?;

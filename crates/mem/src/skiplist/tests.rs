@@ -384,3 +384,22 @@ fn stress_sequential_writers_share_the_finger() {
     let found = forward(&list);
     assert!(found.is_sorted() && found.len() as u32 == threads * count && list.len() == found.len());
 }
+
+#[test]
+fn ranges_are_estimated() {
+    let list = SkipList::new(|a: &[u8], b: &[u8]| a.cmp(b));
+    let entries: u32 = if cfg!(miri) { 300 } else { 50_000 };
+    assert_eq!(list.estimate_between(b"", b"z"), 0);
+    for number in 0..entries {
+        // In another order than that of the keys.
+        let number = (u64::from(number) * 7919 % u64::from(entries)) as u32;
+        assert!(list.insert(&number.to_be_bytes(), b""));
+    }
+    let between = |from: u32, to: u32| list.estimate_between(&from.to_be_bytes(), &to.to_be_bytes());
+    assert_eq!((between(10, 10), between(20, 10), between(entries, u32::MAX)), (0, 0, 0));
+    assert_eq!(between(5, 25), 20, "few are counted");
+    for (from, to) in [(0, entries), (entries / 4, entries / 2), (entries / 3, entries / 3 + 250)] {
+        let (found, exact) = (between(from, to) as f64, f64::from(to.min(entries) - from));
+        assert!((found / exact - 1.0).abs() < 0.5, "{found}, there are {exact}");
+    }
+}

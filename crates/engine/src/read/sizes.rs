@@ -1,0 +1,170 @@
+//! How much of a tree lies in ranges of keys, told by the sizes of files and their indexes; no entry is read.
+//!
+//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in a range, its index says at which offsets the range begins and ends; all indexes that are not in memory are
+//! read at the same time.
+
+use super::View;
+use crate::error::Result;
+use crate::options::ReadOptions;
+use crate::stats::HistogramKind;
+use crate::superversion::SuperVersion;
+use crate::table::cache::TableCache;
+use crate::table::context::ReadCtx;
+use crate::table::drive::{self, Step};
+use crate::table::fetch::Fetches;
+use crate::table::pending::{Pending, Stop};
+use karst_format::key::{self, SeqNo, ValueType};
+use karst_lsm::FileMetadata;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What [`Db::approximate_sizes`](crate::Db::approximate_sizes) counts. RocksDB's names and defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizeApproximationOptions {
+    /// Count what is in memory only. Off by default.
+    pub include_memtables: bool,
+    /// Count files. On by default.
+    pub include_files: bool,
+    /// If above 0: files that lie partly in a range count half, without a look at their indexes, as long as they are together no larger than this share of the files that
+    /// lie wholly in it. Below 0 by default.
+    pub files_size_error_margin: f64,
+}
+
+impl Default for SizeApproximationOptions {
+    fn default() -> Self {
+        Self { include_memtables: false, include_files: true, files_size_error_margin: -1.0 }
+    }
+}
+
+/// The user keys from the first on and before the second.
+pub type KeyRange<'a> = (&'a [u8], &'a [u8]);
+
+/// A file that lies partly in a range.
+struct Partial<'a> {
+    range: usize,
+    level: u32,
+    file: &'a Arc<FileMetadata>,
+    /// Internal keys; `None` where the file begins or ends within the range.
+    edges: [Option<Vec<u8>>; 2],
+    bytes: Option<u64>,
+}
+
+impl Partial<'_> {
+    fn measure(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) -> Result<u64, Stop> {
+        let table = pending.table(ctx, self.file, self.level)?;
+        let data_bytes = table.properties().data_size;
+        let mut at = |edge: &Option<Vec<u8>>, open: u64| match edge {
+            Some(key) => table.offset_of(ctx, pending, key),
+            None => Ok(open),
+        };
+        // Why both asked for before either fails: what they need is read at once.
+        let (from, to) = (at(&self.edges[0], 0), at(&self.edges[1], data_bytes));
+        let (from, to) = (from?, to?);
+        // Metadata counts with the data that it is of.
+        let share = u128::from(to.saturating_sub(from)) * u128::from(self.file.size_bytes);
+        Ok((share / u128::from(data_bytes.max(1))) as u64)
+    }
+}
+
+struct Measuring<'a> {
+    partial: Vec<Partial<'a>>,
+    pending: Pending,
+}
+
+impl Step for Measuring<'_> {
+    type Out = ();
+
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
+        let mut waits = false;
+        for partial in self.partial.iter_mut().filter(|partial| partial.bytes.is_none()) {
+            match partial.measure(ctx, &mut self.pending) {
+                Ok(bytes) => partial.bytes = Some(bytes),
+                Err(Stop::Need) => waits = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if waits { Err(Stop::Need) } else { Ok(()) }
+    }
+
+    fn pending(&mut self) -> &mut Pending {
+        &mut self.pending
+    }
+}
+
+/// Bytes of `superversion` in each of `ranges`.
+pub(crate) async fn approximate_sizes(
+    tables: &Arc<TableCache>,
+    superversion: &SuperVersion,
+    options: &SizeApproximationOptions,
+    ranges: &[KeyRange<'_>],
+) -> Result<Vec<u64>> {
+    let read_options = ReadOptions::new();
+    let view = View::new(tables, superversion, &read_options);
+    let comparator = view.version().comparator();
+    let mut sizes = vec![0_u64; ranges.len()];
+    let mut measuring = Measuring { partial: Vec::new(), pending: Pending::new() };
+    for (range, ((start, end), size)) in ranges.iter().zip(&mut sizes).enumerate() {
+        if !comparator.compare_user(start, end).is_lt() {
+            continue;
+        }
+        if options.include_memtables {
+            let in_memory = superversion.memtables().map(|memtable| memtable.estimate_between(start, end).1);
+            *size += in_memory.sum::<u64>();
+        }
+        if !options.include_files {
+            continue;
+        }
+        let first = measuring.partial.len();
+        let (mut whole_bytes, mut partial_bytes) = (0, 0);
+        for (level, file) in files_in(&view, (start, end)) {
+            let begins_before = comparator.compare_user(file.smallest_user_key(), start).is_lt();
+            let ends_behind = comparator.compare_user(file.largest_user_key(), end).is_ge();
+            let edge = |cut: bool, at: &[u8]| cut.then(|| seek_key(at));
+            let edges = [edge(begins_before, start), edge(ends_behind, end)];
+            if edges.iter().all(Option::is_none) {
+                whole_bytes += file.size_bytes;
+            } else {
+                partial_bytes += file.size_bytes;
+                measuring.partial.push(Partial { range, level, file, edges, bytes: None });
+            }
+        }
+        *size += whole_bytes;
+        if partial_bytes as f64 <= whole_bytes as f64 * options.files_size_error_margin {
+            measuring.partial.truncate(first);
+            *size += partial_bytes / 2;
+        }
+    }
+    match measuring.step(&view.ctx) {
+        Ok(()) => {}
+        Err(Stop::Error(error)) => return Err(error),
+        Err(Stop::Need) => {
+            let mut fetches = Fetches::new(&read_options, HistogramKind::FileReadGetMicros);
+            drive::drive(view.ctx, &mut measuring, &mut fetches).await?;
+        }
+    }
+    for partial in &measuring.partial {
+        sizes[partial.range] += partial.bytes.expect("every file was measured");
+    }
+    Ok(sizes)
+}
+
+fn seek_key(user_key: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(user_key.len() + key::TRAILER_BYTES);
+    key::append(&mut key, user_key, key::pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
+    key
+}
+
+/// The files that overlap a range, with their levels.
+fn files_in<'a>(
+    view: &View<'a>,
+    (start, end): KeyRange<'a>,
+) -> impl Iterator<Item = (u32, &'a Arc<FileMetadata>)> + use<'a> {
+    let version = view.version();
+    let (lower, upper) = (Bound::Included(start), Bound::Excluded(end));
+    version.levels().iter().flat_map(move |level| {
+        let comparator = version.comparator();
+        let indexes = level.overlapping(comparator, lower, upper);
+        let within = move |index: &usize| level.overlaps(comparator, *index, lower, upper);
+        indexes.filter(within).map(move |index| (u32::from(level.level().0), &level.files()[index]))
+    })
+}

@@ -1,0 +1,134 @@
+//! What is told of keys without reading them: sizes of ranges, and whether a key may be there.
+
+use karst_engine::{
+    BlockCache, CompactRangeOptions, Db, FlushOptions, KeyRange, Options, ReadOptions,
+    SizeApproximationOptions,
+};
+
+const KEYS: u32 = 20_000;
+const VALUE_BYTES: u64 = 100;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn open(folder: &tempfile::TempDir, more: &str) -> Db {
+    let all = format!(
+        "disable_auto_compactions=true;compression=kNoCompression;block_size=1K;filter_policy=bloomfilter:10:false;{more}"
+    );
+    let options = Options::new()
+        .set_all(&all)
+        .unwrap()
+        .block_cache(BlockCache::new(8 << 20))
+        .db(|db| db.create_if_missing = true);
+    Db::open(folder.path(), &options).unwrap()
+}
+
+/// Everything once in files of the last level, a third of it again in two files of L0.
+fn fill(db: &Db) {
+    let put = |numbers: &mut dyn Iterator<Item = u32>| {
+        numbers.for_each(|number| db.put(key(number), [number as u8; VALUE_BYTES as usize]).unwrap());
+        db.flush(&FlushOptions::default()).unwrap();
+    };
+    put(&mut (0..KEYS).step_by(2));
+    put(&mut (1..KEYS).step_by(2));
+    db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+    put(&mut (0..KEYS).step_by(6));
+    put(&mut (3..KEYS).step_by(6));
+}
+
+fn sizes(db: &Db, bounds: &[(u32, u32)]) -> Vec<u64> {
+    let keys: Vec<_> = bounds.iter().map(|(from, to)| (key(*from), key(*to))).collect();
+    let ranges: Vec<KeyRange<'_>> = keys.iter().map(|(from, to)| (&from[..], &to[..])).collect();
+    db.approximate_sizes(&ranges).unwrap()
+}
+
+#[test]
+fn ranges_have_their_share_of_the_files_and_add_up() {
+    for more in [
+        "target_file_size_base=300K",
+        "index_type=kTwoLevelIndexSearch;metadata_block_size=512",
+        "index_type=kBinarySearchWithFirstKey",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let db = open(&folder, more);
+        fill(&db);
+        let all = db.int_property("rocksdb.total-sst-files-size").unwrap();
+        db.close().unwrap();
+        // With nothing in the cache.
+        let db = open(&folder, more);
+        let found =
+            sizes(&db, &[(0, KEYS), (0, KEYS / 2), (KEYS / 2, KEYS), (100, 200), (500, 500), (700, 600)]);
+        assert_eq!(found[0], all, "{more}");
+        assert!(found[1].abs_diff(all / 2) < all / 20, "{more}: {found:?}");
+        // Each file's two parts are rounded down.
+        assert!(all - (found[1] + found[2]) < 10, "{more}: {found:?}");
+        let entries = 100 + 100 / 3;
+        assert!(found[3].abs_diff(entries * VALUE_BYTES) < 8 << 10, "{more}: {found:?}");
+        assert_eq!(found[4..], [0, 0]);
+        assert_eq!(sizes(&db, &[(KEYS, KEYS * 2)]), [0]);
+    }
+}
+
+#[test]
+fn what_is_in_memory_counts_if_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "");
+    (0..KEYS).for_each(|number| db.put(key(number), [1; VALUE_BYTES as usize]).unwrap());
+    let (from, middle, to) = (key(0), key(KEYS / 2), key(KEYS));
+    let family = db.default_column_family();
+    let of = |options: SizeApproximationOptions, range: KeyRange<'_>| {
+        db.approximate_sizes_cf(&options, family, &[range]).unwrap()[0]
+    };
+    let memtables = SizeApproximationOptions { include_memtables: true, ..Default::default() };
+    assert_eq!(of(SizeApproximationOptions::default(), (&from, &to)), 0);
+    let [whole, half] = [(&from[..], &to[..]), (&from, &middle)].map(|range| of(memtables, range));
+    let bytes = u64::from(KEYS) * VALUE_BYTES;
+    assert!(whole > bytes / 2 && whole < bytes * 4, "{whole} of {bytes}");
+    assert!(half > whole / 4 && half < whole, "{half} of {whole}");
+    let (entries, estimated) = db.approximate_memtable_stats_cf(family, (&from, &to)).unwrap();
+    assert!(entries.abs_diff(u64::from(KEYS)) < u64::from(KEYS) / 2 && estimated == whole, "{entries}");
+    db.flush(&FlushOptions::default()).unwrap();
+    let files = of(memtables, (&from, &to));
+    assert_eq!(files, of(SizeApproximationOptions::default(), (&from, &to)));
+    assert!(files > bytes);
+    let neither = SizeApproximationOptions { include_files: false, ..memtables };
+    assert_eq!(of(neither, (&from, &to)), 0);
+}
+
+#[test]
+fn a_margin_spares_the_look_at_indexes() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "target_file_size_base=100K");
+    fill(&db);
+    let (from, to) = (key(10), key(KEYS - 10));
+    let of = |margin: f64| {
+        let options = SizeApproximationOptions { files_size_error_margin: margin, ..Default::default() };
+        db.approximate_sizes_cf(&options, db.default_column_family(), &[(&from, &to)]).unwrap()[0]
+    };
+    let (exact, wide) = (of(-1.0), of(10.0));
+    assert_eq!(of(0.0), exact);
+    assert!(wide != exact && wide.abs_diff(exact) < exact / 2, "{wide} {exact}");
+}
+
+#[test]
+fn keys_that_may_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "");
+    (0..KEYS).for_each(|number| db.put(key(number), b"value").unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    db.put("new", "in memory").unwrap();
+    db.delete(key(7)).unwrap();
+    let look = |key: &[u8]| {
+        let (may, value) = db.key_may_exist_cf(&ReadOptions::new(), db.default_column_family(), key).unwrap();
+        (may, value.map(|value| value.to_vec()))
+    };
+    assert_eq!(look(b"new"), (true, Some(b"in memory".to_vec())));
+    assert_eq!(look(&key(7)), (false, None));
+    assert_eq!(look(&key(8)), (true, None), "its block is not in the cache");
+    db.get(key(8)).unwrap();
+    assert_eq!(look(&key(8)), (true, Some(b"value".to_vec())));
+    let absent = (0..1000).filter(|number| !db.key_may_exist(format!("key{number:05}x")).unwrap()).count();
+    assert!(absent > 900, "the filter says no: {absent}");
+    assert!(db.key_may_exist("new").unwrap() && !db.key_may_exist(key(7)).unwrap());
+}
