@@ -5,6 +5,8 @@ use karst_engine::{
     SizeApproximationOptions,
 };
 
+use std::future::Future;
+
 const KEYS: u32 = 20_000;
 const VALUE_BYTES: u64 = 100;
 
@@ -45,20 +47,26 @@ fn sizes(db: &Db, bounds: &[(u32, u32)]) -> Vec<u64> {
 
 #[test]
 fn ranges_have_their_share_of_the_files_and_add_up() {
+    let two_level = "index_type=kTwoLevelIndexSearch;metadata_block_size=512";
     for more in [
         "target_file_size_base=300K",
-        "index_type=kTwoLevelIndexSearch;metadata_block_size=512",
+        "target_file_size_base=20K;max_open_files=12",
+        two_level,
         "index_type=kBinarySearchWithFirstKey",
+        "cache_index_and_filter_blocks=true",
+        &format!(
+            "{two_level};cache_index_and_filter_blocks=true;target_file_size_base=20K;max_open_files=12"
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let db = open(&folder, more);
         fill(&db);
         let all = db.int_property("rocksdb.total-sst-files-size").unwrap();
         db.close().unwrap();
-        // With nothing in the cache.
+        // With nothing in the cache but what opening puts there.
         let db = open(&folder, more);
-        let found =
-            sizes(&db, &[(0, KEYS), (0, KEYS / 2), (KEYS / 2, KEYS), (100, 200), (500, 500), (700, 600)]);
+        let bounds = [(0, KEYS), (0, KEYS / 2), (KEYS / 2, KEYS), (100, 200), (500, 500), (700, 600)];
+        let found = sizes(&db, &bounds);
         assert_eq!(found[0], all, "{more}");
         assert!(found[1].abs_diff(all / 2) < all / 20, "{more}: {found:?}");
         // Each file's two parts are rounded down.
@@ -67,7 +75,45 @@ fn ranges_have_their_share_of_the_files_and_add_up() {
         assert!(found[3].abs_diff(entries * VALUE_BYTES) < 8 << 10, "{more}: {found:?}");
         assert_eq!(found[4..], [0, 0]);
         assert_eq!(sizes(&db, &[(KEYS, KEYS * 2)]), [0]);
+        // So many that not all are looked at together.
+        let narrow: Vec<(u32, u32)> =
+            (0..100).map(|part| (part * KEYS / 100, (part + 1) * KEYS / 100)).collect();
+        let sum: u64 = sizes(&db, &narrow).iter().sum();
+        assert!(all.abs_diff(sum) < 1000, "{more}: {sum} of {all}");
     }
+}
+
+#[test]
+fn keys_in_reverse_and_files_of_tombstones_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "comparator=rocksdb.ReverseBytewiseComparator");
+    (0..KEYS).for_each(|number| db.put(key(number), [1; VALUE_BYTES as usize]).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    let all = db.int_property("rocksdb.total-sst-files-size").unwrap();
+    let found = sizes(&db, &[(KEYS, 0), (0, KEYS), (KEYS, KEYS / 2)]);
+    // The range ends before its end, so it lacks the block of that key.
+    assert!(all - found[0] < all / 100, "{found:?} of {all}");
+    assert_eq!(found[1], 0);
+    assert!(found[2].abs_diff(all / 2) < all / 20, "{found:?}");
+    db.delete_range(key(KEYS), key(0)).unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    let more = db.int_property("rocksdb.total-sst-files-size").unwrap() - all;
+    assert_eq!(sizes(&db, &[(KEYS, KEYS / 2)]), [found[2] + more]);
+}
+
+#[test]
+fn the_asynchronous_form_can_be_sent() {
+    fn sent<F: Future + Send>(future: F) -> F {
+        future
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "cache_index_and_filter_blocks=true");
+    fill(&db);
+    let (from, to) = (key(7), key(KEYS - 7));
+    let (options, ranges) = (SizeApproximationOptions::default(), [(&from[..], &to[..])]);
+    let family = db.default_column_family();
+    let future = sent(db.approximate_sizes_cf_async(&options, family, &ranges));
+    assert_eq!(karst_io::block_on(db.env(), future).unwrap(), sizes(&db, &[(7, KEYS - 7)]));
 }
 
 #[test]

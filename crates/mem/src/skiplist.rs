@@ -362,7 +362,7 @@ impl<C: KeyOrder> SkipList<C> {
         self.first().is_none()
     }
 
-    /// About how many entries there are from `start` on and before `end`: exact as long as they are few, else within some tenth. Costs two searches and a walk over a hundred entries or so.
+    /// About how many entries there are from `start` on and before `end`: exact as long as they are few, else usually within a fifth. Costs a search and a walk over a hundred entries or so.
     pub fn estimate_between(&self, start: &[u8], end: &[u8]) -> usize {
         /// So many on a level stand for those below.
         const ENOUGH: usize = 64;

@@ -61,7 +61,7 @@ impl Db {
     /// Whether `key` may be in the default column family, as far as memory tells: no is certain, yes is not. Never reads from storage.
     ///
     /// # Errors
-    /// What is in memory is damaged.
+    /// As [`Db::get`], of what is in memory: it is damaged, or merge operands cannot be merged.
     pub fn key_may_exist(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.key_may_exist_cf(&self.0.default_read, &self.0.default_family, key)?.0)
     }

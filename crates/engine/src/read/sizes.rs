@@ -1,7 +1,7 @@
 //! How much of a tree lies in ranges of keys, told by the sizes of files and their indexes; no entry is read.
 //!
-//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in a range, its index says at which offsets the range begins and ends; all indexes that are not in memory are
-//! read at the same time.
+//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in a range, its index says at which offsets the range begins and ends; indexes that are not in memory are
+//! read at the same time, those of a few dozen files at once.
 
 use super::View;
 use crate::error::Result;
@@ -52,26 +52,33 @@ struct Partial<'a> {
 impl Partial<'_> {
     fn measure(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) -> Result<u64, Stop> {
         let table = pending.table(ctx, self.file, self.level)?;
-        let data_bytes = table.properties().data_size;
+        let (data_bytes, file_bytes) = (table.properties().data_size, self.file.size_bytes);
+        if data_bytes == 0 {
+            // Range tombstones only.
+            return Ok(file_bytes);
+        }
         let mut at = |edge: &Option<Vec<u8>>, open: u64| match edge {
             Some(key) => table.offset_of(ctx, pending, key),
             None => Ok(open),
         };
         // Why both asked for before either fails: what they need is read at once.
         let (from, to) = (at(&self.edges[0], 0), at(&self.edges[1], data_bytes));
-        let (from, to) = (from?, to?);
+        let (from, to) = (from?, to?.min(data_bytes));
         // Metadata counts with the data that it is of.
-        let share = u128::from(to.saturating_sub(from)) * u128::from(self.file.size_bytes);
-        Ok((share / u128::from(data_bytes.max(1))) as u64)
+        let share = u128::from(to.saturating_sub(from)) * u128::from(file_bytes);
+        Ok((share / u128::from(data_bytes)) as u64)
     }
 }
 
-struct Measuring<'a> {
-    partial: Vec<Partial<'a>>,
+/// So many files are looked at together. Why no more: whatever they need is held until the last of them has been measured.
+const TOGETHER: usize = 32;
+
+struct Measuring<'a, 'b> {
+    partial: &'b mut [Partial<'a>],
     pending: Pending,
 }
 
-impl Step for Measuring<'_> {
+impl Step for Measuring<'_, '_> {
     type Out = ();
 
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
@@ -102,48 +109,55 @@ pub(crate) async fn approximate_sizes(
     let view = View::new(tables, superversion, &read_options);
     let comparator = view.version().comparator();
     let mut sizes = vec![0_u64; ranges.len()];
-    let mut measuring = Measuring { partial: Vec::new(), pending: Pending::new() };
+    let mut partial = Vec::new();
     for (range, ((start, end), size)) in ranges.iter().zip(&mut sizes).enumerate() {
         if !comparator.compare_user(start, end).is_lt() {
             continue;
         }
         if options.include_memtables {
             let in_memory = superversion.memtables().map(|memtable| memtable.estimate_between(start, end).1);
-            *size += in_memory.sum::<u64>();
+            *size = in_memory.fold(*size, u64::saturating_add);
         }
         if !options.include_files {
             continue;
         }
-        let first = measuring.partial.len();
-        let (mut whole_bytes, mut partial_bytes) = (0, 0);
+        let first = partial.len();
+        let (mut whole_bytes, mut partial_bytes) = (0_u64, 0_u64);
         for (level, file) in files_in(&view, (start, end)) {
             let begins_before = comparator.compare_user(file.smallest_user_key(), start).is_lt();
             let ends_behind = comparator.compare_user(file.largest_user_key(), end).is_ge();
             let edge = |cut: bool, at: &[u8]| cut.then(|| seek_key(at));
             let edges = [edge(begins_before, start), edge(ends_behind, end)];
             if edges.iter().all(Option::is_none) {
-                whole_bytes += file.size_bytes;
+                whole_bytes = whole_bytes.saturating_add(file.size_bytes);
             } else {
-                partial_bytes += file.size_bytes;
-                measuring.partial.push(Partial { range, level, file, edges, bytes: None });
+                partial_bytes = partial_bytes.saturating_add(file.size_bytes);
+                partial.push(Partial { range, level, file, edges, bytes: None });
             }
         }
-        *size += whole_bytes;
-        if partial_bytes as f64 <= whole_bytes as f64 * options.files_size_error_margin {
-            measuring.partial.truncate(first);
-            *size += partial_bytes / 2;
+        *size = size.saturating_add(whole_bytes);
+        if (partial_bytes as f64) < whole_bytes as f64 * options.files_size_error_margin {
+            partial.truncate(first);
+            *size = size.saturating_add(partial_bytes / 2);
         }
     }
-    match measuring.step(&view.ctx) {
-        Ok(()) => {}
-        Err(Stop::Error(error)) => return Err(error),
-        Err(Stop::Need) => {
-            let mut fetches = Fetches::new(&read_options, HistogramKind::FileReadGetMicros);
-            drive::drive(view.ctx, &mut measuring, &mut fetches).await?;
+    for some in partial.chunks_mut(TOGETHER) {
+        let mut pending = Pending::new();
+        // So that a block that is met again with the next arrival is counted once.
+        pending.hold_hits(true);
+        let mut measuring = Measuring { partial: some, pending };
+        match measuring.step(&view.ctx) {
+            Ok(()) => {}
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Need) => {
+                let mut fetches = Fetches::new(&read_options, HistogramKind::FileReadGetMicros);
+                drive::drive(view.ctx, &mut measuring, &mut fetches).await?;
+            }
         }
     }
-    for partial in &measuring.partial {
-        sizes[partial.range] += partial.bytes.expect("every file was measured");
+    for partial in partial {
+        let bytes = partial.bytes.expect("every file was measured");
+        sizes[partial.range] = sizes[partial.range].saturating_add(bytes);
     }
     Ok(sizes)
 }
