@@ -6,6 +6,7 @@
 mod counted;
 
 use crate::run::Result;
+use counted::Counted;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -59,6 +60,7 @@ const LINES_AT_MOST: usize = 1000;
 
 pub(crate) fn run(root: &Path) -> Result {
     let mut found = Vec::new();
+    let mut counted = Counted::default();
     let files = tracked_files(root)?;
     for path in &files {
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
@@ -70,8 +72,9 @@ pub(crate) fn run(root: &Path) -> Result {
             check_edges(path, &text, &mut found);
         }
         check_machine_paths(path, &text, &mut found);
+        counted.take(path, text);
     }
-    check_counted(root, &files, &mut found);
+    counted.check(&mut found);
     for name in SAFE_CRATES {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
         let says = |root_file: &String| {
@@ -212,19 +215,6 @@ fn check_edges(path: &str, text: &str, found: &mut Vec<String>) {
             found.push(format!("{path}: `{name}` must not depend on `{target}`"));
         }
     }
-}
-
-fn check_counted(root: &Path, files: &[String], found: &mut Vec<String>) {
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let ships = |path: &&String| {
-        path.starts_with("crates/")
-            && path.contains("/src/")
-            && path.ends_with(".rs")
-            && !is_test_file(path)
-            && !counted::NAMED.contains(&path.as_str())
-    };
-    let sources: Vec<String> = files.iter().filter(ships).map(|path| read(path)).collect();
-    counted::check(&counted::NAMED.map(read), &sources, &read(counted::DOCUMENT), found);
 }
 
 fn check_machine_paths(path: &str, text: &str, found: &mut Vec<String>) {

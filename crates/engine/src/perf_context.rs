@@ -283,6 +283,20 @@ impl Timer {
     }
 }
 
+/// Does `work`, and adds its time to one of the calling thread's times, if the thread takes times. Returns it, in nanoseconds, if it does or `asked` says that somebody else wants to know; else 0, and the
+/// clock is not read.
+#[inline]
+pub(crate) fn timed<R>(env: &Env, metric: PerfMetric, asked: bool, work: impl FnOnce() -> R) -> (R, u64) {
+    if !asked && !timing() {
+        return (work(), 0);
+    }
+    let began = env.now();
+    let result = work();
+    let nanos = env.now().saturating_sub(began).as_nanos() as u64;
+    time(metric, nanos);
+    (result, nanos)
+}
+
 #[cold]
 fn now(env: &Env) -> Duration {
     env.now()

@@ -72,6 +72,10 @@ fn perf(level: PerfLevel, work: impl FnOnce()) -> fn(PerfMetric) -> u64 {
     perf_context::get
 }
 
+fn assert_took(got: &impl Fn(PerfMetric) -> u64, times: &[PerfMetric]) {
+    times.iter().for_each(|time| assert!(got(*time) > 0, "{}", time.name()));
+}
+
 #[test]
 fn moves_of_iterators_and_what_they_came_to() {
     let store = new("");
@@ -164,14 +168,15 @@ fn blocks_that_were_read_and_blocks_that_were_there() {
         store.ticker(Ticker::NumberBlockDecompressed)
     );
     assert!(store.ticker(Ticker::BytesDecompressedTo) > store.ticker(Ticker::BytesDecompressedFrom));
-    for time in [
-        PerfMetric::BlockReadTime,
-        PerfMetric::BlockChecksumTime,
-        PerfMetric::BlockDecompressTime,
-        PerfMetric::GetFromOutputFilesTime,
-    ] {
-        assert!(got(time) > 0, "{}", time.name());
-    }
+    assert_took(
+        &got,
+        &[
+            PerfMetric::BlockReadTime,
+            PerfMetric::BlockChecksumTime,
+            PerfMetric::BlockDecompressTime,
+            PerfMetric::GetFromOutputFilesTime,
+        ],
+    );
     assert!(store.samples(HistogramKind::PollWaitMicros) > 0);
     // It is all on the last level.
     assert_eq!(store.ticker(Ticker::NonLastLevelReadBytes), 0);
@@ -311,9 +316,10 @@ fn blob_values_that_were_read() {
         (0..100).for_each(|number| assert!(store.db.get(key(number)).unwrap().is_some()));
     });
     assert_eq!(got(PerfMetric::BlobReadCount), 100);
-    for time in [PerfMetric::BlobReadTime, PerfMetric::BlobChecksumTime, PerfMetric::BlobDecompressTime] {
-        assert!(got(time) > 0, "{}", time.name());
-    }
+    assert_took(
+        &got,
+        &[PerfMetric::BlobReadTime, PerfMetric::BlobChecksumTime, PerfMetric::BlobDecompressTime],
+    );
     assert_eq!(store.samples(HistogramKind::BlobDbBlobFileReadMicros), 100);
     assert_eq!(store.samples(HistogramKind::BlobDbDecompressionMicros), 100);
     assert!(store.samples(HistogramKind::BlobDbBlobFileWriteMicros) > 0);
@@ -354,14 +360,15 @@ fn asynchronous_calls_and_batches_count_alike() {
             iter.next_async().await.unwrap();
         });
     });
-    for metric in [
-        PerfMetric::BlockReadTime,
-        PerfMetric::GetFromOutputFilesTime,
-        PerfMetric::SeekInternalSeekTime,
-        PerfMetric::FindNextUserEntryTime,
-    ] {
-        assert!(got(metric) > 0, "{}", metric.name());
-    }
+    assert_took(
+        &got,
+        &[
+            PerfMetric::BlockReadTime,
+            PerfMetric::GetFromOutputFilesTime,
+            PerfMetric::SeekInternalSeekTime,
+            PerfMetric::FindNextUserEntryTime,
+        ],
+    );
     let moves = [Ticker::NumberDbSeekFound, Ticker::NumberDbPrevFound, Ticker::NumberDbNextFound];
     assert_eq!(moves.map(|ticker| store.ticker(ticker)), [1, 1, 1]);
     assert_eq!(got(PerfMetric::BloomSstHitCount), 65);

@@ -237,6 +237,14 @@ pub fn append(out: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
     out.extend_from_slice(&trailer.to_le_bytes());
 }
 
+/// The internal key that sorts before every entry of `user_key`, and behind those of all keys before it.
+#[must_use]
+pub fn before_all_of(user_key: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(user_key.len() + TRAILER_BYTES);
+    append(&mut key, user_key, pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
+    key
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

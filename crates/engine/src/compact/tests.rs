@@ -74,9 +74,7 @@ impl Workshop {
             host_id: "".into(),
         });
         let versions = Versions::new(Start {
-            env,
             path: path.to_owned(),
-            table_paths: vec![path.to_owned()],
             options: ManifestOptions {
                 max_file_bytes: 1 << 30,
                 growth_percent: 500,

@@ -375,13 +375,9 @@ impl MemTable {
 
     /// About how many entries the user keys from `start` on and before `end` have, and how much memory they take, in bytes, with their share of what the newest block of the arena has left. Range tombstones do not count.
     pub(crate) fn estimate_between(&self, start: &[u8], end: &[u8]) -> (u64, u64) {
-        let bound = |user_key: &[u8]| {
-            let mut bound = Vec::with_capacity(user_key.len() + key::TRAILER_BYTES);
-            key::append(&mut bound, user_key, key::pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
-            bound
-        };
+        let (start, end) = (key::before_all_of(start), key::before_all_of(end));
         let all = self.list.len() as u64;
-        let entries = (self.list.estimate_between(&bound(start), &bound(end)) as u64).min(all);
+        let entries = (self.list.estimate_between(&start, &end) as u64).min(all);
         let bytes = u128::from(entries) * self.list.memory_usage() as u128 / u128::from(all.max(1));
         (entries, bytes as u64)
     }

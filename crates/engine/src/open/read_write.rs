@@ -243,9 +243,7 @@ fn begin(
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
     let versions = Versions::new(Start {
-        env: env.clone(),
         path: path.to_owned(),
-        table_paths: opened.shared.directories.clone(),
         options: manifest_options(&opened.db_options.get()),
         identity: Arc::new(identity),
         next_file: set.next_file_number.max(FileNumber(used.0 + 1)),

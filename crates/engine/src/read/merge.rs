@@ -18,14 +18,9 @@ pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool
 
 /// Does a merge and takes its time, if anybody wants to know.
 fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
-    if !stats.timers_enabled() && !perf_context::timing() {
-        return merge();
-    }
-    let began = env.now();
-    let merged = merge();
-    let nanos = env.now().saturating_sub(began).as_nanos() as u64;
-    perf_context::time(PerfMetric::MergeOperatorTimeNanos, nanos);
-    if stats.timers_enabled() {
+    let counts = stats.timers_enabled();
+    let (merged, nanos) = perf_context::timed(env, PerfMetric::MergeOperatorTimeNanos, counts, merge);
+    if counts {
         stats.record(Ticker::MergeOperationTotalTime, nanos);
     }
     merged

@@ -10,17 +10,15 @@ use super::View;
 use crate::error::Result;
 use crate::options::ReadOptions;
 use crate::snapshot::ReadAt;
-use crate::stats::HistogramKind;
 use crate::superversion::SuperVersion;
 use crate::table::KeyHash;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
-use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
 use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
-use karst_format::key::{SeqNo, ValueType, pack_trailer, user_key};
+use karst_format::key::{SeqNo, before_all_of, user_key};
 use karst_lsm::SearchPosition;
 use std::sync::Arc;
 
@@ -130,11 +128,9 @@ pub(crate) async fn written_since(
     since: &ReadAt,
 ) -> Result<bool> {
     let options = ReadOptions::new();
-    let mut internal = key.to_vec();
-    internal.extend_from_slice(&pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK).to_le_bytes());
     let mut search = Newest {
         view: View::new(tables, superversion, &options),
-        key: internal,
+        key: before_all_of(key),
         since,
         position: SearchPosition::START,
         file: None,
@@ -143,12 +139,5 @@ pub(crate) async fn written_since(
         pending: Pending::new(),
     };
     let ctx = search.view.ctx;
-    match search.step(&ctx) {
-        Ok(found) => Ok(found),
-        Err(Stop::Error(error)) => Err(error),
-        Err(Stop::Need) => {
-            let mut fetches = Fetches::new(&options, HistogramKind::FileReadGetMicros);
-            drive::drive(ctx, &mut search, &mut fetches).await
-        }
-    }
+    drive::run(ctx, &mut search).await
 }

@@ -6,14 +6,12 @@
 use super::View;
 use crate::error::Result;
 use crate::options::ReadOptions;
-use crate::stats::HistogramKind;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
-use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
-use karst_format::key::{self, SeqNo, ValueType};
+use karst_format::key;
 use karst_lsm::FileMetadata;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -126,7 +124,7 @@ pub(crate) async fn approximate_sizes(
         for (level, file) in files_in(&view, (start, end)) {
             let begins_before = comparator.compare_user(file.smallest_user_key(), start).is_lt();
             let ends_behind = comparator.compare_user(file.largest_user_key(), end).is_ge();
-            let edge = |cut: bool, at: &[u8]| cut.then(|| seek_key(at));
+            let edge = |cut: bool, at: &[u8]| cut.then(|| key::before_all_of(at));
             let edges = [edge(begins_before, start), edge(ends_behind, end)];
             if edges.iter().all(Option::is_none) {
                 whole_bytes = whole_bytes.saturating_add(file.size_bytes);
@@ -146,26 +144,13 @@ pub(crate) async fn approximate_sizes(
         // So that a block that is met again with the next arrival is counted once.
         pending.hold_hits(true);
         let mut measuring = Measuring { partial: some, pending };
-        match measuring.step(&view.ctx) {
-            Ok(()) => {}
-            Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Need) => {
-                let mut fetches = Fetches::new(&read_options, HistogramKind::FileReadGetMicros);
-                drive::drive(view.ctx, &mut measuring, &mut fetches).await?;
-            }
-        }
+        drive::run(view.ctx, &mut measuring).await?;
     }
     for partial in partial {
         let bytes = partial.bytes.expect("every file was measured");
         sizes[partial.range] = sizes[partial.range].saturating_add(bytes);
     }
     Ok(sizes)
-}
-
-fn seek_key(user_key: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(user_key.len() + key::TRAILER_BYTES);
-    key::append(&mut key, user_key, key::pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
-    key
 }
 
 /// The files that overlap a range, with their levels.

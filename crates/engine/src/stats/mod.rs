@@ -20,7 +20,9 @@ use shard::{OWNED, Shard};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
 
+use karst_io::Env;
 use parking_lot::Mutex;
 
 /// What is collected; each level adds to the one before. RocksDB's names and order.
@@ -108,6 +110,22 @@ impl Statistics {
     #[inline]
     pub fn timers_enabled(&self) -> bool {
         self.level.load(Relaxed) > StatsLevel::ExceptTimers as u8
+    }
+
+    /// The time, if times are collected; else the clock is not read.
+    #[inline]
+    pub(crate) fn start_timer(&self, env: &Env) -> Option<Duration> {
+        self.timers_enabled().then(|| env.now())
+    }
+
+    /// Adds the time since `began`, if it was taken, to histograms. Returns it, in whole microseconds; else 0.
+    #[inline]
+    pub(crate) fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
+        let Some(began) = began else { return 0 };
+        let micros = u64::try_from(env.now().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
+        let recorder = self.recorder();
+        kinds.iter().for_each(|kind| recorder.measure(*kind, micros));
+        micros
     }
 
     /// Whether the costly times are collected: decompression, compression.

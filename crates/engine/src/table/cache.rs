@@ -124,33 +124,21 @@ impl Shared {
     /// The time, if times are collected; else the clock is not read.
     #[inline]
     pub(crate) fn start_timer(&self) -> Option<Duration> {
-        self.stats.timers_enabled().then(|| self.env.now())
-    }
-
-    /// The whole microseconds since `began`.
-    pub(crate) fn micros_since(&self, began: Duration) -> u64 {
-        self.env.now().saturating_sub(began).as_micros() as u64
+        self.stats.start_timer(&self.env)
     }
 
     /// Adds the time since `began` to a histogram, if times are collected.
     #[inline]
     pub(crate) fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {
-        if let Some(began) = began {
-            self.stats.measure(kind, self.micros_since(began));
-        }
+        self.stats.measure_since(&self.env, &[kind], began);
     }
 
     /// Does a decompression and takes its time, if anybody wants to know.
     #[inline]
     pub(crate) fn time_decompression<R>(&self, work: impl FnOnce() -> R) -> R {
-        if !self.stats.detailed_timers_enabled() && !perf_context::timing() {
-            return work();
-        }
-        let began = self.env.now();
-        let result = work();
-        let nanos = self.env.now().saturating_sub(began).as_nanos() as u64;
-        perf_context::time(PerfMetric::BlockDecompressTime, nanos);
-        if self.stats.detailed_timers_enabled() {
+        let counts = self.stats.detailed_timers_enabled();
+        let (result, nanos) = perf_context::timed(&self.env, PerfMetric::BlockDecompressTime, counts, work);
+        if counts {
             self.stats.measure(HistogramKind::DecompressionTimesNanos, nanos);
         }
         result
@@ -299,12 +287,9 @@ impl TableCache {
             return Ok(table.clone());
         }
         let shared = &self.shared;
-        let began = shared.stats.timers_enabled().then(|| shared.env.now());
+        let began = shared.start_timer();
         let table = Table::open(&self, file, level).await;
-        if let Some(began) = began {
-            let micros = shared.env.now().saturating_sub(began).as_micros() as u64;
-            shared.stats.measure(HistogramKind::TableOpenIoMicros, micros);
-        }
+        shared.measure_since(HistogramKind::TableOpenIoMicros, began);
         let table = match table {
             Ok(table) => Arc::new(table),
             Err(error) => {

@@ -47,6 +47,18 @@ pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut
     }
 }
 
+/// Runs `step` to its end, waiting as tasks do if it has to.
+pub(crate) async fn run<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
+    match step.step(&ctx) {
+        Ok(out) => Ok(out),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Need) => {
+            let mut fetches = Fetches::new(ctx.options, HistogramKind::FileReadGetMicros);
+            drive(ctx, step, &mut fetches).await
+        }
+    }
+}
+
 /// Waits until something has been delivered, for as long as the read may wait.
 ///
 /// # Errors

@@ -355,12 +355,8 @@ impl Fetch {
 /// Takes in how long a read took, and that it failed.
 fn measure_read(ctx: &ReadCtx<'_>, began: Began, read_micros: HistogramKind, failed: bool) {
     ctx.stop(began.timer, PerfMetric::BlockReadTime);
-    if let Some(at) = began.at {
-        let micros = ctx.tables.shared.micros_since(at);
-        let recorder = ctx.stats().recorder();
-        recorder.measure(HistogramKind::SstReadMicros, micros);
-        recorder.measure(read_micros, micros);
-    }
+    let shared = &ctx.tables.shared;
+    shared.stats.measure_since(&shared.env, &[HistogramKind::SstReadMicros, read_micros], began.at);
     if failed {
         ctx.stats().tick(Ticker::AsyncReadErrorCount);
     }

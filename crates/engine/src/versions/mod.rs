@@ -72,10 +72,7 @@ pub(crate) struct ManifestOptions {
 
 /// The live state of a database; see the module.
 pub(crate) struct Versions {
-    env: Env,
     path: PathBuf,
-    /// Directories of tables, by path id.
-    table_paths: Vec<PathBuf>,
     options: ArcSwap<ManifestOptions>,
     identity: Arc<Identity>,
     families: Arc<Families>,
@@ -113,9 +110,7 @@ impl std::fmt::Debug for Versions {
 
 /// What a database is made of when its [`Versions`] begin.
 pub(crate) struct Start {
-    pub(crate) env: Env,
     pub(crate) path: PathBuf,
-    pub(crate) table_paths: Vec<PathBuf>,
     pub(crate) options: ManifestOptions,
     pub(crate) identity: Arc<Identity>,
     /// As the MANIFEST has it; every family is open.
@@ -134,7 +129,7 @@ pub(crate) struct Start {
 impl Versions {
     /// Goes on from what was replayed. The first install begins a new MANIFEST.
     pub(crate) fn new(start: Start) -> Arc<Versions> {
-        let Start { env, path, table_paths, options, identity, set, families, obsolete, shared, .. } = start;
+        let Start { path, options, identity, set, families, obsolete, shared, .. } = start;
         let allow_ingest_behind = options.allow_ingest_behind;
         let state_of = |state: &karst_lsm::ColumnFamilyState| {
             let family = families.get(state.id).expect("every family is open");
@@ -170,9 +165,7 @@ impl Versions {
             next_family: Mutex::new(ColumnFamilyId(set.max_column_family.0 + 1)),
             on_failure: Mutex::new(None),
             state: Mutex::new(state),
-            env,
             path,
-            table_paths,
             options: ArcSwap::from_pointee(options),
             identity,
             families,
@@ -211,7 +204,7 @@ impl Versions {
 
     /// The environment.
     pub(crate) fn env(&self) -> &Env {
-        &self.env
+        &self.shared.env
     }
 
     /// Has `hook` told of failed MANIFEST writes, on the thread that installs.
@@ -330,7 +323,7 @@ impl Versions {
             state.installing = true;
             let this = self.clone();
             drop(state);
-            drop(self.env.run_blocking(move |_| this.install_all()));
+            drop(self.shared.env.run_blocking(move |_| this.install_all()));
         }
         installed
     }
@@ -426,10 +419,10 @@ impl Versions {
         described: &Described,
         file: Option<ManifestFile>,
     ) -> Result<ManifestFile> {
-        let fs = self.env.fs();
+        let fs = self.shared.env.fs();
         // Invariant: the names of new files are durable before the MANIFEST names them.
         for path_id in &staged.written_paths {
-            let directory = self.table_paths.get(usize::from(*path_id)).unwrap_or(&self.path);
+            let directory = self.shared.directories.get(usize::from(*path_id)).unwrap_or(&self.path);
             fs.sync_dir(directory)?;
         }
         match file {

@@ -243,7 +243,7 @@ impl<'a, H: Host> Commit<'a, H> {
         }
         self.source.verify()?;
         pipeline.health.check_writes()?;
-        self.started = pipeline.statistics.timers_enabled().then(|| pipeline.env.now());
+        self.started = pipeline.statistics.start_timer(&pipeline.env);
         let entry = Entry {
             bytes: self.source.bytes() as u64,
             no_slowdown: self.options.no_slowdown,
@@ -414,10 +414,7 @@ impl<'a, H: Host> Commit<'a, H> {
                 statistics.tick(Ticker::WriteWithWal);
             }
             statistics.measure(HistogramKind::BytesPerWrite, bytes);
-            if let Some(started) = self.started {
-                let micros = (self.pipeline.env.now() - started).as_micros();
-                statistics.measure(HistogramKind::DbWrite, u64::try_from(micros).unwrap_or(u64::MAX));
-            }
+            statistics.measure_since(&self.pipeline.env, &[HistogramKind::DbWrite], self.started);
         }
         outcome
     }

@@ -432,18 +432,14 @@ impl<H: Host> Pipeline<H> {
     }
 
     fn sync_logs(&self, files: &mut Files) -> Result<()> {
-        let start = self.statistics.timers_enabled().then(|| self.env.now());
+        let start = self.statistics.start_timer(&self.env);
         while let Some(oldest) = files.older.first_mut() {
             oldest.sync()?;
             self.host.log_synced(oldest.number(), oldest.size());
             files.older.remove(0);
         }
         files.current.sync()?;
-        if let Some(start) = start {
-            let micros = (self.env.now() - start).as_micros();
-            self.statistics
-                .measure(HistogramKind::WalFileSyncMicros, u64::try_from(micros).unwrap_or(u64::MAX));
-        }
+        self.statistics.measure_since(&self.env, &[HistogramKind::WalFileSyncMicros], start);
         Ok(())
     }
 

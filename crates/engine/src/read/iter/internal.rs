@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use karst_format::key::{SeqNo, ValueType, pack_trailer};
+use karst_format::key::{SeqNo, before_all_of};
 
 use crate::error::Result;
 use crate::options::ReadOptions;
@@ -97,8 +97,7 @@ impl InternalIterator {
 
     /// Go to the newest entry of `user_key`, or to the first behind it.
     pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
-        let mut target = user_key.as_ref().to_vec();
-        target.extend_from_slice(&pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK).to_le_bytes());
+        let target = before_all_of(user_key.as_ref());
         self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
         self.settle()
     }

@@ -17,7 +17,7 @@ pub(super) mod tests;
 
 use std::sync::Arc;
 
-use karst_format::key::{self, SeqNo, ValueType, pack_trailer};
+use karst_format::key;
 use karst_lsm::pick::CompactionInput;
 
 use crate::error::Result;
@@ -112,9 +112,7 @@ impl JobInput {
         match &self.bounds.lower {
             None => self.merging.begin(To::First, &[], &mut self.pending),
             Some(lower) => {
-                let mut target = lower.clone();
-                target.extend_from_slice(&pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK).to_le_bytes());
-                self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
+                self.merging.begin(To::AtOrAfter, &key::before_all_of(lower), &mut self.pending);
             }
         }
         self.settle().await

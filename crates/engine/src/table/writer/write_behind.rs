@@ -122,13 +122,13 @@ impl WriteBehind {
             };
             if let Some(throttle) = &self.throttle {
                 let bytes = self.waiting.len() as u64;
-                let begun = self.times.start(&self.env);
+                let begun = self.times.stats.start_timer(&self.env);
                 let waits = throttle.limiter.wait_for(&self.env, bytes, throttle.priority).await;
                 self.times.count_throttled(&self.env, begun, bytes, waits);
             }
-            let begun = self.times.start(&self.env);
+            let begun = self.times.stats.start_timer(&self.env);
             writer.append(std::mem::take(&mut self.waiting)).await?;
-            self.times.measure(&self.env, begun, &self.times.writes);
+            self.times.stats.measure_since(&self.env, &self.times.writes, begun);
             self.state = if self.ending {
                 State::Closing(Box::pin(close(self.env.clone(), writer, self.times.clone())))
             } else {
@@ -168,19 +168,14 @@ impl WriteBehind {
 }
 
 async fn close(env: Env, mut writer: FileWriter, times: FileTimes) -> Result<()> {
-    let begun = times.start(&env);
+    let begun = times.stats.start_timer(&env);
     writer.sync().await?;
-    times.measure(&env, begun, &[times.sync]);
+    times.stats.measure_since(&env, &[times.sync], begun);
     writer.finish().await?;
     Ok(())
 }
 
 impl FileTimes {
-    /// The time, if times are collected; else the clock is not read.
-    fn start(&self, env: &Env) -> Option<Duration> {
-        self.stats.timers_enabled().then(|| env.now())
-    }
-
     /// Counts that the rate limiter let `bytes` through, after so many waits.
     fn count_throttled(&self, env: &Env, begun: Option<Duration>, bytes: u64, waits: u64) {
         let recorder = self.stats.recorder();
@@ -189,17 +184,9 @@ impl FileTimes {
         if waits > 0 {
             recorder.record(Ticker::NumberRateLimiterDrains, waits);
             recorder.tick(Ticker::RateLimiterDelayedRequestsWrite);
-            let micros = self.measure(env, begun, &[HistogramKind::RateLimiterWaitMicrosWrite]);
+            let micros = self.stats.measure_since(env, &[HistogramKind::RateLimiterWaitMicrosWrite], begun);
             recorder.record(Ticker::RateLimiterTotalWaitMicrosWrite, micros);
         }
-    }
-
-    /// Takes the time since then, if times are collected. Returns it, in microseconds.
-    fn measure(&self, env: &Env, begun: Option<Duration>, kinds: &[HistogramKind]) -> u64 {
-        let Some(begun) = begun else { return 0 };
-        let micros = u64::try_from(env.now().saturating_sub(begun).as_micros()).unwrap_or(u64::MAX);
-        kinds.iter().for_each(|kind| self.stats.measure(*kind, micros));
-        micros
     }
 }
 
