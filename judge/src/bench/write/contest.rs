@@ -1,4 +1,5 @@
-//! A Markdown table of several contenders: medians over interleaved runs, with the ratios of their first figure to that of named contenders.
+//! A Markdown table of several contenders: medians over interleaved runs, with the ratios of their first figure to that of named contenders: medians too, over the rounds, since the processors' speed moves
+//! less within a round than from one to the next.
 
 use super::table::{Column, Row, median};
 use crate::bench::Settings;
@@ -30,24 +31,23 @@ impl Contest {
         label: &str,
         mut contenders: Vec<Contender<'_>>,
     ) -> Result<(), String> {
-        let mut runs: Vec<Vec<Row>> = vec![Vec::new(); contenders.len()];
+        let mut all: Vec<Vec<Row>> = vec![Vec::new(); contenders.len()];
         for round in 0..settings.repeat {
-            for ((name, run), runs) in contenders.iter_mut().zip(&mut runs) {
+            for ((name, run), runs) in contenders.iter_mut().zip(&mut all) {
                 let row = run().map_err(|e| format!("{}: {label}: {name}: {e}", self.title))?;
                 let unit = self.columns[0].name;
                 eprintln!("  {label} [{}/{}] {name}: {:.0} {unit}", round + 1, settings.repeat, row[0]);
                 runs.push(row);
             }
         }
-        let medians: Vec<Row> = runs.iter().map(|runs| median(runs)).collect();
-        for ((name, _), row) in contenders.iter().zip(&medians) {
+        for ((name, _), runs) in contenders.iter().zip(&all) {
             let mut line = format!("| {label} | {name} |");
-            for (column, figure) in self.columns.iter().zip(row) {
+            for (column, figure) in self.columns.iter().zip(median(runs)) {
                 line.push_str(&format!(" {figure:.*} |", column.digits));
             }
             for baseline in self.baselines {
                 let at = contenders.iter().position(|(name, _)| name == baseline);
-                let ratio = at.map(|at| format!("{:.2}", row[0] / medians[at][0]));
+                let ratio = at.map(|at| format!("{:.2}", median_ratio(runs, &all[at])));
                 line.push_str(&format!(" {} |", ratio.unwrap_or_default()));
             }
             self.lines.push(line);
@@ -63,4 +63,10 @@ impl Contest {
         println!("|---|---|{}", "---:|".repeat(names.len() + self.baselines.len()));
         self.lines.iter().for_each(|line| println!("{line}"));
     }
+}
+
+/// What the first figure of `runs` is to that of `baseline`, round by round.
+fn median_ratio(runs: &[Row], baseline: &[Row]) -> f64 {
+    let ratios: Vec<Row> = runs.iter().zip(baseline).map(|(run, base)| vec![run[0] / base[0]]).collect();
+    median(&ratios)[0]
 }
