@@ -11,6 +11,7 @@ mod set_options;
 mod sizes;
 mod two_phase;
 mod validation;
+mod verify;
 mod wal_files;
 mod wal_updates;
 mod write;

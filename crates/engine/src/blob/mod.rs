@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord};
+use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader};
 use karst_format::compression::{self, CompressionType};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
@@ -24,7 +24,7 @@ use crate::perf_context::{self, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
 use crate::table::cache::Shared;
 use crate::table::tail::join_all;
-use crate::table::{BlockRef, CachedBlock, budget};
+use crate::table::{BlockRef, CachedBlock, budget, verify};
 
 /// A value to be read.
 #[derive(Clone, Debug)]
@@ -215,19 +215,13 @@ impl BlobFiles {
         self.shared.open_blob(file.number())
     }
 
-    /// Opens the file and reads header, footer and the value's record at the same time.
-    async fn open_and_read(
-        &self,
-        need: &BlobNeed,
-        verify_checksums: bool,
-    ) -> Result<(Arc<BlobFile>, ReadBuf)> {
-        let (env, number) = (&self.shared.env, need.file.number());
+    /// Opens a file. Returns with it where its footer is.
+    pub(crate) async fn open_file(&self, number: FileNumber) -> Result<(Arc<dyn RandomAccessFile>, u64)> {
         let path = self.shared.blob_path(number);
         let options = if self.shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
-        let file = karst_io::open(env, &path, options).await?;
+        let file = karst_io::open(&self.shared.env, &path, options).await?;
         self.shared.stats.tick(Ticker::NoFileOpens);
-        let size = file.size();
-        let least = (blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64;
+        let (size, least) = (file.size(), (blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64);
         if size < least {
             return Err(Error::corruption_at(
                 &path,
@@ -235,7 +229,91 @@ impl BlobFiles {
                 format_args!("a blob file has {least} bytes at least"),
             ));
         }
-        let footer_at = size - blob::FOOTER_BYTES as u64;
+        Ok((file, size - blob::FOOTER_BYTES as u64))
+    }
+
+    /// Verifies header, footer and every record of a file, whatever is in memory of it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a part of it is not what was written.
+    pub(crate) async fn verify(&self, described: &BlobFileMetadata) -> Result<()> {
+        let (env, shared) = (&self.shared.env, &self.shared);
+        let (file, footer_at) = self.open_file(described.number()).await?;
+        let path = file.path();
+        let expected = described.file.total_bytes.saturating_add(blob::HEADER_BYTES as u64);
+        if footer_at != expected {
+            let text =
+                format_args!("the footer is at {footer_at}, by what the MANIFEST says it is at {expected}");
+            return Err(Error::corruption_at(path, file.size(), text));
+        }
+        let mut ends = [
+            karst_io::read(env, &file, 0, blob::HEADER_BYTES),
+            karst_io::read(env, &file, footer_at, blob::FOOTER_BYTES),
+        ];
+        let mut ends = join_all(&mut ends).await.into_iter();
+        let mut next = || ends.next().expect("there were two reads");
+        let (header, mut as_written) = (next()?, Vec::new());
+        // Why: it has no checksum, but there is only one way to write it.
+        let compression = self.check_header(path, &header)?;
+        let column_family = self.column_family;
+        BlobHeader { column_family, compression, has_ttl: false, expiration_range: (0, 0) }
+            .encode_into(&mut as_written);
+        if *header != *as_written {
+            return Err(Error::corruption_at(
+                path,
+                0,
+                "the header has times to live, or flags that are not known",
+            ));
+        }
+        let footer = BlobFooter::decode(&next()?).map_err(|c| Error::in_file(path, footer_at, c))?;
+
+        // What was read behind the last whole record, which begins at `at`.
+        let (mut rest, mut at, mut records) = (Vec::new(), blob::HEADER_BYTES as u64, 0);
+        let spans = verify::spans(at, footer_at);
+        verify::read_spans(shared, &file, spans, |_, bytes| {
+            rest.extend_from_slice(bytes);
+            let mut used = 0;
+            while let Some(header) = rest[used..].get(..blob::RECORD_HEADER_BYTES) {
+                let header = BlobRecordHeader::decode(header).map_err(|c| Error::in_file(path, at, c))?;
+                let Some(length) = header.record_bytes().filter(|length| *length <= footer_at - at) else {
+                    return Err(Error::corruption_at(
+                        path,
+                        at,
+                        "a record that does not end before the footer",
+                    ));
+                };
+                let Some(record) = rest[used..].get(..length as usize) else { break };
+                BlobRecord::parse(record).map_err(|c| Error::in_file(path, at, c))?;
+                used += record.len();
+                at += length;
+                records += 1;
+            }
+            rest.drain(..used);
+            Ok(())
+        })
+        .await?;
+        if !rest.is_empty() {
+            return Err(Error::corruption_at(path, at, "bytes before the footer that are no record"));
+        }
+        if [footer.blob_count, described.file.total_count] != [records; 2] {
+            let text = format_args!(
+                "{records} records, the footer says {}, the MANIFEST {}",
+                footer.blob_count, described.file.total_count
+            );
+            return Err(Error::corruption_at(path, footer_at, text));
+        }
+        Ok(())
+    }
+
+    /// Opens the file and reads header, footer and the value's record at the same time.
+    async fn open_and_read(
+        &self,
+        need: &BlobNeed,
+        verify_checksums: bool,
+    ) -> Result<(Arc<BlobFile>, ReadBuf)> {
+        let (env, number) = (&self.shared.env, need.file.number());
+        let (file, footer_at) = self.open_file(number).await?;
+        let path = file.path().to_owned();
         // Invariant: nothing is believed before header and footer have been checked; until then the file is only read.
         let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
         let (start, length) = record_range(need, &unchecked, verify_checksums)?;

@@ -37,6 +37,21 @@ pub(super) struct Storage {
 const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
+    /// Verifies the checksum of the block that `bytes`, block and trailer, hold. Returns the number of its compression. Counted in the statistics of `shared`.
+    pub(super) fn verify(
+        &self,
+        shared: &Shared,
+        handle: BlockHandle,
+        bytes: &[u8],
+    ) -> Result<u8, Corruption> {
+        shared.stats.tick(Ticker::BlockChecksumComputeCount);
+        let timer = Timer::start(&shared.env);
+        let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
+        let kind = checksum::verify_block_trailer(self.checksum, bytes, context);
+        timer.stop(&shared.env, PerfMetric::BlockChecksumTime);
+        kind.inspect_err(|_| shared.stats.tick(Ticker::BlockChecksumMismatchCount))
+    }
+
     /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed, else in what `memory` finds for so many bytes.
     /// Counted in the statistics of `shared`.
     pub(super) fn unpack<'b>(
@@ -51,16 +66,7 @@ impl Storage {
         let Some(length) = bytes.len().checked_sub(BLOCK_TRAILER_BYTES) else {
             return Err(Corruption::new("block is too short for its trailer", bytes.len()));
         };
-        let kind = if verify {
-            shared.stats.tick(Ticker::BlockChecksumComputeCount);
-            let timer = Timer::start(&shared.env);
-            let context = checksum::context_modifier(self.base_context_checksum, handle.offset);
-            let kind = checksum::verify_block_trailer(self.checksum, bytes, context);
-            timer.stop(&shared.env, PerfMetric::BlockChecksumTime);
-            kind.inspect_err(|_| shared.stats.tick(Ticker::BlockChecksumMismatchCount))?
-        } else {
-            bytes[length]
-        };
+        let kind = if verify { self.verify(shared, handle, bytes)? } else { bytes[length] };
         let contents = &bytes[..length];
         if kind == CompressionType::None as u8 {
             return Ok(Cow::Borrowed(contents));

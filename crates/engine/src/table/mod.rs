@@ -2,7 +2,7 @@
 //!
 //! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and decodes the blocks
 //! it is given. All reads of storage go through [`Pending`](pending::Pending) and [`drive`](drive::drive): a table never
-//! waits itself, but for [`open`].
+//! waits itself, but for [`open`] and [`verify`].
 //!
 //! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a whole index, a whole
 //! filter and the top level of partitioned ones belong to the open table; otherwise they are in the block cache with high
@@ -24,6 +24,7 @@ pub(crate) mod pending;
 mod stock;
 pub(crate) mod tail;
 mod value;
+pub(crate) mod verify;
 pub(crate) mod warming;
 pub(crate) mod writer;
 
@@ -357,14 +358,7 @@ impl Table {
 
     /// The handles of all entries of an index block.
     fn all_handles(&self, block: &CachedBlock, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
-        let corrupt = |c| self.corrupt(handle, c);
-        let (index, mut cursor, mut handles) = (block.as_index(), IndexCursor::new(), Vec::new());
-        let mut found = cursor.seek_to_first(index).map_err(corrupt)?;
-        while found {
-            handles.push(cursor.handle());
-            found = cursor.next(index).map_err(corrupt)?;
-        }
-        Ok(handles)
+        handles_in(block, self.file.size()).map_err(|c| self.corrupt(handle, c))
     }
 
     /// Counts a read of it that begins.
@@ -433,6 +427,23 @@ impl Table {
             + self.range_tombstones.as_ref().map_or(0, |fragments| fragments.memory_bytes())
             + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
     }
+}
+
+/// All that an index of a file of `size_bytes` names: no more than the file can have.
+fn handles_in(block: &CachedBlock, size_bytes: u64) -> Result<Vec<BlockHandle>, karst_format::Corruption> {
+    let (index, mut cursor, mut handles) = (block.as_index(), IndexCursor::new(), Vec::new());
+    let mut found = cursor.seek_to_first(index)?;
+    while found {
+        handles.push(cursor.handle());
+        if handles.len() as u64 > size_bytes / BLOCK_TRAILER_BYTES as u64 {
+            return Err(karst_format::Corruption::new(
+                "an index with more blocks than the file can have",
+                0u64,
+            ));
+        }
+        found = cursor.next(index)?;
+    }
+    Ok(handles)
 }
 
 /// Refuses handles that do not lie inside a file of `size_bytes`.

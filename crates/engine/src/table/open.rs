@@ -37,7 +37,7 @@ use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.
-const MIN_TAIL_BYTES: u64 = 16 << 10;
+pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;
 const MAX_TAIL_BYTES: u64 = 512 << 10;
 
 /// Of a tail with partitioned metadata only this share is read ahead: the top levels and what lies behind them.
@@ -53,7 +53,7 @@ impl Table {
     }
 }
 
-async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dyn RandomAccessFile>> {
+pub(super) async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dyn RandomAccessFile>> {
     let shared = &tables.shared;
     let options = if shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
     match karst_io::open(&shared.env, path, options).await {
@@ -77,32 +77,58 @@ async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dyn RandomAcc
     }
 }
 
-struct Opening<'a> {
-    tables: &'a Arc<TableCache>,
-    meta: &'a FileMetadata,
-    level: u32,
-    file: Arc<dyn RandomAccessFile>,
+/// An open file that a table is to be made of.
+pub(super) struct Opening<'a> {
+    pub(super) tables: &'a Arc<TableCache>,
+    pub(super) meta: &'a FileMetadata,
+    pub(super) level: u32,
+    pub(super) file: Arc<dyn RandomAccessFile>,
+}
+
+/// What leads to everything else in a table.
+pub(super) struct Head {
+    footer: Footer,
+    pub(super) storage: Storage,
+    pub(super) metaindex: Metaindex,
+    pub(super) parts: Parts,
 }
 
 /// Where the parts of the table are.
-struct Parts {
-    properties: BlockHandle,
-    index: BlockHandle,
-    filter: Option<(BlockHandle, BlockKind)>,
+pub(super) struct Parts {
+    pub(super) properties: BlockHandle,
+    pub(super) index: BlockHandle,
+    pub(super) filter: Option<(BlockHandle, BlockKind)>,
     range_del: Option<BlockHandle>,
     dictionary: Option<BlockHandle>,
 }
 
 impl Opening<'_> {
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    fn corrupt(&self, handle: BlockHandle, corruption: karst_format::Corruption) -> Error {
+    pub(super) fn corrupt(&self, handle: BlockHandle, corruption: karst_format::Corruption) -> Error {
         Error::in_block(self.path(), handle.offset, corruption)
     }
 
     async fn run(self) -> Result<Table> {
+        let tail_bytes = self.tail_bytes();
+        let (mut tail, head) = self.head(tail_bytes).await?;
+        let parts = &head.parts;
+        let mut wanted = vec![parts.properties];
+        wanted.extend(parts.range_del);
+        wanted.extend(parts.dictionary);
+        if !self.tables.table_options.cache_index_and_filter_blocks {
+            wanted.push(parts.index);
+            wanted.extend(parts.filter.map(|(handle, _)| handle));
+        }
+        self.bring(&mut tail, &wanted).await?;
+        let properties = self.properties(&tail, &head)?;
+        self.build(&mut tail, head.storage, head.parts, properties).await
+    }
+
+    /// Reads a tail of about so many bytes, and in it footer and metaindex.
+    pub(super) async fn head(&self, tail_bytes: u64) -> Result<(Tail, Head)> {
         let (shared, size) = (&self.tables.shared, self.file.size());
         if size != self.meta.size_bytes {
             return Err(Error::corruption_at(
@@ -111,7 +137,7 @@ impl Opening<'_> {
                 format_args!("file has {size} bytes, the MANIFEST says {}", self.meta.size_bytes),
             ));
         }
-        let tail_bytes = self.tail_bytes().min(size);
+        let tail_bytes = tail_bytes.min(size);
         shared.stats.measure(HistogramKind::TableOpenPrefetchTailReadBytes, tail_bytes);
         let mut tail = Tail::read(&shared.env, self.file.clone(), tail_bytes).await?;
         let footer = self.footer(&tail)?;
@@ -127,30 +153,25 @@ impl Opening<'_> {
             .map_err(|c| self.corrupt(metaindex_handle, c))?;
         let parts = self.parts(&footer, &metaindex)?;
         self.learn_tail(&parts, size);
+        Ok((tail, Head { footer, storage, metaindex, parts }))
+    }
 
-        let mut wanted = vec![parts.properties];
-        wanted.extend(parts.range_del);
-        wanted.extend(parts.dictionary);
-        if !self.tables.table_options.cache_index_and_filter_blocks {
-            wanted.push(parts.index);
-            wanted.extend(parts.filter.map(|(handle, _)| handle));
-        }
-        self.bring(&mut tail, &wanted).await?;
-
-        let at = parts.properties;
+    /// The properties, whose block was brought. They are those of a table that can be read, and of this one.
+    pub(super) fn properties(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
+        let at = head.parts.properties;
         let properties = tail.block(at).expect("the block was brought");
         count_read(None, properties.len());
-        let properties = TableProperties::decode_verified(properties, &footer, at.offset)
+        let properties = TableProperties::decode_verified(properties, &head.footer, at.offset)
             .map_err(|c| self.corrupt(at, c))?;
-        if let Some(what) = properties.unsupported(footer.format_version) {
+        if let Some(what) = properties.unsupported(head.footer.format_version) {
             return Err(Error::not_supported(format!("{}: {what}", self.path().display())));
         }
-        self.check_properties(&properties, parts.properties)?;
-        self.build(&mut tail, storage, parts, properties).await
+        self.check_properties(&properties, at)?;
+        Ok(properties)
     }
 
     /// Has blocks read that the tail does not have.
-    async fn bring(&self, tail: &mut Tail, handles: &[BlockHandle]) -> Result<()> {
+    pub(super) async fn bring(&self, tail: &mut Tail, handles: &[BlockHandle]) -> Result<()> {
         let shared = &self.tables.shared;
         let hits = handles.iter().filter(|handle| tail.block(**handle).is_some()).count();
         shared.stats.record(Ticker::TableOpenPrefetchTailHit, hits as u64);
@@ -158,7 +179,7 @@ impl Opening<'_> {
         tail.bring(&shared.env, handles).await
     }
 
-    fn check(&self, handle: BlockHandle) -> Result<()> {
+    pub(super) fn check(&self, handle: BlockHandle) -> Result<()> {
         check_bounds(self.path(), self.file.size(), handle)
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Karst {
 }
 
 impl Karst {
-    /// Open a database for one form.
+    /// Open a database for one form; its files must be as they were written.
     pub(crate) fn open(path: &Path, form: Form) -> Result<Self, String> {
         let env = Env::posix();
         let options = Options::new().env(env.clone());
@@ -54,7 +54,18 @@ impl Karst {
             _ => None,
         };
         let db = Db::open_read_only(path, &options).map_err(|e| e.to_string())?;
-        Ok(Karst { db, form, reactor })
+        let karst = Karst { db, form, reactor };
+        karst.verify()?;
+        Ok(karst)
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        let db = self.db.clone();
+        self.run(async move {
+            db.verify_checksum_async().await?;
+            db.verify_file_checksums_async().await.map(drop)
+        })
+        .map_err(|e: karst_engine::Error| e.to_string())
     }
 
     /// A database that is open already.

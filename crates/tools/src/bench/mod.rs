@@ -228,6 +228,7 @@ fn run_thread(work: Work, w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
     match work {
         Work::Read(reading) | Work::Beside(reading, _) => read(reading, t, keys, ops),
         Work::ReadToCache => reads::read_to_cache(t, ops),
+        Work::Verify(whole_files) => reads::verify(t, ops, whole_files),
         Work::Fill(filling) => writes::fill(w, &Fill::new(&filling, t.flags), keys, ops),
         Work::Delete(sequential) => writes::delete(w, keys, ops, sequential),
         Work::Update => writes::update_random(w, keys, ops),

@@ -179,6 +179,19 @@ pub(crate) fn read_sequential(t: &Target<'_>, ops: &mut Ops, forward: bool) -> R
     Ok(())
 }
 
+/// verifychecksum and verifyfilechecksums: one operation for each thread, which reads all files.
+pub(crate) fn verify(t: &Target<'_>, ops: &mut Ops, whole_files: bool) -> Result<()> {
+    if whole_files {
+        let files = t.db.verify_file_checksums()?;
+        ops.message.push_str(&format!("({files} files with a checksum)"));
+    } else {
+        t.db.verify_checksum()?;
+        ops.bytes += t.db.live_files().iter().map(|file| file.size_bytes).sum::<u64>();
+    }
+    ops.finished(Kind::Other, 1);
+    Ok(())
+}
+
 /// readtocache: one scan of everything, to fill the block cache and the page cache.
 pub(crate) fn read_to_cache(t: &Target<'_>, ops: &mut Ops) -> Result<()> {
     for family in t.families {

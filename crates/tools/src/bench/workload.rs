@@ -9,6 +9,8 @@ pub(crate) enum Work {
     /// On reactor threads; `true` for batches.
     Coroutines(bool),
     ReadToCache,
+    /// `true` for the checksums of whole files.
+    Verify(bool),
     Fill(Filling),
     /// Levels laid out one by one; the largest is filled in this order.
     FillDeterministic(Order),
@@ -66,7 +68,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 37] = [
+const WORKLOADS: [(&str, Work); 39] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -95,6 +97,8 @@ const WORKLOADS: [(&str, Work); 37] = [
     ("readreverse", Work::Read(Reading::Backward)),
     ("readmissing", Work::Read(Reading::Missing)),
     ("readtocache", Work::ReadToCache),
+    ("verifychecksum", Work::Verify(false)),
+    ("verifyfilechecksums", Work::Verify(true)),
     ("readrandomcoroutine", Work::Coroutines(false)),
     ("multireadrandomcoroutine", Work::Coroutines(true)),
     ("compact", Work::Compact),
@@ -109,7 +113,8 @@ const WORKLOADS: [(&str, Work); 37] = [
 impl Work {
     /// Whether it needs the database open for writing.
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Work::Read(_) | Work::Coroutines(_) | Work::ReadToCache | Work::Property(_))
+        use Work::{Coroutines, Property, Read, ReadToCache, Verify};
+        !matches!(self, Read(_) | Coroutines(_) | ReadToCache | Verify(_) | Property(_))
     }
 
     /// Whether it begins with an empty database.

@@ -189,4 +189,4 @@ pub(crate) fn file_checksums(options: &DbOptions) -> Result<bool> {
 }
 
 /// The name under which a file's description says how its checksum was made.
-const FILE_CHECKSUM_NAME: &[u8] = b"FileChecksumCrc32c";
+pub(crate) const FILE_CHECKSUM_NAME: &[u8] = b"FileChecksumCrc32c";

@@ -1,0 +1,84 @@
+//! Whether what is stored is what was written, by its checksums, whatever is in memory of it.
+
+use super::Db;
+use crate::error::Result;
+use crate::table::cache::TableCache;
+use crate::table::verify;
+use karst_lsm::Version;
+use std::sync::Arc;
+
+impl Db {
+    /// Reads all table and blob files of all column families, and verifies the checksum of every block and of every record of a blob file. Waits on the calling thread; the files of now are kept until it is done.
+    ///
+    /// What it reads is counted in the ticker `rocksdb.verify_checksum.read.bytes`. Unlike RocksDB's call of this name, it reads blob files too.
+    /// The headers of blob files and the footers of tables before format_version 6 have no checksum: of these it sees that they are possible. Memtables and logs are not looked at. Without
+    /// `use_direct_reads` the operating system may answer from its cache, and what the device has become is not seen.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, or a part of which is not what was written: `Corruption`, with the file and the offset.
+    pub fn verify_checksum(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.verify_checksum_async())
+    }
+
+    /// The asynchronous form of [`Db::verify_checksum`].
+    ///
+    /// # Errors
+    /// As [`Db::verify_checksum`].
+    pub async fn verify_checksum_async(&self) -> Result<()> {
+        for (tables, version) in self.trees() {
+            for (_, file) in version.all_files() {
+                verify::table(&tables, file).await?;
+            }
+            for blob in version.blob_files().values() {
+                tables.blobs.verify(blob).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all table and blob files of all column families that were written with a checksum of the whole file (`file_checksum_gen_factory`), and verifies it. Returns how many files that were. Waits on the
+    /// calling thread.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, or is not what was written: `Corruption`, with its name. `NotSupported`: its checksum was made by a function other than RocksDB's `FileChecksumCrc32c`.
+    pub fn verify_file_checksums(&self) -> Result<u64> {
+        karst_io::block_on(self.env(), self.verify_file_checksums_async())
+    }
+
+    /// The asynchronous form of [`Db::verify_file_checksums`].
+    ///
+    /// # Errors
+    /// As [`Db::verify_file_checksums`].
+    pub async fn verify_file_checksums_async(&self) -> Result<u64> {
+        let mut verified = 0;
+        for (tables, version) in self.trees() {
+            for (_, file) in version.all_files() {
+                let Some(checksum) = file.checksum.as_ref().filter(|checksum| checksum.is_known()) else {
+                    continue;
+                };
+                let opened = verify::open_table(&tables, file).await?;
+                verify::whole_file(&tables.shared, &opened, (&checksum.function, &checksum.value)).await?;
+                verified += 1;
+            }
+            for blob in version.blob_files().values() {
+                let (function, value) = (&blob.file.checksum_method, &blob.file.checksum_value);
+                if value.is_empty() {
+                    continue;
+                }
+                let (opened, _) = tables.blobs.open_file(blob.number()).await?;
+                verify::whole_file(&tables.shared, &opened, (function, value)).await?;
+                verified += 1;
+            }
+        }
+        Ok(verified)
+    }
+
+    /// What is stored of every column family now.
+    fn trees(&self) -> Vec<(Arc<TableCache>, Arc<Version>)> {
+        let families = self.0.opened.families.all();
+        families
+            .iter()
+            .map(|family| (family.tables.clone(), family.superversion().version().clone()))
+            .collect()
+    }
+}

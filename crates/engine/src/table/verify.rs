@@ -1,0 +1,214 @@
+//! Verifying stored files by their checksums, whatever is in memory of them.
+//!
+//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes are read first, then all else from the file's beginning to its end, each block once: [`SPANS`] reads of
+//! [`SPAN_BYTES`] at the same time, or one of a block that is larger. Besides these, memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being read.
+//! Neither the block cache nor open tables are asked or filled.
+
+use std::sync::Arc;
+
+use karst_format::Corruption;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_format::metaindex::FilterKind;
+use karst_io::RandomAccessFile;
+use karst_lsm::FileMetadata;
+
+use crate::error::{Error, Result};
+use crate::stats::Ticker;
+use crate::table::block::BlockKind;
+use crate::table::cache::{Shared, TableCache};
+use crate::table::decode::{Layout, Storage};
+use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
+use crate::table::tail::join_all;
+use crate::table::writer::FILE_CHECKSUM_NAME;
+use crate::table::{budget, handles_in};
+
+/// Bytes of a read, where blocks and records are not larger.
+const SPAN_BYTES: u64 = 512 << 10;
+/// What lies between two blocks is read with them up to this length, in bytes: padding, or another block.
+const GAP_BYTES: u64 = 4 << 10;
+/// Reads of that length at the same time; more if they are shorter.
+const SPANS: u64 = 4;
+
+/// Verifies footer, metaindex and properties of a table, and the checksum of every block that the metaindex and the indexes lead to.
+///
+/// # Errors
+/// The file cannot be read, or a part of it is not what was written.
+pub(crate) async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> {
+    let opening = Opening { tables, meta: file, level: 0, file: open_table(tables, file).await? };
+    let (mut tail, head) = opening.head(MIN_TAIL_BYTES).await?;
+    opening.bring(&mut tail, &[head.parts.properties]).await?;
+    let properties = opening.properties(&tail, &head)?;
+    let layout =
+        Layout::new(&properties, file.largest_seq).map_err(|c| opening.corrupt(head.parts.properties, c))?;
+    drop(tail);
+
+    let blocks = Blocks { opening: &opening, storage: head.storage, layout };
+    let Head { metaindex, parts, .. } = head;
+    // Why the filter as the metaindex has it: one that KarstDB cannot ask has partitions too.
+    let filter = match metaindex.filter() {
+        Some((FilterKind::Partitioned, _, handle)) => Some(handle),
+        _ => None,
+    };
+    let mut named = blocks.named_by(vec![parts.index], BlockKind::Index).await?;
+    if layout.index_is_partitioned {
+        named = blocks.named_by(named, BlockKind::IndexPartition).await?;
+    }
+    if let Some(filter) = filter {
+        named.append(&mut blocks.named_by(vec![filter], BlockKind::FilterIndex).await?);
+    }
+    // What has been read by now; of the properties, where a sequence number was put into them later, the checksum is that of before.
+    let seen = [Some(parts.properties), Some(parts.index), filter];
+    named.extend(metaindex.iter().map(|(_, handle)| handle).filter(|handle| !seen.contains(&Some(*handle))));
+    let verify = |handle, bytes: &[u8]| head.storage.verify(&tables.shared, handle, bytes).map(drop);
+    blocks.each(named, verify).await
+}
+
+/// Verifies the checksum of a whole file, made by a function of this name.
+///
+/// # Errors
+/// The file cannot be read, or is not what was written. The function is not known.
+pub(crate) async fn whole_file(
+    shared: &Shared,
+    file: &Arc<dyn RandomAccessFile>,
+    (function, value): (&[u8], &[u8]),
+) -> Result<()> {
+    if function != FILE_CHECKSUM_NAME {
+        let name = String::from_utf8_lossy(function);
+        let text = format!("{}: its checksum is by {name:?}, which is not known", file.path().display());
+        return Err(Error::not_supported(text));
+    }
+    let mut found = 0;
+    read_spans(shared, file, spans(0, file.size()), |_, bytes| {
+        found = crc32c::crc32c_append(found, bytes);
+        Ok(())
+    })
+    .await?;
+    match found.to_be_bytes() == *value {
+        true => Ok(()),
+        false => {
+            let text =
+                format_args!("checksum of the whole file: {found:08x}, the MANIFEST says {value:02x?}");
+            Err(Error::corruption_at(file.path(), 0, text))
+        }
+    }
+}
+
+/// Opens the file of a table, which is not made of it.
+pub(crate) async fn open_table(
+    tables: &Arc<TableCache>,
+    file: &FileMetadata,
+) -> Result<Arc<dyn RandomAccessFile>> {
+    let opened = open_file(tables, &tables.shared.table_path(file.number, file.path_id)?).await?;
+    tables.shared.stats.tick(Ticker::NoFileOpens);
+    Ok(opened)
+}
+
+/// The blocks of a table that is verified.
+struct Blocks<'a> {
+    opening: &'a Opening<'a>,
+    storage: Storage,
+    layout: Layout,
+}
+
+impl Blocks<'_> {
+    /// The blocks that these index blocks name.
+    async fn named_by(&self, indexes: Vec<BlockHandle>, kind: BlockKind) -> Result<Vec<BlockHandle>> {
+        let (opening, mut named) = (self.opening, Vec::new());
+        let (shared, size) = (&opening.tables.shared, opening.file.size());
+        let collect = |handle, bytes: &[u8]| {
+            let contents = self.storage.unpack(shared, handle, bytes, None, true, Vec::with_capacity)?;
+            named.append(&mut handles_in(&self.layout.parse(kind, contents)?, size)?);
+            match named.len() as u64 * BLOCK_TRAILER_BYTES as u64 > size {
+                true => Err(Corruption::new("indexes with more blocks than the file can have", 0u64)),
+                false => Ok(()),
+            }
+        };
+        self.each(indexes, collect).await?;
+        Ok(named)
+    }
+
+    /// Reads blocks in the order in which they lie in the file, and hands each to `visit`, with its trailer.
+    async fn each(
+        &self,
+        mut handles: Vec<BlockHandle>,
+        mut visit: impl FnMut(BlockHandle, &[u8]) -> Result<(), Corruption>,
+    ) -> Result<()> {
+        let opening = self.opening;
+        handles.iter().try_for_each(|handle| opening.check(*handle))?;
+        handles.sort_unstable_by_key(|handle| (handle.offset, handle.size));
+        handles.dedup();
+        // Why: a damaged index could have one place read any number of times.
+        if let Some(pair) = handles.windows(2).find(|pair| pair[1].offset < end(&pair[0])) {
+            let text = "a block that begins inside the one before it";
+            return Err(Error::corruption_at(opening.path(), pair[1].offset, text));
+        }
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        for handle in &handles {
+            match spans.last_mut() {
+                Some((start, stop))
+                    if end(handle) - *start <= SPAN_BYTES && handle.offset - *stop <= GAP_BYTES =>
+                {
+                    *stop = end(handle);
+                }
+                _ => spans.push((handle.offset, end(handle))),
+            }
+        }
+        let mut left = handles.iter().peekable();
+        read_spans(&opening.tables.shared, &opening.file, spans, |start, bytes| {
+            let stop = start + bytes.len() as u64;
+            while let Some(handle) = left.next_if(|handle| end(handle) <= stop) {
+                let block = &bytes[(handle.offset - start) as usize..(end(handle) - start) as usize];
+                visit(*handle, block).map_err(|c| opening.corrupt(*handle, c))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Where a block that lies inside its file ends, with its trailer.
+fn end(handle: &BlockHandle) -> u64 {
+    handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64
+}
+
+/// The bytes of a file from `start` to `end` as spans for [`read_spans`].
+pub(crate) fn spans(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    let starts = (start..end).step_by(SPAN_BYTES as usize);
+    starts.map(move |start| (start, end.min(start + SPAN_BYTES)))
+}
+
+/// Reads spans of a file, each from a byte to before another, a few at the same time, and hands each to `visit`, in order, with where it starts.
+///
+/// # Errors
+/// The file cannot be read, or ends before a span does; those of `visit`.
+pub(crate) async fn read_spans(
+    shared: &Shared,
+    file: &Arc<dyn RandomAccessFile>,
+    spans: impl IntoIterator<Item = (u64, u64)>,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut spans = spans.into_iter().peekable();
+    while let Some(first) = spans.next() {
+        let (mut some, mut bytes) = (vec![first], first.1 - first.0);
+        while let Some((start, end)) =
+            spans.next_if(|(start, end)| bytes + (end - start) <= SPANS * SPAN_BYTES)
+        {
+            some.push((start, end));
+            bytes += end - start;
+        }
+        let _charge = shared.charge(budget::READS, bytes as usize);
+        let read =
+            |(start, end): &(u64, u64)| karst_io::read(&shared.env, file, *start, (end - start) as usize);
+        let mut reads: Vec<_> = some.iter().map(read).collect();
+        for ((start, end), read) in some.iter().zip(join_all(&mut reads).await) {
+            let read = read?;
+            if read.len() as u64 != end - start {
+                let text = format_args!("file ends {} bytes on, {} were expected", read.len(), end - start);
+                return Err(Error::corruption_at(file.path(), *start, text));
+            }
+            shared.stats.record(Ticker::VerifyChecksumReadBytes, read.len() as u64);
+            visit(*start, &read)?;
+        }
+    }
+    Ok(())
+}
