@@ -93,12 +93,38 @@ where
     let marked = async move {
         let mut ending = pin!(ending);
         poll_fn(|cx| {
+            let _running = Running::new();
             let _at_work = AtWork::new();
             ending.as_mut().poll(cx)
         })
         .await;
     };
     (Box::pin(marked), Task { join })
+}
+
+/// How many jobs of this process are running. Those that wait do not count, nor does [`Env::run_blocking`](crate::Env::run_blocking), which writers may wait for.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a job for as long as it is polled.
+struct Running;
+
+impl Running {
+    fn new() -> Self {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a background job of this process is running, as far as this thread knows.
+#[inline]
+pub(crate) fn jobs_are_running() -> bool {
+    RUNNING.load(Ordering::Relaxed) > 0
 }
 
 /// The threads of all priorities.

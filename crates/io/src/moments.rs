@@ -5,11 +5,15 @@
 //! Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a sleeper comes back late. Why give the processor away: where threads outnumber processors, the
 //! one that is waited for may need just that.
 //!
+//! Why not while background jobs run: Linux takes it for the end of the thread's slice, so a job on the same processor has a whole slice of milliseconds before the thread's next turn, though nobody
+//! waits for the job. Who sleeps instead comes back as soon as it is woken (docs/decisions/background-work.md).
+//!
 //! Why a [`Standstill`]: with 32 threads on two processors, the one that everybody waits for loses its processor hundreds of times a second, and each of the others would spin in vain
 //! before it made way. So the first who has spun in vain says so, and who finds the work where it was then makes way at once.
 //!
 //! Who calls: whoever waits for other threads and not for the device.
 
+use crate::background::jobs_are_running;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often a wait looks before it gives the processor away.
@@ -40,6 +44,15 @@ pub struct Moments {
 impl Moments {
     /// Passes one moment in which work that stands at `progress` may go on. `false` when so many have passed that it is time to sleep.
     pub fn pass(&mut self, progress: u64, standstill: &Standstill) -> bool {
+        self.pass_beside(progress, standstill, jobs_are_running)
+    }
+
+    fn pass_beside(
+        &mut self,
+        progress: u64,
+        standstill: &Standstill,
+        jobs_are_running: impl FnOnce() -> bool,
+    ) -> bool {
         let begin = *self.begin.get_or_insert(progress);
         // Ordering: only steers.
         if self.spins < SPINS && standstill.0.load(Ordering::Relaxed) != progress {
@@ -48,7 +61,7 @@ impl Moments {
             if self.spins == SPINS && begin == progress {
                 standstill.0.store(progress, Ordering::Relaxed);
             }
-        } else if self.yields < YIELDS {
+        } else if self.yields < YIELDS && !jobs_are_running() {
             self.yields += 1;
             std::thread::yield_now();
         } else {
@@ -62,9 +75,21 @@ impl Moments {
 mod tests {
     use super::*;
 
-    fn moments(standstill: &Standstill, mut progress: impl FnMut() -> u64) -> u32 {
+    fn moments_beside(standstill: &Standstill, mut progress: impl FnMut() -> u64, jobs: bool) -> u32 {
         let mut wait = Moments::default();
-        (0..).take_while(|_| wait.pass(progress(), standstill)).count() as u32
+        (0..).take_while(|_| wait.pass_beside(progress(), standstill, || jobs)).count() as u32
+    }
+
+    fn moments(standstill: &Standstill, progress: impl FnMut() -> u64) -> u32 {
+        moments_beside(standstill, progress, false)
+    }
+
+    #[test]
+    fn jobs_are_not_made_way_for() {
+        let standstill = Standstill::default();
+        assert_eq!(moments_beside(&standstill, || 7, true), SPINS);
+        assert_eq!(moments_beside(&standstill, || 7, true), 0, "somebody has waited in vain");
+        assert_eq!(moments(&standstill, || 7), YIELDS);
     }
 
     #[test]
