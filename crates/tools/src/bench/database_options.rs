@@ -125,6 +125,9 @@ pub(crate) fn translate(flag: &str, value: &str) -> Option<Result<Vec<(String, S
         "max_bytes_for_level_multiplier_additional" => one(flag, &value.replace(',', ":")),
         "memtablerep" if value == "skip_list" => one("memtable_factory", "SkipListFactory"),
         "memtablerep" => Some(Err(format!("flag --memtablerep: {value} is not known; there is skip_list"))),
+        "file_checksum" => {
+            Some(Ok(if_set(value, &[("file_checksum_gen_factory", "FileChecksumGenCrc32cFactory")])))
+        }
         "use_hash_search" => Some(Ok(if_set(value, &[("index_type", "kHashSearch")]))),
         "index_with_first_key" => Some(Ok(if_set(value, &[("index_type", "kBinarySearchWithFirstKey")]))),
         "partition_index" => Some(Ok(if_set(value, &[("index_type", "kTwoLevelIndexSearch")]))),
@@ -206,6 +209,10 @@ mod tests {
         assert_eq!(pairs("compaction_style", "1"), own("compaction_style", "kCompactionStyleUniversal"));
         assert_eq!(pairs("partition_index_and_filters", "true").len(), 2);
         assert!(pairs("partition_index_and_filters", "false").is_empty());
+        assert_eq!(
+            pairs("file_checksum", "true"),
+            own("file_checksum_gen_factory", "FileChecksumGenCrc32cFactory")
+        );
         assert_eq!(
             pairs("fifo_compaction_max_table_files_size_mb", "2"),
             own("compaction_options_fifo.max_table_files_size", "2097152")
