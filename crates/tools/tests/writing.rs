@@ -310,6 +310,23 @@ fn random_transactions_leave_equal_sums() {
         let out = String::from_utf8_lossy(&output.stdout);
         assert!(!output.status.success() && out.contains("RandomTransactionVerify FAILED!!"), "{out}");
     }
+    // With --unordered_write only plain writes go without locks.
+    let (out, _) = bench(
+        &dir.path().join("prepared"),
+        &[
+            "-benchmarks=randomtransaction",
+            "-num=20",
+            "-transaction_sets=5",
+            "-threads=4",
+            "-writes=400",
+            "-transaction_sleep=20",
+            "-transaction_lock_timeout=5",
+            "-transaction_db",
+            "-unordered_write",
+        ],
+    );
+    assert!(out.contains("RandomTransactionVerify Success."), "{out}");
+    assert!(!out.contains("aborts:0)"), "{out}");
     let (out, _) = bench(
         &dir.path().join("none"),
         &["-benchmarks=randomtransaction", "-num=20", "-transaction_sets=3", "-writes=100"],

@@ -153,7 +153,7 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
     assert_eq!(kind(expired.commit()), Some(ErrorKind::Expired));
     expired.rollback().unwrap();
 
-    let soon = TransactionOptions { expiration: 30, ..TransactionOptions::default() };
+    let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
     let mut soon = db.begin(&WriteOptions::new(), &soon);
     soon.put("a", "1").unwrap();
     let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };

@@ -4,7 +4,10 @@ use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
     CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteOptions,
 };
-use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
+use karst_txn::{
+    OptimisticTransactionDb, OptimisticTransactionDbOptions, Transaction, TransactionDb,
+    TransactionDbOptions, TransactionOptions, WritePolicy,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -601,11 +604,12 @@ fn two_prepared_transactions_that_wrote_one_key_without_locks_are_found_again() 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     for write_policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
-        let unlocked = TransactionDbOptions { skip_concurrency_control: true, ..policy(write_policy) };
+        let unlocked = TransactionOptions { skip_concurrency_control: true, ..TransactionOptions::default() };
         {
-            let db = TransactionDb::open(path, &options(), &unlocked).unwrap();
+            let db = TransactionDb::open(path, &options(), &policy(write_policy)).unwrap();
             for name in ["one", "two"] {
-                let mut transaction = named(&db, name);
+                let mut transaction = db.begin(&WriteOptions::new(), &unlocked);
+                transaction.set_name(name).unwrap();
                 transaction.put("a", name).unwrap();
                 transaction.prepare().unwrap();
             }
@@ -683,4 +687,30 @@ fn what_is_undecided_is_found_once_where_openings_keep_what_is_in_logs() {
     let db = open();
     db.get_transaction_by_name("one").unwrap().commit().unwrap();
     assert_eq!(db.db().get("m").unwrap().as_deref(), Some(&1u64.to_le_bytes()[..]));
+}
+
+/// A commit inserts nothing, so whoever goes by the keys of what is inserted would miss it.
+#[test]
+fn optimistic_transactions_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let over = OptimisticTransactionDb::over(db.db().clone(), &OptimisticTransactionDbOptions::default());
+    assert_eq!(kind(over), Some(ErrorKind::NotSupported));
+    assert_eq!(kind(db.db().track_conflicts(16)), Some(ErrorKind::NotSupported));
+}
+
+/// As in RocksDB, the option of the database is one of plain writes.
+#[test]
+fn transactions_lock_where_plain_writes_do_not() {
+    for write_policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        let directory = tempfile::tempdir().unwrap();
+        let transactions = TransactionDbOptions { skip_concurrency_control: true, ..policy(write_policy) };
+        let db = TransactionDb::open(directory.path(), &options(), &transactions).unwrap();
+        let mut one = named(&db, "one");
+        one.put("a", "1").unwrap();
+        assert_eq!(kind(named(&db, "two").put("a", "2")), Some(ErrorKind::TimedOut));
+        db.put("a", "plain").unwrap();
+        one.commit().unwrap();
+        assert_eq!(all(db.db(), None), contents([("a", "1")]));
+    }
 }

@@ -28,10 +28,9 @@ impl Db {
     /// From now on takes note of the keys of every write, in so many buckets, so that writes can depend on keys: [`Db::write_if_unchanged`]. A second time does nothing.
     ///
     /// # Errors
-    /// The database is open for reading only.
+    /// The database is open for reading only. `NotSupported`: with [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was written before, and no key would tell of it.
     pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
-        self.live()?.pipeline.track_conflicts(buckets);
-        Ok(())
+        self.live()?.pipeline.track_conflicts(buckets)
     }
 
     /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does not see, be it that it was inserted before and decided since. The caller holds the snapshot.

@@ -346,9 +346,17 @@ impl<H: Host> Pipeline<H> {
     }
 
     /// Takes note from now on of the keys of all writes, in so many buckets.
-    pub(crate) fn track_conflicts(&self, buckets: u32) {
+    ///
+    /// # Errors
+    /// Transactions insert when they are prepared: what a commit makes visible was written before, and it names no key.
+    pub(crate) fn track_conflicts(&self, buckets: u32) -> Result<()> {
+        if self.pending.is_some() {
+            let text = "writes that depend on keys do not go with the write policy WritePrepared";
+            return Err(Error::not_supported(text));
+        }
         let order = self.order.lock();
         self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(order.next_seq.0 - 1)));
+        Ok(())
     }
 
     /// A claim that none of `keys` is written behind `seen`.

@@ -79,7 +79,7 @@ impl OptimisticTransactionDb {
     /// Adds transactions to a database that is open for writing. The number of buckets is that of the first time.
     ///
     /// # Errors
-    /// It is open for reading only.
+    /// It is open for reading only. `NotSupported`: it is open under the write policy WritePrepared.
     pub fn over(db: Db, transactions: &OptimisticTransactionDbOptions) -> Result<Self> {
         db.track_conflicts(transactions.occ_lock_buckets)?;
         Ok(Self { db })

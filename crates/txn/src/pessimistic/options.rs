@@ -28,7 +28,7 @@ pub struct TransactionDbOptions {
     pub default_lock_timeout: i64,
     /// When transactions' writes go into the memtable.
     pub write_policy: WritePolicy,
-    /// Neither plain writes nor transactions take locks; the caller makes sure that no two write the same key. Default false.
+    /// Plain writes take no locks; the caller makes sure that no two write the same key, nor one and a transaction. Transactions lock, unless their own options say otherwise. Default false.
     pub skip_concurrency_control: bool,
 }
 

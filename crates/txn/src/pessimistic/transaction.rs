@@ -127,7 +127,7 @@ impl Transaction {
         let waiting = Waiting {
             timeout,
             detect_depth: options.deadlock_detect.then_some(depth),
-            skip: options.skip_concurrency_control || shared.options.skip_concurrency_control,
+            skip: options.skip_concurrency_control,
         };
         let parts = Parts {
             work,
@@ -319,6 +319,14 @@ impl Transaction {
         self.get_cf(options, self.shared.db.default_column_family(), key)
     }
 
+    /// The asynchronous form of [`get`](Self::get).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_async(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
+        self.get_cf_async(options, self.shared.db.default_column_family(), key).await
+    }
+
     /// The same of a column family.
     ///
     /// # Errors
@@ -355,7 +363,16 @@ impl Transaction {
         self.readable()?.work.batch.get_by(by, &self.shared.db, options, family, key).await
     }
 
-    /// The values of keys of a column family, as the transaction sees them. What has to be read is read at the same time.
+    /// The values of keys of the default column family, as the transaction sees them. What has to be read is read at the same time.
+    pub fn multi_get<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_cf(options, self.shared.db.default_column_family(), keys)
+    }
+
+    /// The same of a column family.
     pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
         &self,
         options: &ReadOptions,
@@ -395,6 +412,15 @@ impl Transaction {
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let family = self.shared.db.default_column_family().clone();
         self.get_for_update_cf(options, &family, key, true, true)
+    }
+
+    /// The asynchronous form of [`get_for_update`](Self::get_for_update).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
+        let family = self.shared.db.default_column_family().clone();
+        self.get_for_update_cf_async(options, &family, key, true, true).await
     }
 
     /// The same of a column family, with an exclusive or a shared lock, and with or without the look at who wrote since the snapshot.
@@ -518,7 +544,7 @@ fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
 
 /// The forms of a call that writes one key.
 macro_rules! writes {
-    ($($(#[$doc:meta])* $plain:ident $cf:ident $cf_async:ident $untracked:ident $untracked_async:ident ($($value:ident)?);)*) => {
+    ($($(#[$doc:meta])* $plain:ident $plain_async:ident $cf:ident $cf_async:ident $untracked:ident $untracked_async:ident ($($value:ident)?);)*) => {
         impl Transaction {
             $(
                 $(#[$doc])*
@@ -530,6 +556,15 @@ macro_rules! writes {
                 pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let family = self.shared.db.default_column_family().clone();
                     self.$cf(&family, key $(, $value)?)
+                }
+
+                #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                ///
+                /// # Errors
+                /// The same.
+                pub async fn $plain_async(&mut self, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                    let family = self.shared.db.default_column_family().clone();
+                    self.$cf_async(&family, key $(, $value)?).await
                 }
 
                 /// The same in a column family.
@@ -570,11 +605,11 @@ macro_rules! writes {
 
 writes! {
     /// Sets `key`.
-    put put_cf put_cf_async put_untracked put_untracked_async (value);
+    put put_async put_cf put_cf_async put_untracked put_untracked_async (value);
     /// Removes `key`.
-    delete delete_cf delete_cf_async delete_untracked delete_untracked_async ();
+    delete delete_async delete_cf delete_cf_async delete_untracked delete_untracked_async ();
     /// Removes `key`, which was put at most once since it was last removed.
-    single_delete single_delete_cf single_delete_cf_async single_delete_untracked single_delete_untracked_async ();
+    single_delete single_delete_async single_delete_cf single_delete_cf_async single_delete_untracked single_delete_untracked_async ();
     /// Adds a merge operand to `key`.
-    merge merge_cf merge_cf_async merge_untracked merge_untracked_async (operand);
+    merge merge_async merge_cf merge_cf_async merge_untracked merge_untracked_async (operand);
 }

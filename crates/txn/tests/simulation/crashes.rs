@@ -132,7 +132,7 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
         for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
             let changes = crash_at(seed, users, u64::MAX / 2, crash);
             assert!(changes > 20, "{changes} changes only");
-            // Why not from 0 in the short form: each seed begins elsewhere, so that all are tried by some.
+            // Why not from 0 in the short form: each seed begins elsewhere.
             for at in (seed * 3 % step..changes).step_by(step as usize) {
                 crash_at(seed, users, at, crash);
                 tried += 1;

@@ -4,7 +4,7 @@
 //! what was acknowledged, and what is under way. What is found after a crash is either the one or the other: nothing lost, nothing half-applied.
 
 use karst_engine::io::Env;
-use karst_engine::{ColumnFamily, ErrorKind, Options, ReadOptions, Result, WriteOptions};
+use karst_engine::{ColumnFamily, DbOptions, ErrorKind, Options, ReadOptions, Result, WriteOptions};
 use karst_testkit::random::Random;
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
 use std::collections::BTreeMap;
@@ -112,7 +112,9 @@ impl Known {
 pub(crate) fn options(env: &Env) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;ttl=0;periodic_compaction_seconds=0;\
         write_buffer_size=20000;max_manifest_file_size=2000;merge_operator={id=StringAppendOperator;delimiter=,;}";
-    Options::new().set_all(text).unwrap().env(env.clone())
+    let unordered = crate::unordered();
+    let more = move |db: &mut DbOptions| (db.unordered_write, db.two_write_queues) = (unordered, unordered);
+    Options::new().set_all(text).unwrap().db(more).env(env.clone())
 }
 
 pub(crate) fn open(options: &Options) -> Result<TransactionDb> {

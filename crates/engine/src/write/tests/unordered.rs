@@ -128,7 +128,8 @@ fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
     }
 }
 
-/// RocksDB's issue 6026: with unordered writes a memtable was flushed while a writer was still on its way to it.
+/// With unordered writes RocksDB flushed a memtable while a writer was still on its way to it (its pull request 6113), and its ingestion did not see such a writer's keys (its issue 6026); here nothing is ingested into a database that has
+/// writers.
 #[test]
 fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     let bench = unordered();
