@@ -6,7 +6,7 @@ use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOpt
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct Bench {
     db: TransactionDb,
@@ -49,7 +49,9 @@ impl Bench {
                 }
             })
         };
+        let end = Instant::now() + Duration::from_secs(60);
         while rounds.load(SeqCst) < 1000 {
+            assert!(Instant::now() < end, "it does not come round");
             std::thread::yield_now();
         }
         let value = waiting.join().unwrap();
@@ -97,8 +99,7 @@ fn who_waits_for_a_lock_holds_up_nobody_on_its_thread() {
 fn time_outs_expiry_and_deadlocks_come_to_tasks() {
     for policy in POLICIES {
         let bench = Bench::new(policy);
-        let soon = TransactionOptions { expiration: 1000, ..TransactionOptions::default() };
-        let mut holder = bench.begin(soon);
+        let mut holder = bench.begin(TransactionOptions::default());
         holder.put("a", "1").unwrap();
         let impatient = TransactionOptions { lock_timeout: 5, ..TransactionOptions::default() };
         let refused = {
@@ -107,7 +108,12 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
         };
         let refused = bench.join_beside_another(refused).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{refused}");
+        drop(holder);
+
         // Until the holder has expired.
+        let soon = TransactionOptions { expiration: 1000, ..TransactionOptions::default() };
+        let mut holder = bench.begin(soon);
+        holder.put("a", "1").unwrap();
         let thief = {
             let mut thief = bench.begin(TransactionOptions::default());
             bench.spawn(async move {
@@ -125,9 +131,10 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
             let detecting = TransactionOptions { deadlock_detect: true, ..TransactionOptions::default() };
             let (mut transaction, has_first) = (bench.begin(detecting), has_first.clone());
             bench.spawn(async move {
-                transaction.put_async(first, b"1").await?;
+                transaction.put_async(first, b"1").await.unwrap();
                 has_first.fetch_add(1, SeqCst);
-                while has_first.load(SeqCst) < 2 {
+                let end = Instant::now() + Duration::from_secs(60);
+                while has_first.load(SeqCst) < 2 && Instant::now() < end {
                     yield_now().await;
                 }
                 let second = if first == b"x" { b"y" } else { b"x" };

@@ -545,7 +545,9 @@ fn an_older_entry_that_is_decided_late_is_replayed_below_a_newer_one() {
         let mut one = named(&db, "one");
         one.put("a", "older").unwrap();
         one.prepare().unwrap();
-        db.put("a", "newer").unwrap();
+        let mut batch = karst_engine::WriteBatch::new();
+        batch.put("a", "newer").unwrap();
+        db.write(&WriteOptions::new(), &batch).unwrap();
         for number in 0..300 {
             db.put(format!("b{number}"), "x".repeat(1000)).unwrap();
         }
@@ -699,9 +701,9 @@ fn optimistic_transactions_are_refused() {
     assert_eq!(kind(db.db().track_conflicts(16)), Some(ErrorKind::NotSupported));
 }
 
-/// As in RocksDB, the option of the database is one of plain writes.
+/// As in RocksDB, the option of the database is one of batches.
 #[test]
-fn transactions_lock_where_plain_writes_do_not() {
+fn transactions_and_single_keys_lock_where_batches_do_not() {
     for write_policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
         let directory = tempfile::tempdir().unwrap();
         let transactions = TransactionDbOptions { skip_concurrency_control: true, ..policy(write_policy) };
@@ -709,7 +711,12 @@ fn transactions_lock_where_plain_writes_do_not() {
         let mut one = named(&db, "one");
         one.put("a", "1").unwrap();
         assert_eq!(kind(named(&db, "two").put("a", "2")), Some(ErrorKind::TimedOut));
-        db.put("a", "plain").unwrap();
+        assert_eq!(kind(db.put("a", "plain")), Some(ErrorKind::TimedOut));
+        assert_eq!(kind(pollster::block_on(db.put_async(b"a", b"plain"))), Some(ErrorKind::TimedOut));
+        let mut batch = karst_engine::WriteBatch::new();
+        batch.put("a", "plain").unwrap();
+        db.write(&WriteOptions::new(), &batch).unwrap();
+        pollster::block_on(db.write_async(&WriteOptions::new(), batch)).unwrap();
         one.commit().unwrap();
         assert_eq!(all(db.db(), None), contents([("a", "1")]));
     }

@@ -26,7 +26,7 @@ use crate::table::{budget, handles_in};
 const SPAN_BYTES: u64 = 512 << 10;
 /// What lies between two blocks is read with them up to this length, in bytes: padding, or another block.
 const GAP_BYTES: u64 = 4 << 10;
-/// Reads of that length at the same time; more if they are shorter.
+/// Reads of that length at the same time; up to sixteen times as many if they are shorter.
 const SPANS: u64 = 4;
 
 /// Verifies footer, metaindex and properties of a table, and the checksum of every block that the metaindex and the indexes lead to.
@@ -191,7 +191,7 @@ pub(crate) async fn read_spans(
     while let Some(first) = spans.next() {
         let (mut some, mut bytes) = (vec![first], first.1 - first.0);
         while let Some((start, end)) =
-            spans.next_if(|(start, end)| bytes + (end - start) <= SPANS * SPAN_BYTES)
+            spans.next_if(|(start, end)| some.len() < 64 && bytes + (end - start) <= SPANS * SPAN_BYTES)
         {
             some.push((start, end));
             bytes += end - start;

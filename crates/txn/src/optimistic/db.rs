@@ -54,7 +54,7 @@ impl OptimisticTransactionDb {
     /// Opens the database in `path`, as [`Db::open`] does.
     ///
     /// # Errors
-    /// As [`Db::open`].
+    /// As [`Db::open`], and as [`over`](Self::over).
     pub fn open(
         path: impl AsRef<Path>,
         options: &Options,
@@ -66,7 +66,7 @@ impl OptimisticTransactionDb {
     /// Opens the database in `path`, as [`Db::open_cf`] does.
     ///
     /// # Errors
-    /// As [`Db::open_cf`].
+    /// As [`Db::open_cf`], and as [`over`](Self::over).
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,

@@ -218,11 +218,8 @@ impl TransactionDb {
         self.shared.locks.keep_deadlocks(most);
     }
 
-    /// Locks every key of `batch`, in one order for all who do; none where locks are not taken.
-    async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Option<Granted>> {
-        if self.shared.options.skip_concurrency_control {
-            return Ok(None);
-        }
+    /// Locks every key of `batch`, in one order for all who do.
+    async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Granted> {
         let mut keys = keys_of(batch)?;
         keys.sort_unstable();
         keys.dedup();
@@ -235,7 +232,7 @@ impl TransactionDb {
             shared.locks.lock(by, &granted.holder, request).await?;
             granted.keys.push((family, key));
         }
-        Ok(Some(granted))
+        Ok(granted)
     }
 
     /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all its keys, and holds them until it is written.
@@ -243,8 +240,17 @@ impl TransactionDb {
     /// # Errors
     /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be removed here.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        let _granted = finish(self.lock_all(Caller::Thread, batch))?;
+        self.written(options, batch, self.locks_batches())
+    }
+
+    fn written(&self, options: &WriteOptions, batch: &WriteBatch, locks: bool) -> Result<()> {
+        let _granted = locks.then(|| finish(self.lock_all(Caller::Thread, batch))).transpose()?;
         self.shared.db.write(options, batch)
+    }
+
+    /// Whether batches lock what they write; single keys always do.
+    fn locks_batches(&self) -> bool {
+        !self.shared.options.skip_concurrency_control
     }
 
     /// The asynchronous form of [`write`](Self::write). Once it was polled it goes on if it is dropped.
@@ -252,10 +258,17 @@ impl TransactionDb {
     /// # Errors
     /// The same.
     pub async fn write_async(&self, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
+        self.written_async(options, batch, self.locks_batches()).await
+    }
+
+    async fn written_async(&self, options: &WriteOptions, batch: WriteBatch, locks: bool) -> Result<()> {
         let (this, options) = (self.clone(), *options);
         let env = self.shared.db.env().clone();
         let work = async move {
-            let _granted = this.lock_all(Caller::Task, &batch).await?;
+            let _granted = match locks {
+                true => Some(this.lock_all(Caller::Task, &batch).await?),
+                false => None,
+            };
             this.shared.db.write_async(&options, &batch).await
         };
         complete(&env, work).await
@@ -311,7 +324,7 @@ macro_rules! writes {
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let mut batch = WriteBatch::new();
                     batch.$cf(family, key $(, $value)?)?;
-                    self.write(options, &batch)
+                    self.written(options, &batch, true)
                 }
 
                 #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
@@ -329,7 +342,7 @@ macro_rules! writes {
                 pub async fn $cf_async(&self, options: &WriteOptions, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     let mut batch = WriteBatch::new();
                     batch.$cf(family, key $(, $value)?)?;
-                    self.write_async(options, batch).await
+                    self.written_async(options, batch, true).await
                 }
             )*
         }

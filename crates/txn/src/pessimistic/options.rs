@@ -28,7 +28,8 @@ pub struct TransactionDbOptions {
     pub default_lock_timeout: i64,
     /// When transactions' writes go into the memtable.
     pub write_policy: WritePolicy,
-    /// Plain writes take no locks; the caller makes sure that no two write the same key, nor one and a transaction. Transactions lock, unless their own options say otherwise. Default false.
+    /// `TransactionDb::write` takes no locks; the caller makes sure that no two batches write the same key, nor one and a transaction. Calls that write one key lock it, and transactions lock unless their own
+    /// options say otherwise. Default false.
     pub skip_concurrency_control: bool,
 }
 

@@ -112,8 +112,8 @@ impl Known {
 pub(crate) fn options(env: &Env) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;ttl=0;periodic_compaction_seconds=0;\
         write_buffer_size=20000;max_manifest_file_size=2000;merge_operator={id=StringAppendOperator;delimiter=,;}";
-    let unordered = crate::unordered();
-    let more = move |db: &mut DbOptions| (db.unordered_write, db.two_write_queues) = (unordered, unordered);
+    let early = crate::early();
+    let more = move |db: &mut DbOptions| (db.unordered_write, db.two_write_queues) = early;
     Options::new().set_all(text).unwrap().db(more).env(env.clone())
 }
 
