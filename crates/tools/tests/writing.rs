@@ -280,11 +280,11 @@ fn the_published_command_with_transactions_says_what_it_chooses() {
 #[test]
 fn random_transactions_leave_equal_sums() {
     let dir = tempfile::tempdir().unwrap();
+    // So few keys that transactions meet.
+    let flags = ["-benchmarks=randomtransaction", "-num=20", "-transaction_sets=5", "-threads=4"];
+    let shape = |kind| ["-writes=400", "-transaction_sleep=20", "-transaction_lock_timeout=5", kind];
     for kind in ["-transaction_db", "-optimistic_transaction_db"] {
-        let db = dir.path().join(kind);
-        // So few keys that transactions meet.
-        let flags = ["-benchmarks=randomtransaction", "-num=20", "-transaction_sets=5", "-threads=4"];
-        let shape = ["-writes=400", "-transaction_sleep=20", "-transaction_lock_timeout=5", kind];
+        let (db, shape) = (dir.path().join(kind), shape(kind));
         let (out, err) = bench(&db, &[&flags[..], &shape].concat());
         assert!(!err.contains("has no effect"), "{err}");
         assert_eq!(operations(&out, "randomtransaction"), 1600);
@@ -311,20 +311,8 @@ fn random_transactions_leave_equal_sums() {
         assert!(!output.status.success() && out.contains("RandomTransactionVerify FAILED!!"), "{out}");
     }
     // With --unordered_write only plain writes go without locks.
-    let (out, _) = bench(
-        &dir.path().join("prepared"),
-        &[
-            "-benchmarks=randomtransaction",
-            "-num=20",
-            "-transaction_sets=5",
-            "-threads=4",
-            "-writes=400",
-            "-transaction_sleep=20",
-            "-transaction_lock_timeout=5",
-            "-transaction_db",
-            "-unordered_write",
-        ],
-    );
+    let unordered = [&flags[..], &shape("-transaction_db"), &["-unordered_write"]].concat();
+    let (out, _) = bench(&dir.path().join("prepared"), &unordered);
     assert!(out.contains("RandomTransactionVerify Success."), "{out}");
     assert!(!out.contains("aborts:0)"), "{out}");
     let (out, _) = bench(

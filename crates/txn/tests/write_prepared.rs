@@ -2,7 +2,8 @@
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
-    CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteOptions,
+    CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch,
+    WriteOptions,
 };
 use karst_txn::{
     OptimisticTransactionDb, OptimisticTransactionDbOptions, Transaction, TransactionDb,
@@ -44,6 +45,13 @@ fn named(db: &TransactionDb, name: &str) -> Transaction {
     let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
     transaction.set_name(name).unwrap();
     transaction
+}
+
+/// A batch of one put.
+fn putting(key: &str, value: &str) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(key, value).unwrap();
+    batch
 }
 
 fn kind<T>(outcome: Result<T, karst_engine::Error>) -> Option<ErrorKind> {
@@ -433,7 +441,7 @@ fn ranges_are_not_removed_in_what_is_prepared() {
     let mut one = named(&db, "one");
     one.put("b", "1").unwrap();
     one.prepare().unwrap();
-    let mut batch = karst_engine::WriteBatch::new();
+    let mut batch = WriteBatch::new();
     batch.delete_range("a", "b").unwrap();
     db.write(&WriteOptions::new(), &batch).unwrap();
     assert!(all(db.db(), None).is_empty());
@@ -545,9 +553,7 @@ fn an_older_entry_that_is_decided_late_is_replayed_below_a_newer_one() {
         let mut one = named(&db, "one");
         one.put("a", "older").unwrap();
         one.prepare().unwrap();
-        let mut batch = karst_engine::WriteBatch::new();
-        batch.put("a", "newer").unwrap();
-        db.write(&WriteOptions::new(), &batch).unwrap();
+        db.write(&WriteOptions::new(), &putting("a", "newer")).unwrap();
         for number in 0..300 {
             db.put(format!("b{number}"), "x".repeat(1000)).unwrap();
         }
@@ -713,10 +719,8 @@ fn transactions_and_single_keys_lock_where_batches_do_not() {
         assert_eq!(kind(named(&db, "two").put("a", "2")), Some(ErrorKind::TimedOut));
         assert_eq!(kind(db.put("a", "plain")), Some(ErrorKind::TimedOut));
         assert_eq!(kind(pollster::block_on(db.put_async(b"a", b"plain"))), Some(ErrorKind::TimedOut));
-        let mut batch = karst_engine::WriteBatch::new();
-        batch.put("a", "plain").unwrap();
-        db.write(&WriteOptions::new(), &batch).unwrap();
-        pollster::block_on(db.write_async(&WriteOptions::new(), batch)).unwrap();
+        db.write(&WriteOptions::new(), &putting("a", "plain")).unwrap();
+        pollster::block_on(db.write_async(&WriteOptions::new(), putting("a", "plain"))).unwrap();
         one.commit().unwrap();
         assert_eq!(all(db.db(), None), contents([("a", "1")]));
     }

@@ -145,6 +145,11 @@ impl BlobFile {
     }
 }
 
+/// Bytes of a blob file: its header and footer, and its blobs with their headers and keys.
+pub(crate) fn file_bytes(described: &BlobFileMetadata) -> u64 {
+    described.file.total_bytes.saturating_add((blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64)
+}
+
 /// The blob files of a column family.
 #[derive(Debug)]
 pub(crate) struct BlobFiles {
@@ -239,12 +244,10 @@ impl BlobFiles {
     pub(crate) async fn verify(&self, described: &BlobFileMetadata) -> Result<()> {
         let (env, shared) = (&self.shared.env, &self.shared);
         let (file, footer_at) = self.open_file(described.number()).await?;
-        let path = file.path();
-        let expected = described.file.total_bytes.saturating_add(blob::HEADER_BYTES as u64);
-        if footer_at != expected {
-            let text =
-                format_args!("the footer is at {footer_at}, by what the MANIFEST says it is at {expected}");
-            return Err(Error::corruption_at(path, file.size(), text));
+        let (path, size, expected) = (file.path(), file.size(), file_bytes(described));
+        if size != expected {
+            let text = format_args!("file has {size} bytes, by the MANIFEST it has {expected}");
+            return Err(Error::corruption_at(path, size, text));
         }
         let mut ends = [
             karst_io::read(env, &file, 0, blob::HEADER_BYTES),
@@ -313,7 +316,7 @@ impl BlobFiles {
     ) -> Result<(Arc<BlobFile>, ReadBuf)> {
         let (env, number) = (&self.shared.env, need.file.number());
         let (file, footer_at) = self.open_file(number).await?;
-        let path = file.path().to_owned();
+        let path = file.path();
         // Invariant: nothing is believed before header and footer have been checked; until then the file is only read.
         let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
         let (start, length) = record_range(need, &unchecked, verify_checksums)?;
@@ -326,8 +329,8 @@ impl BlobFiles {
         let mut results = join_all(&mut reads).await.into_iter();
         let mut next = || results.next().expect("there were three reads");
         let (header, footer, record) = (next()?, next()?, next()?);
-        let compression = self.check_header(&path, &header)?;
-        BlobFooter::decode(&footer).map_err(|c| Error::in_file(&path, footer_at, c))?;
+        let compression = self.check_header(path, &header)?;
+        BlobFooter::decode(&footer).map_err(|c| Error::in_file(path, footer_at, c))?;
         let opened = Arc::new(BlobFile { file, compression, values_end: footer_at });
         Ok((self.shared.keep_blob(number, opened), record))
     }

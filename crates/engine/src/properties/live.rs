@@ -1,5 +1,6 @@
 //! The files that the database consists of.
 
+use crate::blob;
 use crate::db::Inner;
 use karst_format::file_name::FileName;
 use karst_format::key;
@@ -66,7 +67,7 @@ pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
                 number: number.0,
                 directory: db.opened.path.clone(),
                 level: None,
-                size_bytes: super::tree::blob_file_bytes(blob),
+                size_bytes: blob::file_bytes(blob),
                 smallest_key: Vec::new(),
                 largest_key: Vec::new(),
                 smallest_seq: 0,

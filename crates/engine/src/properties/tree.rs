@@ -1,5 +1,6 @@
 //! Properties that come from the tree's metadata: counts, sizes, key ranges. Nothing is read.
 
+use crate::blob;
 use crate::superversion::SuperVersion;
 use karst_format::key::{InternalKey, user_key};
 use karst_lsm::{BlobFileMetadata, FileMetadata, Version};
@@ -97,7 +98,7 @@ pub(super) fn all_table_bytes(versions: &[Arc<Version>]) -> u64 {
 /// The same of blob files.
 pub(super) fn all_blob_bytes(versions: &[Arc<Version>]) -> u64 {
     let files = versions.iter().flat_map(|version| version.blob_files());
-    files.map(|(number, blob)| (*number, blob_file_bytes(blob))).collect::<BTreeMap<_, _>>().values().sum()
+    files.map(|(number, blob)| (*number, blob::file_bytes(blob))).collect::<BTreeMap<_, _>>().values().sum()
 }
 
 /// Bytes of the tables that the file system was told to keep at a temperature.
@@ -121,17 +122,10 @@ impl BlobTotals {
     }
 }
 
-/// Bytes of a blob file: its header and footer, and its blobs with their headers and keys.
-pub(super) fn blob_file_bytes(blob: &BlobFileMetadata) -> u64 {
-    const HEADER_BYTES: u64 = 30;
-    const FOOTER_BYTES: u64 = 32;
-    blob.file.total_bytes.saturating_add(HEADER_BYTES + FOOTER_BYTES)
-}
-
 pub(super) fn blob_totals(version: &Version) -> BlobTotals {
     let blobs = version.blob_files().values();
     blobs.fold(BlobTotals { file_bytes: 0, garbage_bytes: 0 }, |sum, blob| BlobTotals {
-        file_bytes: sum.file_bytes.saturating_add(blob_file_bytes(blob)),
+        file_bytes: sum.file_bytes.saturating_add(blob::file_bytes(blob)),
         garbage_bytes: sum.garbage_bytes.saturating_add(blob.garbage_bytes),
     })
 }

@@ -358,7 +358,9 @@ impl Table {
 
     /// The handles of all entries of an index block.
     fn all_handles(&self, block: &CachedBlock, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
-        handles_in(block, self.file.size()).map_err(|c| self.corrupt(handle, c))
+        let mut handles = Vec::new();
+        add_handles_in(block, self.file.size(), &mut handles).map_err(|c| self.corrupt(handle, c))?;
+        Ok(handles)
     }
 
     /// Counts a read of it that begins.
@@ -429,21 +431,25 @@ impl Table {
     }
 }
 
-/// All that an index of a file of `size_bytes` names: no more than the file can have.
-fn handles_in(block: &CachedBlock, size_bytes: u64) -> Result<Vec<BlockHandle>, karst_format::Corruption> {
-    let (index, mut cursor, mut handles) = (block.as_index(), IndexCursor::new(), Vec::new());
+/// Adds to `handles` all that an index of a file of `size_bytes` names. There are no more than the file can have.
+fn add_handles_in(
+    block: &CachedBlock,
+    size_bytes: u64,
+    handles: &mut Vec<BlockHandle>,
+) -> Result<(), karst_format::Corruption> {
+    let (index, mut cursor) = (block.as_index(), IndexCursor::new());
     let mut found = cursor.seek_to_first(index)?;
     while found {
         handles.push(cursor.handle());
         if handles.len() as u64 > size_bytes / BLOCK_TRAILER_BYTES as u64 {
             return Err(karst_format::Corruption::new(
-                "an index with more blocks than the file can have",
+                "indexes with more blocks than the file can have",
                 0u64,
             ));
         }
         found = cursor.next(index)?;
     }
-    Ok(handles)
+    Ok(())
 }
 
 /// Refuses handles that do not lie inside a file of `size_bytes`.

@@ -69,7 +69,8 @@ impl Tail {
     }
 }
 
-fn short(file: &Arc<dyn RandomAccessFile>, start: u64, wanted: u64, got: usize) -> Error {
+/// The file ended inside what was read.
+pub(super) fn short(file: &Arc<dyn RandomAccessFile>, start: u64, wanted: u64, got: usize) -> Error {
     Error::corruption_at(file.path(), start, format_args!("file ends {got} bytes on, {wanted} were expected"))
 }
 

@@ -18,9 +18,9 @@ use crate::table::block::BlockKind;
 use crate::table::cache::{Shared, TableCache};
 use crate::table::decode::{Layout, Storage};
 use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
-use crate::table::tail::join_all;
+use crate::table::tail::{join_all, short};
 use crate::table::writer::FILE_CHECKSUM_NAME;
-use crate::table::{budget, handles_in};
+use crate::table::{add_handles_in, budget};
 
 /// Bytes of a read, where blocks and records are not larger.
 const SPAN_BYTES: u64 = 512 << 10;
@@ -117,11 +117,7 @@ impl Blocks<'_> {
         let (shared, size) = (&opening.tables.shared, opening.file.size());
         let collect = |handle, bytes: &[u8]| {
             let contents = self.storage.unpack(shared, handle, bytes, None, true, Vec::with_capacity)?;
-            named.append(&mut handles_in(&self.layout.parse(kind, contents)?, size)?);
-            match named.len() as u64 * BLOCK_TRAILER_BYTES as u64 > size {
-                true => Err(Corruption::new("indexes with more blocks than the file can have", 0u64)),
-                false => Ok(()),
-            }
+            add_handles_in(&self.layout.parse(kind, contents)?, size, &mut named)
         };
         self.each(indexes, collect).await?;
         Ok(named)
@@ -203,8 +199,7 @@ pub(crate) async fn read_spans(
         for ((start, end), read) in some.iter().zip(join_all(&mut reads).await) {
             let read = read?;
             if read.len() as u64 != end - start {
-                let text = format_args!("file ends {} bytes on, {} were expected", read.len(), end - start);
-                return Err(Error::corruption_at(file.path(), *start, text));
+                return Err(short(file, *start, end - start, read.len()));
             }
             shared.stats.record(Ticker::VerifyChecksumReadBytes, read.len() as u64);
             visit(*start, &read)?;
