@@ -4,9 +4,11 @@
 //! Input: the files git tracks or would track. Output: every violation, one a line, with its file and line.
 
 mod counted;
+mod modules;
 
 use crate::run::Result;
 use counted::Counted;
+use modules::Modules;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +62,7 @@ const LINES_AT_MOST: usize = 1000;
 
 pub(crate) fn run(root: &Path) -> Result {
     let mut found = Vec::new();
-    let mut counted = Counted::default();
+    let (mut counted, mut modules) = (Counted::default(), Modules::default());
     let files = tracked_files(root)?;
     for path in &files {
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
@@ -72,9 +74,11 @@ pub(crate) fn run(root: &Path) -> Result {
             check_edges(path, &text, &mut found);
         }
         check_machine_paths(path, &text, &mut found);
+        modules.take(path, &text);
         counted.take(path, text);
     }
     counted.check(&mut found);
+    modules.check(&mut found);
     for name in SAFE_CRATES {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
         let says = |root_file: &String| {

@@ -509,10 +509,10 @@ impl<H: Host> Pipeline<H> {
         }
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
+        self.applied(pins);
         if let Some(phase) = source.phase() {
             self.phase_applied(phase, first_seq);
         }
-        self.applied(pins);
         std::mem::forget(applying);
         if !H::PUBLISHES_TOO_EARLY {
             self.finish(ticket);

@@ -1,22 +1,40 @@
 //! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a publish step that is broken it reports violations, at the one that ships none.
 
 use super::*;
-use std::time::Duration;
+use crate::snapshot::{ReadAt, Snapshots};
+use crate::wal::sub_batches::SubBatches;
+use crate::write::{Phase, PhaseWrite, Section};
 use karst_testkit::commit_order::{self, CommitOrder, Durability, FAMILIES, Key, Part, Store, Value};
+use std::cell::Cell;
+use std::time::Duration;
 
-/// Publishes a batch, then inserts it.
-struct Hasty(TestHost);
+/// Inserts slowly, so that what is wrong meanwhile is seen. If it is hasty, it publishes a batch and then inserts it, and a commit and then decides about what it commits.
+struct Slow<const HASTY: bool>(TestHost);
 
-impl Host for Hasty {
+/// Now and then, long enough for others to write and to read.
+fn dawdle() {
+    thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
+    CALLS.set(CALLS.get() + 1);
+    if CALLS.get().is_multiple_of(61) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+impl<const HASTY: bool> Host for Slow<HASTY> {
     type Pin = Arc<MemTable>;
-    const PUBLISHES_TOO_EARLY: bool = true;
+    const PUBLISHES_TOO_EARLY: bool = HASTY;
     fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
         self.0.pin(family)
     }
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
+        dawdle();
         pin
     }
-    fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {}
+    fn prepared(&self, _: FileNumber) {}
+    fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {
+        // Why here too: nothing is inserted by a commit.
+        dawdle();
+    }
     fn logs_grew(&self, _: u64) {}
     fn log_failed(&self, error: &Error) {
         panic!("{error}");
@@ -29,12 +47,15 @@ impl Host for Hasty {
 struct Memory<H: Host> {
     pipeline: Arc<Pipeline<H>>,
     memtables: Vec<Arc<MemTable>>,
+    readers: Arc<Snapshots>,
     /// Whether reads wait for what is acknowledged.
     waits: bool,
+    /// Batches are prepared, and then committed, under names of numbers from here on.
+    prepares: Option<AtomicU64>,
 }
 
 impl<H: Host> Memory<H> {
-    fn new(unordered: bool, waits: bool, of: impl FnOnce(TestHost) -> H) -> Self {
+    fn new(rules: Rules, waits: bool, of: impl FnOnce(TestHost) -> H) -> Self {
         let files = MemoryFileSystem::new();
         files.create_dir(Path::new(DIRECTORY)).unwrap();
         let env = Env::builder().file_system(Arc::new(files)).build();
@@ -42,30 +63,38 @@ impl<H: Host> Memory<H> {
         let host = TestHost::default();
         let families = (0..).map(ColumnFamilyId).zip(memtables.iter().cloned());
         host.open.lock().extend(families);
-        let rules = Rules { unordered, ..rules() };
         let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
-        Self { pipeline, memtables, waits }
+        let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
+        let prepares = pipeline.pending.is_some().then(AtomicU64::default);
+        Self { pipeline, memtables, readers, waits, prepares }
     }
 
-    /// Where a read reads.
-    fn seq(&self, at: Option<&SeqNo>) -> SeqNo {
-        let seq = at.copied().unwrap_or_else(|| self.pipeline.read_seq());
+    /// Where a read that begins now reads.
+    fn newest(&self) -> ReadAt {
+        self.readers.newest(|| self.pipeline.read_seq()).kept()
+    }
+
+    /// What `read` makes of the moment to read at.
+    fn at<T>(&self, at: Option<&ReadAt>, read: impl FnOnce(&ReadAt) -> T) -> T {
+        let newest = at.is_none().then(|| self.newest());
+        let at = at.or(newest.as_ref()).expect("one of them");
         if self.waits {
-            self.pipeline.wait_until_readable(seq);
+            self.pipeline.wait_until_readable(at.seq);
         }
-        seq
+        read(at)
     }
 
-    fn find(&self, seq: SeqNo, family: usize, key: &Key) -> Option<Value> {
+    fn find(&self, at: &ReadAt, family: usize, key: &Key) -> Option<Value> {
         let mut seek = Vec::new();
-        key::append(&mut seek, key, key::pack_trailer(seq, key::ValueType::FOR_SEEK));
-        let entry = self.memtables[family].entries_of(&seek).unwrap().next()?.unwrap();
+        key::append(&mut seek, key, key::pack_trailer(at.seq, key::ValueType::FOR_SEEK));
+        let mut entries = self.memtables[family].entries_of(&seek).unwrap().map(Result::unwrap);
+        let entry = entries.find(|entry| !at.hides(entry.seq))?;
         Some(self.memtables[family].value(entry.at).try_into().expect("a value of ours"))
     }
 }
 
 impl<H: Host> Store for Memory<H> {
-    type Snapshot = SeqNo;
+    type Snapshot = ReadAt;
 
     async fn write(&self, durability: Durability, batch: &[Part]) {
         let mut writes = WriteBatch::new();
@@ -77,38 +106,47 @@ impl<H: Host> Store for Memory<H> {
         }
         let disable_wal = durability == Durability::Unlogged;
         let options = WriteOptions { disable_wal, ..WriteOptions::new() };
-        self.pipeline.write(&options, Source::Batch(&writes)).unwrap();
+        let Some(names) = &self.prepares else {
+            return self.pipeline.write(&options, Source::Batch(&writes)).unwrap();
+        };
+        let numbers = SubBatches::of(writes.iter(), |_, a, b| a.cmp(b));
+        let name = names.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+        let section = Arc::new(Section::new(&name, writes, Some(numbers)));
+        for phase in [Phase::Prepare, Phase::Commit] {
+            self.pipeline.write(&options, Source::Phase(PhaseWrite::new(&section, phase))).unwrap();
+        }
+        self.pipeline.forget_decided();
     }
 
-    async fn get(&self, at: Option<&SeqNo>, family: usize, key: &Key) -> Option<Value> {
-        self.find(self.seq(at), family, key)
+    async fn get(&self, at: Option<&ReadAt>, family: usize, key: &Key) -> Option<Value> {
+        self.at(at, |at| self.find(at, family, key))
     }
 
-    async fn multi_get(&self, at: Option<&SeqNo>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
-        let seq = self.seq(at);
-        keys.iter().map(|(family, key)| self.find(seq, *family, key)).collect()
+    async fn multi_get(&self, at: Option<&ReadAt>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
+        self.at(at, |at| keys.iter().map(|(family, key)| self.find(at, *family, key)).collect())
     }
 
     async fn scan(
         &self,
-        at: Option<&SeqNo>,
+        at: Option<&ReadAt>,
         family: usize,
         from: &Key,
         entries: usize,
         backward: bool,
     ) -> Vec<(Key, Value)> {
-        let seq = self.seq(at);
         let mut keys: Vec<Key> = commit_order::keys().collect();
         if backward {
             keys.reverse();
         }
         let from = keys.iter().position(|key| key == from).expect("a key of ours");
-        let find = |key: &Key| Some((*key, self.find(seq, family, key)?));
-        keys[from..].iter().take(entries).filter_map(find).collect()
+        self.at(at, |at| {
+            let find = |key: &Key| Some((*key, self.find(at, family, key)?));
+            keys[from..].iter().take(entries).filter_map(find).collect()
+        })
     }
 
-    fn snapshot(&self) -> SeqNo {
-        self.pipeline.read_seq()
+    fn snapshot(&self) -> ReadAt {
+        self.newest()
     }
 
     async fn pause(&self, _: Duration) {}
@@ -137,24 +175,40 @@ const FEW: u64 = 200_000;
 /// Mostly a thousandth of it is enough.
 const MANY: u64 = 20_000_000;
 
+fn unordered() -> Rules {
+    Rules { unordered: true, ..rules() }
+}
+
+fn prepared() -> Rules {
+    Rules { two_queues: true, ..unordered() }
+}
+
 #[test]
 fn a_batch_that_is_published_before_it_is_inserted_is_found_out() {
     for durability in [Durability::Unlogged, Durability::Logged] {
-        assert!(violations(&Memory::new(false, true, Hasty), durability, MANY) > 0);
+        assert!(violations(&Memory::new(rules(), true, Slow::<true>), durability, MANY) > 0);
     }
-    assert!(violations(&Memory::new(true, true, Hasty), Durability::Unlogged, MANY) > 0);
+    assert!(violations(&Memory::new(unordered(), true, Slow::<true>), Durability::Unlogged, MANY) > 0);
+}
+
+#[test]
+fn a_commit_that_is_published_before_it_is_decided_is_found_out() {
+    assert!(violations(&Memory::new(prepared(), true, Slow::<true>), Durability::Logged, MANY) > 0);
 }
 
 #[test]
 fn reads_that_do_not_wait_for_what_is_acknowledged_are_found_out() {
-    assert!(violations(&Memory::new(true, false, |host| host), Durability::Unlogged, MANY) > 0);
+    for rules in [unordered(), prepared()] {
+        assert!(violations(&Memory::new(rules, false, Slow::<false>), Durability::Unlogged, MANY) > 0);
+    }
 }
 
 #[test]
 fn the_pipeline_that_ships_has_no_violations() {
-    for unordered in [false, true] {
+    for rules in [rules(), unordered(), prepared()] {
         for durability in [Durability::Unlogged, Durability::Logged] {
-            assert_eq!(violations(&Memory::new(unordered, true, |host| host), durability, FEW), 0);
+            assert_eq!(violations(&Memory::new(rules, true, |host| host), durability, FEW), 0);
+            assert_eq!(violations(&Memory::new(rules, true, Slow::<false>), durability, FEW), 0);
         }
     }
 }

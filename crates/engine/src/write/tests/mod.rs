@@ -1,5 +1,6 @@
 //! The pipeline without a database: memtables in a map, logs on a file system in memory, read back by the recovery that ships.
 
+mod broken;
 mod failing;
 mod gathering;
 mod logs;
