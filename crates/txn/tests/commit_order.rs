@@ -1,0 +1,553 @@
+//! Every read against the order of commits: `get`, `multi_get`, snapshots and iterators in both directions, blocking, as futures and in a reactor's tasks, while writers write
+//! batches over several column families at full speed and memtables are flushed and compacted; without transactions, and with all kinds of them, through which is then also read. What is checked
+//! says `karst_testkit::commit_order`.
+//!
+//! The default run takes some seconds. The long one checks at least 10^8 keys, spread over the modes, in some minutes:
+//! `KARST_LONG_TESTS=1 cargo test --release -p karst-txn --test commit_order -- --nocapture`; `KARST_CHECKED_KEYS` sets another number.
+//!
+//! That the checker finds what it looks for is tested in `engine/src/write/tests/broken.rs`.
+
+use karst_engine::io::{Env, Reactor, block_on, sleep, yield_now};
+use karst_engine::{
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options,
+    ReadOptions, Snapshot, WriteBatch, WriteOptions,
+};
+use karst_testkit::commit_order::{
+    CommitOrder, Durability, FAMILIES, GROUPS, KEYS, Key, Part, Store, Value, key,
+};
+use karst_txn::{
+    BatchDbIterator, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
+    WritePolicy,
+};
+use pollster::block_on as foreign_block_on;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Which calls are used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Blocking,
+    Async,
+    /// The asynchronous ones, in a task that shares its thread with others.
+    Reactor,
+}
+
+/// The database, and who makes its transactions.
+#[derive(Clone)]
+enum Database {
+    Plain(Db),
+    Optimistic(OptimisticTransactionDb),
+    Locking(TransactionDb),
+}
+
+#[derive(Clone)]
+struct Calls {
+    database: Database,
+    families: Vec<ColumnFamily>,
+    form: Form,
+    counts: Arc<Counts>,
+}
+
+/// How often what was met, so that what is to be tried is known to have been tried.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Also numbers for names.
+    prepares: AtomicU64,
+    commits: AtomicU64,
+    conflicts: AtomicU64,
+    reads_in_transactions: AtomicU64,
+}
+
+impl Counts {
+    fn met(&self) -> [(&'static str, u64); 4] {
+        let Self { prepares, commits, conflicts, reads_in_transactions } = self;
+        let all = [
+            ("prepares", prepares),
+            ("commits", commits),
+            ("conflicts", conflicts),
+            ("reads in transactions", reads_in_transactions),
+        ];
+        all.map(|(what, count)| (what, count.load(Ordering::Relaxed)))
+    }
+}
+
+/// True once in so many times that this thread asks.
+fn one_in(times: u64) -> bool {
+    thread_local!(static ASKED: Cell<u64> = const { Cell::new(0) });
+    ASKED.set(ASKED.get() + 1);
+    ASKED.get().is_multiple_of(times)
+}
+
+/// A transaction of either kind, by the calls of one form.
+enum Through<'a> {
+    Optimistic(&'a Calls, Box<OptimisticTransaction>),
+    Locking(&'a Calls, Transaction),
+}
+
+/// The call of a transaction's, in its calls' form.
+macro_rules! call {
+    ($transaction:expr, $calls:expr, $plain:ident, $asynchronous:ident ($($argument:expr),*)) => {
+        match $calls.form {
+            Form::Blocking => $transaction.$plain($($argument),*),
+            Form::Async | Form::Reactor => $transaction.$asynchronous($($argument),*).await,
+        }
+    };
+}
+
+impl Through<'_> {
+    async fn put(&mut self, family: usize, key: &Key, value: &[u8]) {
+        match self {
+            Through::Optimistic(calls, one) => one.put_cf(&calls.families[family], key, value),
+            Through::Locking(calls, one) => {
+                call!(one, calls, put_cf, put_cf_async(&calls.families[family], key, value))
+            }
+        }
+        .unwrap();
+    }
+
+    async fn get(&self, options: &ReadOptions, family: usize, key: &Key) -> Option<Value> {
+        match self {
+            Through::Optimistic(calls, one) => {
+                call!(one, calls, get_cf, get_cf_async(options, &calls.families[family], key))
+            }
+            Through::Locking(calls, one) => {
+                call!(one, calls, get_cf, get_cf_async(options, &calls.families[family], key))
+            }
+        }
+        .unwrap()
+        .map(|value| value_of(&value))
+    }
+
+    async fn multi_get(&self, options: &ReadOptions, family: usize, keys: &[Key]) -> Vec<Option<Value>> {
+        let found = match self {
+            Through::Optimistic(calls, one) => {
+                call!(one, calls, multi_get_cf, multi_get_cf_async(options, &calls.families[family], keys))
+            }
+            Through::Locking(calls, one) => {
+                call!(one, calls, multi_get_cf, multi_get_cf_async(options, &calls.families[family], keys))
+            }
+        };
+        found.into_iter().map(|value| value.unwrap().map(|value| value_of(&value))).collect()
+    }
+
+    fn iter(&self, options: &ReadOptions, family: usize) -> BatchDbIterator {
+        match self {
+            Through::Optimistic(calls, one) => one.iter_cf(options, &calls.families[family]),
+            Through::Locking(calls, one) => one.iter_cf(options, &calls.families[family]),
+        }
+        .unwrap()
+    }
+}
+
+impl Calls {
+    fn db(&self) -> &Db {
+        match &self.database {
+            Database::Plain(db) => db,
+            Database::Optimistic(db) => db.db(),
+            Database::Locking(db) => db.db(),
+        }
+    }
+
+    /// Writes a batch of puts by a transaction; false if it came to nothing.
+    async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> bool {
+        let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
+        let mut transaction = match &self.database {
+            Database::Plain(_) => return false,
+            Database::Optimistic(db) => {
+                Through::Optimistic(self, db.begin(options, &OptimisticTransactionOptions::default()).into())
+            }
+            Database::Locking(db) => {
+                Through::Locking(self, db.begin(options, &TransactionOptions::default()))
+            }
+        };
+        if one_in(4)
+            && let Through::Optimistic(_, one) = &mut transaction
+        {
+            // It depends on what others write all the time.
+            let (read, family) = (ReadOptions::new(), &self.families[0]);
+            for other in (0..GROUPS).step_by(4).map(|group| key(group, 0)) {
+                call!(one, self, get_for_update_cf, get_for_update_cf_async(&read, family, &other)).unwrap();
+            }
+        }
+        for part in batch {
+            let Part::Put { family, key, value } = part else { return false };
+            transaction.put(*family, key, value).await;
+        }
+        match transaction {
+            Through::Optimistic(_, mut one) => {
+                match call!(one, self, commit, commit_async()) {
+                    Ok(()) => count(&self.counts.commits),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+                        count(&self.counts.conflicts);
+                        return false;
+                    }
+                };
+            }
+            Through::Locking(_, mut one) => {
+                let mut commits = true;
+                if !one_in(4) {
+                    let number = count(&self.counts.prepares);
+                    one.set_name(number.to_le_bytes()).unwrap();
+                    call!(one, self, prepare, prepare_async()).unwrap();
+                    commits = !number.is_multiple_of(8);
+                }
+                match commits {
+                    true => call!(one, self, commit, commit_async()).unwrap(),
+                    false => call!(one, self, rollback, rollback_async()).unwrap(),
+                }
+                count(&self.counts.commits);
+                return commits;
+            }
+        }
+        true
+    }
+
+    /// Sometimes, a transaction to read through, which has written something itself.
+    async fn reading(&self) -> Option<Through<'_>> {
+        if matches!(self.database, Database::Plain(_)) || !one_in(4) {
+            return None;
+        }
+        let number = self.counts.reads_in_transactions.fetch_add(1, Ordering::Relaxed);
+        let options = WriteOptions::new();
+        let mut transaction = match &self.database {
+            Database::Plain(_) => return None,
+            Database::Optimistic(db) => {
+                Through::Optimistic(self, db.begin(&options, &OptimisticTransactionOptions::default()).into())
+            }
+            Database::Locking(db) => {
+                Through::Locking(self, db.begin(&options, &TransactionOptions::default()))
+            }
+        };
+        // Behind all keys, where no other transaction writes.
+        transaction
+            .put(number as usize % FAMILIES, &key(GROUPS + number as usize, 0), &Value::default())
+            .await;
+        Some(transaction)
+    }
+}
+
+fn value_of(bytes: &[u8]) -> Value {
+    bytes.try_into().expect("a value of ours")
+}
+
+fn options_at(at: Option<&Snapshot>) -> ReadOptions {
+    ReadOptions { snapshot: at.cloned(), ..ReadOptions::new() }
+}
+
+/// What an iterator of either kind shows.
+macro_rules! scan {
+    ($iter:ident, $calls:expr, $from:expr, $entries:expr, $backward:expr) => {{
+        let mut found: Vec<(Key, Value)> = Vec::with_capacity($entries);
+        match $backward {
+            false => call!($iter, $calls, seek, seek_async($from)),
+            true => call!($iter, $calls, seek_for_prev, seek_for_prev_async($from)),
+        }
+        .unwrap();
+        while $iter.valid() {
+            found.push(($iter.key().try_into().expect("a key of ours"), value_of($iter.value())));
+            if found.len() == $entries {
+                break;
+            }
+            match $backward {
+                false => call!($iter, $calls, next, next_async()),
+                true => call!($iter, $calls, prev, prev_async()),
+            }
+            .unwrap();
+        }
+        found
+    }};
+}
+
+impl Store for Calls {
+    type Snapshot = Snapshot;
+
+    async fn write(&self, durability: Durability, batch: &[Part]) {
+        let mut writes = WriteBatch::new();
+        for part in batch {
+            match part {
+                Part::Put { family, key, value } => {
+                    writes.put_cf(&self.families[*family], key, value).unwrap()
+                }
+                Part::Clear { family, group } => {
+                    let (begin, end) = (key(*group, 0), key(*group + 1, 0));
+                    writes.delete_range_cf(&self.families[*family], begin, end).unwrap();
+                }
+            }
+        }
+        let options = match durability {
+            Durability::Unlogged => WriteOptions::unlogged(),
+            Durability::Logged => WriteOptions::new(),
+            Durability::Synced => WriteOptions::synced(),
+        };
+        // Why not with a range: transactions have none.
+        let is_plain = batch.iter().any(|part| matches!(part, Part::Clear { .. })) || one_in(5);
+        if !is_plain && self.write_by_transaction(&options, batch).await {
+            return;
+        }
+        match self.form {
+            Form::Blocking => self.db().write(&options, &writes).unwrap(),
+            Form::Async | Form::Reactor => self.db().write_async(&options, &writes).await.unwrap(),
+        }
+    }
+
+    async fn get(&self, at: Option<&Snapshot>, family: usize, key: &Key) -> Option<Value> {
+        let options = options_at(at);
+        if let Some(transaction) = self.reading().await {
+            return transaction.get(&options, family, key).await;
+        }
+        let family = &self.families[family];
+        let found = match self.form {
+            Form::Blocking => self.db().get_cf(&options, family, key),
+            Form::Async | Form::Reactor => self.db().get_cf_async(&options, family, key).await,
+        };
+        found.unwrap().map(|value| value_of(&value))
+    }
+
+    async fn multi_get(&self, at: Option<&Snapshot>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
+        if let Some(transaction) = self.reading().await {
+            // As of one moment: a transaction reads one family at a time.
+            let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
+            let mut found = vec![None; keys.len()];
+            for family in 0..FAMILIES {
+                let of_family = || keys.iter().enumerate().filter(|(_, (of, _))| *of == family);
+                let some: Vec<Key> = of_family().map(|(_, (_, key))| *key).collect();
+                let values = transaction.multi_get(&options_at(Some(&snapshot)), family, &some).await;
+                of_family().zip(values).for_each(|((at, _), value)| found[at] = value);
+            }
+            return found;
+        }
+        let options = options_at(at);
+        let families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| &self.families[*family]).collect();
+        let keys: Vec<&Key> = keys.iter().map(|(_, key)| key).collect();
+        let found = match self.form {
+            Form::Blocking => self.db().multi_get_cfs(&options, &families, &keys),
+            Form::Async | Form::Reactor => self.db().multi_get_cfs_async(&options, &families, &keys).await,
+        };
+        found.into_iter().map(|value| value.unwrap().map(|value| value_of(&value))).collect()
+    }
+
+    async fn scan(
+        &self,
+        at: Option<&Snapshot>,
+        family: usize,
+        from: &Key,
+        entries: usize,
+        backward: bool,
+    ) -> Vec<(Key, Value)> {
+        let options = options_at(at);
+        match self.reading().await {
+            Some(transaction) => {
+                let mut iter = transaction.iter(&options, family);
+                let mut found = scan!(iter, self, from, entries, backward);
+                // Not what it has written itself.
+                found.retain(|(found, _)| *found < key(GROUPS, 0));
+                found
+            }
+            None => {
+                let mut iter = self.db().iter_cf(&options, &self.families[family]).unwrap();
+                scan!(iter, self, from, entries, backward)
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.db().snapshot()
+    }
+
+    async fn pause(&self, span: Duration) {
+        match self.form {
+            Form::Reactor if span.is_zero() => yield_now().await,
+            Form::Blocking if !span.is_zero() => std::thread::sleep(span),
+            Form::Async | Form::Reactor if !span.is_zero() => sleep(self.db().env(), span).await,
+            _ => {}
+        }
+    }
+}
+
+fn long() -> bool {
+    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+/// Keys to check, over all modes.
+fn keys_to_check() -> u64 {
+    let asked = std::env::var("KARST_CHECKED_KEYS").ok().map(|text| text.parse().expect("a number of keys"));
+    asked.unwrap_or(if long() { 100_000_000 } else { 1_500_000 })
+}
+
+/// Who writes besides plain writers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Transactions {
+    #[default]
+    Nobody,
+    Optimistic,
+    Locking(WritePolicy),
+}
+
+/// How the database is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mode {
+    unordered_write: bool,
+    two_write_queues: bool,
+    transactions: Transactions,
+}
+
+fn open(path: &std::path::Path, mode: Mode, counts: &Arc<Counts>) -> Calls {
+    let options = Options::new()
+        .env(Env::posix())
+        .db(move |db| {
+            db.create_if_missing = true;
+            db.create_missing_column_families = true;
+            db.unordered_write = mode.unordered_write;
+            db.two_write_queues = mode.two_write_queues;
+        })
+        .column_families(|cf| {
+            cf.write_buffer_size = 1 << 20;
+            cf.max_write_buffer_number = 6;
+        });
+    let families = ["default", "other"];
+    let database = match mode.transactions {
+        Transactions::Nobody => Database::Plain(Db::open_cf(path, &options, &families).unwrap()),
+        Transactions::Optimistic => {
+            let transactions = OptimisticTransactionDbOptions::default();
+            Database::Optimistic(
+                OptimisticTransactionDb::open_cf(path, &options, &transactions, &families).unwrap(),
+            )
+        }
+        Transactions::Locking(write_policy) => {
+            let transactions = TransactionDbOptions { write_policy, ..TransactionDbOptions::default() };
+            Database::Locking(TransactionDb::open_cf(path, &options, &transactions, &families).unwrap())
+        }
+    };
+    let mut calls = Calls { database, families: Vec::new(), form: Form::Blocking, counts: counts.clone() };
+    calls.families = families.map(|name| calls.db().column_family(name).unwrap()).to_vec();
+    assert_eq!(calls.families.len(), FAMILIES);
+    calls
+}
+
+/// Writers and readers in every form until so many keys are checked. What was met is counted.
+fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, counts: &Arc<Counts>) {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = open(directory.path(), mode, counts);
+    let order = Arc::new(CommitOrder::new(durabilities, pause));
+    let in_form = |form| Calls { form, ..calls.clone() };
+    block_on(calls.db().env(), order.prepare(&calls));
+    let reactor = Reactor::builder(calls.db().env()).threads(1).build().unwrap();
+    let (start, mut flushes, mut compactions) = (Instant::now(), 0, 0);
+    let tasks: Vec<_> = (0..4)
+        .map(|task| {
+            let (calls, order) = (in_form(Form::Reactor), order.clone());
+            reactor.spawn(move || async move {
+                match task {
+                    0 => order.write(&calls, 2, 4).await,
+                    _ => order.read(&calls, 1000 + task).await,
+                }
+            })
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        let (order, env) = (&*order, calls.db().env());
+        for form in [Form::Blocking, Form::Async] {
+            let (writing, reading) = (in_form(form), in_form(form));
+            let writer = if form == Form::Blocking { 0 } else { 1 };
+            scope.spawn(move || foreign_block_on(order.write(&writing, writer, 4)));
+            scope.spawn(move || block_on(env, order.read(&reading, 1)));
+        }
+        let (writing, reading) = (in_form(Form::Blocking), in_form(Form::Async));
+        scope.spawn(move || foreign_block_on(order.write(&writing, 3, 4)));
+        scope.spawn(move || foreign_block_on(order.read(&reading, 2)));
+        while order.checked() < keys && order.violations().0 == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+            let asynchronously = FlushOptions { wait: false, ..FlushOptions::default() };
+            let families: Vec<&ColumnFamily> = calls.families.iter().collect();
+            calls.db().flush_cfs(&asynchronously, &families).unwrap();
+            flushes += 1;
+            if mode.transactions != Transactions::Nobody && flushes % 8 == 0 {
+                // Why down to the last level: there numbers are zeroed, by which what is undecided is hidden.
+                let bottommost_level_compaction = BottommostLevelCompaction::Force;
+                let all =
+                    CompactRangeOptions { bottommost_level_compaction, ..CompactRangeOptions::default() };
+                families
+                    .iter()
+                    .for_each(|family| calls.db().compact_range_cf(&all, family, None, None).unwrap());
+                compactions += families.len();
+            }
+        }
+        order.end();
+    });
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    drop(reactor);
+    let (violations, told) = order.violations();
+    let (checked, seconds) = (order.checked(), start.elapsed().as_secs_f64());
+    println!(
+        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes and {compactions} compactions asked for, {violations} violations",
+        checked as f64 / seconds / 1e6,
+        order.batches(),
+    );
+    assert_eq!(violations, 0, "{told:#?}");
+    // All of it is there when the database is opened anew, whether it was logged or flushed when it was closed.
+    calls.db().close().unwrap();
+    drop(calls);
+    if !durabilities.contains(&Durability::Unlogged) {
+        let calls = open(directory.path(), mode, counts);
+        let entries = block_on(calls.db().env(), calls.scan(None, 1, &key(0, 0), GROUPS * KEYS + 1, false));
+        assert_eq!(entries.len(), GROUPS * KEYS);
+        block_on(calls.db().env(), order.check_all(&calls));
+        assert_eq!(order.violations(), (0, Vec::new()));
+    }
+}
+
+#[test]
+fn reads_see_whole_batches_in_their_order_and_all_that_was_acknowledged() {
+    use Durability::{Logged, Synced, Unlogged};
+    let modes: [&[Durability]; 3] = [&[Unlogged], &[Logged], &[Unlogged, Logged, Synced]];
+    let (keys, counts) = (keys_to_check() / 12, Arc::default());
+    for durabilities in modes {
+        // Writers that never pause leave readers little of two processors.
+        let (ordered, unordered) = (Mode::default(), Mode { unordered_write: true, ..Mode::default() });
+        check(ordered, durabilities, Duration::ZERO, keys / 5, &counts);
+        check(unordered, durabilities, Duration::ZERO, keys / 5, &counts);
+        check(ordered, durabilities, Duration::from_millis(3), keys, &counts);
+        // Why more: here reads have to wait, and go wrong if they do not.
+        check(unordered, durabilities, Duration::from_millis(3), 3 * keys, &counts);
+    }
+}
+
+#[test]
+fn transactions_that_are_inserted_before_they_are_decided_are_seen_when_they_are() {
+    use Durability::{Logged, Unlogged};
+    let transactions = Transactions::Locking(WritePolicy::WritePrepared);
+    let (keys, counts) = (keys_to_check() / 12, Arc::default());
+    let modes: [(bool, bool, &[Durability]); 4] = [
+        (false, false, &[Logged]),
+        (false, true, &[Logged]),
+        (true, true, &[Logged]),
+        (true, true, &[Unlogged, Logged]),
+    ];
+    for (unordered_write, two_write_queues, durabilities) in modes {
+        let mode = Mode { unordered_write, two_write_queues, transactions };
+        check(mode, durabilities, Duration::ZERO, keys / 50, &counts);
+        check(mode, durabilities, Duration::from_millis(3), keys, &counts);
+    }
+    assert!(counts.met().iter().all(|(what, count)| (*count > 0) == (*what != "conflicts")), "{counts:?}");
+}
+
+#[test]
+fn transactions_that_are_inserted_when_they_are_committed_are_seen_then() {
+    use Durability::{Logged, Unlogged};
+    let keys = keys_to_check() / 12;
+    for (transactions, unmet) in [
+        (Transactions::Optimistic, "prepares"),
+        (Transactions::Locking(WritePolicy::WriteCommitted), "conflicts"),
+    ] {
+        let (mode, counts) = (Mode { transactions, ..Mode::default() }, Arc::default());
+        check(mode, &[Logged], Duration::ZERO, keys / 50, &counts);
+        check(mode, &[Logged], Duration::from_millis(3), keys / 2, &counts);
+        let mode = Mode { unordered_write: true, two_write_queues: true, ..mode };
+        check(mode, &[Unlogged, Logged], Duration::from_millis(3), keys / 2, &counts);
+        assert!(counts.met().iter().all(|(what, count)| (*count > 0) == (*what != unmet)), "{counts:?}");
+    }
+}
