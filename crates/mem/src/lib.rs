@@ -1,12 +1,13 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in order what is finished in any, and a list of what is there and does not count yet.
+//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in order what is finished in any, what else the steps of a commit share, and a list of what is there and
+//! does not count yet.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
 //! randomness, no threads of its own.
 //!
 //! # How it is checked
 //!
-//! The three structures are lock-free, so they are tested under three regimes beyond the plain tests
+//! Most of them are lock-free, so they are tested under three regimes beyond the plain tests
 //! (`cargo xtask ci` runs all of them):
 //!
 //! - every interleaving of small scenarios of the shipped types, with loom:
@@ -19,6 +20,7 @@
 mod arena;
 pub mod bloom;
 pub mod cache;
+pub mod commit;
 pub mod pending;
 pub mod ring;
 pub mod skiplist;

@@ -10,8 +10,7 @@ use super::conflicts::Claim;
 use super::gather::Gather;
 use super::host::Host;
 use super::options::WriteOptions;
-use super::orphans::{Orphan, Waiter};
-use super::persist::{Fate, Goals};
+use super::orphans::Orphan;
 use super::pipeline::{NotOrdered, Ordered, Pipeline};
 use super::source::{Pins, Source};
 use crate::error::{Error, Result};
@@ -21,6 +20,7 @@ use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
+use karst_mem::commit::{Fate, Goals, Waiter};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl<'a, H: Host> Commit<'a, H> {
         match self.stage {
             Stage::Waiting(..) => false,
             Stage::Applied { .. } => moments.pass(ring.published(), standstill),
-            _ => moments.pass(persist.written(), persist.standstill()),
+            _ => moments.pass(persist.leadership.written(), persist.standstill()),
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a, H: Host> Commit<'a, H> {
                     let pipeline = self.pipeline;
                     if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                         pipeline.ring.register(ticket, cx?.waker());
-                        self.waiter.get_or_insert_with(|| pipeline.orphans.waiter());
+                        self.waiter.get_or_insert_with(|| pipeline.orphans.left.waiters().enter());
                         pipeline.settle_orphans();
                         if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                             return None;
@@ -306,7 +306,8 @@ impl<'a, H: Host> Commit<'a, H> {
         self.stage = Stage::Left(ordered);
         let (sync, source) = (self.options.sync, self.source.to_owned());
         let pins = std::mem::take(&mut self.pins);
-        self.pipeline.orphans.leave(Orphan { ordered, sync, source, pins, abandoned });
+        let orphan = Orphan { ordered, sync, source, pins };
+        self.pipeline.orphans.left.leave(ordered.ticket, orphan, abandoned);
     }
 
     /// Takes it back once its record is persisted, and applies it.
@@ -314,7 +315,7 @@ impl<'a, H: Host> Commit<'a, H> {
         let Stage::Left(ordered) = self.stage else { unreachable!("called in this stage only") };
         let fate = self.fate(ordered.ticket, cx)?;
         let Ordered { ticket, last_seq, ahead, .. } = ordered;
-        match self.pipeline.orphans.take(ticket) {
+        match self.pipeline.orphans.left.take(ticket) {
             Some(orphan) => {
                 self.pins = orphan.pins;
                 Some(self.apply(&ordered, fate))
@@ -361,16 +362,16 @@ impl<'a, H: Host> Commit<'a, H> {
 
     /// What became of the record; `None` while it is open. Leads if nobody does.
     fn fate(&mut self, ticket: u64, cx: Option<&mut Context<'_>>) -> Option<Fate> {
-        let persist = &self.pipeline.persist;
+        let leadership = &self.pipeline.persist.leadership;
         let mut registered = false;
         loop {
-            let fate = persist.fate(ticket, self.options.sync);
+            let fate = leadership.fate(ticket, self.options.sync);
             if fate != Fate::Open {
                 return Some(fate);
             }
-            if persist.needs_leader() {
+            if leadership.needs_leader() {
                 match self.lead {
-                    Lead::Here if persist.try_lead() => {
+                    Lead::Here if leadership.try_lead() => {
                         self.leads();
                         let pipeline = self.pipeline;
                         self.leading(|| pipeline.lead());
@@ -459,7 +460,7 @@ impl<H: Host> Drop for Commit<'_, H> {
     fn drop(&mut self) {
         match self.stage {
             Stage::Ordered(ordered) => self.leave(ordered, true),
-            Stage::Left(ordered) => self.pipeline.orphans.abandon(ordered.ticket),
+            Stage::Left(ordered) => self.pipeline.orphans.left.abandon(ordered.ticket),
             _ => {
                 if std::mem::take(&mut self.led) {
                     // Why elsewhere: it led and came no further, since its insert panicked.
@@ -488,7 +489,7 @@ impl<H: Host> Pipeline<H> {
         let early = (self.rules.unordered || (self.rules.two_queues && only_logs))
             && !self.ring.has_readers()
             && self.ring.is_finished(ticket)
-            && self.persist.is_past(ahead);
+            && self.persist.leadership.is_past(ahead);
         if early {
             self.ring.acknowledge(ticket, last_seq.0);
         }

@@ -6,17 +6,10 @@
 //! turns with. So its entry is copied into the memtable's memory, where it stays, and is linked together with those of the next writes: by the writer that completes a group, or by the first
 //! reader. docs/decisions/memtable-search.md has what it costs and brings.
 //!
-//! Invariants:
-//! - The writes that wait are the first that are not published, and all go to one memtable. Any other write is inserted at once.
-//! - A write waits only while nobody waits for it: not if the next ticket is finished already, or someone waits for room or visibility; and whoever finishes a ticket in any other way has
-//!   everything inserted that waits.
+//! Invariants, besides those of [`karst_mem::commit::Gathered`]:
+//! - The writes that wait all go to one memtable. Any other write is inserted at once.
 //! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds something left or another writer, has the next [`HOLD_OFF`] writes
 //!   insert their own entries: readers are not made to do what writers left, and writers at the same time have nothing to gain, as the processor has several searches already.
-//!
-//! Lock: `waiting` is held while entries are linked, so that who finds that something waits also waits until it is in; nothing else is taken under it but the ring's wakers.
-//!
-//! Ordering: who leaves a write stores `count`, fences, and looks for those who wait behind it (the next ticket's mark, `room_waiters`); they make their mark, fence, and look at `count`.
-//! One sees the other.
 
 use super::commit::Applying;
 use super::host::Host;
@@ -24,12 +17,10 @@ use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
 use crate::memtable::MemTable;
 use karst_format::key::SeqNo;
-use karst_mem::Unlinked;
-use parking_lot::Mutex;
+use karst_mem::{Unlinked, commit};
 use smallvec::SmallVec;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Entries that are inserted together: as many as searches take turns.
 const GROUP: usize = 8;
@@ -52,11 +43,9 @@ pub(super) enum Gather {
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    /// How many writes wait. Changed under the lock.
-    count: AtomicU64,
     /// Writes still to be inserted at once.
     hold_off: AtomicU32,
-    waiting: Mutex<Waiting>,
+    waiting: commit::Gathered<Waiting>,
 }
 
 #[derive(Debug, Default)]
@@ -64,10 +53,14 @@ struct Waiting {
     /// `None` if nothing waits.
     memtable: Option<Arc<MemTable>>,
     entries: Entries,
-    /// Writes that the entries are of; their tickets are the first that are not published.
-    writes: u64,
-    /// The last one's sequence number.
-    last_seq: SeqNo,
+}
+
+impl Waiting {
+    fn insert(&mut self) {
+        if let Some(memtable) = self.memtable.take() {
+            insert(&memtable, std::mem::take(&mut self.entries));
+        }
+    }
 }
 
 impl<H: Host> Pipeline<H> {
@@ -107,38 +100,33 @@ impl<H: Host> Pipeline<H> {
         (ticket, last_seq): (u64, SeqNo),
         entries: &mut Entries,
     ) -> Gather {
-        let gathered = &self.gathered;
-        let next = |waiting: &Waiting| {
-            let elsewhere = waiting.memtable.as_ref().is_some_and(|other| !Arc::ptr_eq(other, memtable));
-            !elsewhere && self.ring.published() + waiting.writes == ticket
+        let fits =
+            |waiting: &Waiting| waiting.memtable.as_ref().is_none_or(|other| Arc::ptr_eq(other, memtable));
+        let add = |waiting: &mut Waiting| {
+            waiting.memtable.get_or_insert_with(|| memtable.clone());
+            entries.drain(..).for_each(|entry| waiting.entries.push(entry));
+            waiting.entries.len() >= GROUP
         };
-        let Some(mut waiting) = gathered.waiting.try_lock().filter(|waiting| next(waiting)) else {
-            let applying = Applying { pipeline: self, ticket };
-            insert(memtable, entries.drain(..));
-            std::mem::forget(applying);
-            return Gather::Inserted;
-        };
-        if waiting.memtable.is_none() {
-            waiting.memtable = Some(memtable.clone());
+        let (waits, next) = (|| self.has_room_waiters(), (ticket, last_seq.0));
+        let left = self
+            .gathered
+            .waiting
+            .leave(&self.ring, next, fits, add, waits, |waiting| self.insert_gathered(waiting));
+        if left {
+            return Gather::Waits;
         }
-        entries.drain(..).for_each(|entry| waiting.entries.push(entry));
-        waiting.writes += 1;
-        waiting.last_seq = last_seq;
-        gathered.count.store(waiting.writes, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if waiting.entries.len() >= GROUP || self.ring.is_finished(ticket + 1) || self.has_room_waiters() {
-            self.settle_locked(&mut waiting);
-        }
-        Gather::Waits
+        let applying = Applying { pipeline: self, ticket };
+        insert(memtable, entries.drain(..));
+        std::mem::forget(applying);
+        Gather::Inserted
     }
 
     /// Has everything inserted that waits. For readers too, before they read.
     #[inline]
     pub(super) fn settle(&self) {
-        // Ordering: see the module's head; on the way of those who have made their mark.
-        if self.gathered.count.load(Ordering::SeqCst) > 0 {
+        if self.gathered.waiting.any() {
             self.hold_off();
-            self.settle_locked(&mut self.gathered.waiting.lock());
+            self.gathered.waiting.settle(&self.ring, |waiting| self.insert_gathered(waiting));
             self.ring_room();
         }
     }
@@ -150,21 +138,19 @@ impl<H: Host> Pipeline<H> {
     }
 
     #[cold]
-    fn settle_locked(&self, waiting: &mut Waiting) {
-        let Some(memtable) = waiting.memtable.take() else { return };
-        // Why caught: their tickets are finished whatever happens, or everyone behind them waits for ever.
-        let inserted = catch_unwind(AssertUnwindSafe(|| insert(&memtable, waiting.entries.drain(..))));
-        let (first, writes) = (self.ring.published(), std::mem::take(&mut waiting.writes));
-        self.ring.finish_run(first, writes);
-        let published = self.ring.is_published(first + writes - 1, waiting.last_seq.0);
-        debug_assert!(published, "all before them were published");
-        // Ordering: who finds nothing waiting finds it published, and the value with it.
-        self.gathered.count.store(0, Ordering::Release);
-        if let Err(panic) = inserted {
-            waiting.entries.clear();
-            self.insert_panicked();
-            resume_unwind(panic);
-        }
+    fn insert_gathered(&self, waiting: &mut Waiting) {
+        let inserting = Inserting(self);
+        waiting.insert();
+        std::mem::forget(inserting);
+    }
+}
+
+/// Entries that are being inserted. Dropped if that panics.
+struct Inserting<'a, H: Host>(&'a Pipeline<H>);
+
+impl<H: Host> Drop for Inserting<'_, H> {
+    fn drop(&mut self) {
+        self.0.insert_panicked();
     }
 }
 

@@ -1,16 +1,14 @@
 //! The persist step: one leader at a time takes all that was framed, writes it to the logs, and syncs them if any of it asks.
 //!
-//! In: the order step's buffer. Out: `written` and `synced`, the tickets below which all logged batches have left the process or are on the device; or a failure.
+//! In: the order step's buffer. Out: the tickets below which all logged batches have left the process, and those below which they are on the device; or a failure.
 //!
 //! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its own batch,
-//! and looks again before it waits for others, so that a batch is never held up by its writer's work for others.
+//! and looks again before it waits for others, so that a batch is never held up by its writer's work for others. Who leads and what was asked for is [`Leadership`]'s affair.
 //!
 //! Invariants:
 //! - Logs are written in their order, and a sync covers every older log that has unsynced bytes, the oldest first: what is durable is a prefix of what was ordered.
 //! - After a failed write or sync no file that was open then is written again.
 //!
-//! Ordering: who asks stores `goal` and then loads `leading`; a leader stores `leading` and then loads `goal`. All `SeqCst`, so one sees the other and no work stays behind.
-
 use super::host::Host;
 use super::pipeline::{Order, Pipeline, Switched};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,10 +18,11 @@ use crate::wal::writer::LogFile;
 use event_listener::Event;
 use karst_format::ids::FileNumber;
 use karst_io::Standstill;
+use karst_mem::commit::{Fate, Leadership};
 use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
 const ROUNDS_FOR_OTHERS: usize = 4;
@@ -33,20 +32,8 @@ const KEPT_BUFFER_BYTES: usize = 4 << 20;
 /// The state of the persist step.
 #[derive(Debug)]
 pub(super) struct Persist {
-    /// Whether there is a leader. Held also by a job that was started and does not run yet.
-    leading: AtomicBool,
-    /// Tickets below this shall be written. Changed under the order lock.
-    goal: AtomicU64,
-    /// Tickets below this shall be synced. Changed under the order lock.
-    sync_goal: AtomicU64,
-    /// Whether a log took over that no leader has seen.
-    switched: AtomicBool,
-    /// Every logged ticket below has left the process.
-    written: AtomicU64,
-    /// Every logged ticket below is on the device.
-    synced: AtomicU64,
-    /// A write or sync failed; set after the last store to `written` and `synced`.
-    failed: AtomicBool,
+    /// The leader is a thread that writes, or a job that was started and does not run yet. What it may be asked for without a ticket is to see a log that took over.
+    pub(super) leadership: Leadership,
     /// Bytes of the leader at work.
     in_round: AtomicUsize,
     /// How often something was written to the logs, how many bytes, and how often they were synced. Changed by leaders only.
@@ -110,31 +97,10 @@ pub(super) struct Round<'a> {
     log_bytes: u64,
 }
 
-/// Whether a ticket's record is where it has to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Persisted,
-    Failed,
-    Open,
-}
-
-/// Tickets below which records shall be written, and synced.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Goals {
-    written: u64,
-    synced: u64,
-}
-
 impl Persist {
     pub(super) fn new(log: LogFile) -> Self {
         Self {
-            leading: AtomicBool::new(false),
-            goal: AtomicU64::new(0),
-            sync_goal: AtomicU64::new(0),
-            switched: AtomicBool::new(false),
-            written: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
+            leadership: Leadership::default(),
             in_round: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
@@ -147,30 +113,6 @@ impl Persist {
         }
     }
 
-    /// Wants `ticket` and all before it written, and synced if asked. Under the order lock.
-    pub(super) fn ask(&self, ticket: u64, sync: bool) {
-        if self.goal.load(Ordering::Relaxed) <= ticket {
-            self.goal.store(ticket + 1, Ordering::SeqCst);
-        }
-        if sync && self.sync_goal.load(Ordering::Relaxed) <= ticket {
-            self.sync_goal.store(ticket + 1, Ordering::SeqCst);
-        }
-    }
-
-    /// What was asked for so far. Under the order lock.
-    #[inline]
-    pub(super) fn goals(&self) -> Goals {
-        Goals { written: self.goal.load(Ordering::Relaxed), synced: self.sync_goal.load(Ordering::Relaxed) }
-    }
-
-    /// Whether nobody waits for these any more: they were reached, or never will be.
-    #[inline]
-    pub(super) fn is_past(&self, goals: Goals) -> bool {
-        let reached = |reached: &AtomicU64, goal| reached.load(Ordering::Acquire) >= goal;
-        (reached(&self.written, goals.written) && reached(&self.synced, goals.synced))
-            || self.failed.load(Ordering::Acquire)
-    }
-
     /// `ticket` decides about what was inserted undecided. Under the order lock.
     pub(super) fn decides(&self, ticket: u64) {
         self.decided.store(ticket + 1, Ordering::Release);
@@ -178,52 +120,7 @@ impl Persist {
 
     /// Whether all decisions that were ordered so far are on the device, or needed in no log any more.
     pub(super) fn decisions_are_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire) >= self.decided.load(Ordering::Acquire)
-    }
-
-    /// Has a leader come for a log that took over. Under the order lock.
-    pub(super) fn ask_switch(&self) {
-        self.switched.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether a leader would have something to do.
-    #[inline]
-    pub(super) fn needs_leader(&self) -> bool {
-        !self.failed.load(Ordering::Acquire)
-            && (self.goal.load(Ordering::SeqCst) > self.written.load(Ordering::Acquire)
-                || self.sync_goal.load(Ordering::SeqCst) > self.synced.load(Ordering::Acquire)
-                || self.switched.load(Ordering::SeqCst))
-    }
-
-    /// Takes the leadership if it is free and there is something to do.
-    #[inline]
-    pub(super) fn try_lead(&self) -> bool {
-        self.needs_leader()
-            && !self.leading.load(Ordering::Relaxed)
-            && !self.leading.swap(true, Ordering::SeqCst)
-    }
-
-    fn leave(&self) {
-        self.leading.store(false, Ordering::SeqCst);
-    }
-
-    /// What became of a ticket that was asked for with the same `sync`.
-    #[inline]
-    pub(super) fn fate(&self, ticket: u64, sync: bool) -> Fate {
-        // Why first: nothing moves after a failure, so what is not there then never will be.
-        let failed = self.failed.load(Ordering::Acquire);
-        let reached = if sync { &self.synced } else { &self.written };
-        match reached.load(Ordering::Acquire) > ticket {
-            true => Fate::Persisted,
-            false if failed => Fate::Failed,
-            false => Fate::Open,
-        }
-    }
-
-    /// Every logged ticket below this has left the process.
-    #[inline]
-    pub(super) fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
+        self.leadership.synced() >= self.decided.load(Ordering::Acquire)
     }
 
     pub(super) fn standstill(&self) -> &Standstill {
@@ -235,7 +132,7 @@ impl Persist {
         let Some(last) = end.checked_sub(1) else { return Ok(()) };
         loop {
             let listener = self.progress.listen();
-            match self.fate(last, sync) {
+            match self.leadership.fate(last, sync) {
                 Fate::Persisted => return Ok(()),
                 Fate::Failed => return Err(()),
                 Fate::Open => listener.await,
@@ -263,7 +160,7 @@ impl Persist {
     pub(super) async fn wait_for_leader(&self) {
         loop {
             let listener = self.progress.listen();
-            if !self.leading.load(Ordering::SeqCst) {
+            if !self.leadership.is_led() {
                 return;
             }
             listener.await;
@@ -276,15 +173,6 @@ impl Persist {
 
     pub(super) fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock()
-    }
-
-    /// Starts over behind ticket `next`, after a failure.
-    pub(super) fn recover(&self, next: u64) {
-        for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
-            reached.store(next, Ordering::SeqCst);
-        }
-        self.switched.store(false, Ordering::SeqCst);
-        self.failed.store(false, Ordering::SeqCst);
     }
 }
 
@@ -303,7 +191,7 @@ impl<H: Host> Pipeline<H> {
     #[inline]
     pub(super) fn try_take_round(&self, order: &mut Order) -> Option<Round<'_>> {
         let files = self.persist.files.try_lock()?;
-        self.persist.try_lead().then(|| self.take_round(files, order))
+        self.persist.leadership.try_lead().then(|| self.take_round(files, order))
     }
 
     /// Takes all that was framed. The caller leads.
@@ -312,14 +200,14 @@ impl<H: Host> Pipeline<H> {
         let spare = std::mem::take(&mut files.spare);
         let bytes = order.buffered_bytes();
         persist.in_round.store(bytes, Ordering::Relaxed);
-        persist.switched.store(false, Ordering::SeqCst);
+        let (first, sync) = persist.leadership.begin_round();
         Round {
             files,
             taken: std::mem::replace(&mut order.buffer, spare),
             switched: std::mem::take(&mut order.switched),
             bytes,
-            tickets: (persist.written.load(Ordering::Relaxed), order.next_ticket),
-            sync: persist.sync_goal.load(Ordering::Relaxed) > persist.synced.load(Ordering::Relaxed),
+            tickets: (first, order.next_ticket),
+            sync,
             log_bytes: order.log_bytes(),
         }
     }
@@ -343,12 +231,12 @@ impl<H: Host> Pipeline<H> {
             self.statistics.record(Ticker::WalFileBytes, bytes as u64);
             persist.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
             persist.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            persist.written.store(end, Ordering::SeqCst);
+            persist.leadership.reach_written(end);
             if sync {
                 outcome = unless_it_panics(|| self.sync_logs(&mut files));
                 if outcome.is_ok() {
                     self.statistics.tick(Ticker::WalFileSynced);
-                    persist.synced.store(end, Ordering::SeqCst);
+                    persist.leadership.reach_synced(end);
                     persist.syncs.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -361,10 +249,10 @@ impl<H: Host> Pipeline<H> {
         let mut wake_end = end;
         if let Err(error) = &outcome {
             self.refuse(error);
-            persist.failed.store(true, Ordering::SeqCst);
+            persist.leadership.fail();
             wake_end = self.order.lock().next_ticket;
         }
-        persist.leave();
+        persist.leadership.leave();
         if let Err(error) = outcome {
             tracing::error!("writes are refused: {error}");
             // Why before anyone is woken: who sees the failure may ask to resume, and a report that came later would end writing once more.
@@ -379,7 +267,7 @@ impl<H: Host> Pipeline<H> {
     /// Leads for others after this thread's own round, so that nobody's record waits while nobody leads.
     pub(super) fn lead_for_others(self: &Arc<Self>) {
         for _ in 0..ROUNDS_FOR_OTHERS {
-            if !self.persist.try_lead() {
+            if !self.persist.leadership.try_lead() {
                 return;
             }
             self.lead();
@@ -389,12 +277,12 @@ impl<H: Host> Pipeline<H> {
 
     /// Has a thread that may block lead until nothing is left to do. The job belongs to the pipeline: it goes on whatever becomes of the caller.
     pub(super) fn lead_elsewhere(self: &Arc<Self>) {
-        if self.persist.try_lead() {
+        if self.persist.leadership.try_lead() {
             let pipeline = self.clone();
             drop(self.env.run_blocking(move |_| {
                 loop {
                     pipeline.lead();
-                    if !pipeline.persist.try_lead() {
+                    if !pipeline.persist.leadership.try_lead() {
                         return;
                     }
                 }

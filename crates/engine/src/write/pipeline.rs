@@ -31,8 +31,8 @@ use super::conflicts::{Claim, Conflicts};
 use super::gather::Gathered;
 use super::host::Host;
 use super::options::WriteOptions;
-use super::orphans::{Orphans, Waiter};
-use super::persist::{Goals, Persist, Round};
+use super::orphans::Orphans;
+use super::persist::{Persist, Round};
 use super::source::{Pins, Source};
 use crate::caller::Caller;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,9 +49,10 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, Standstill};
+use karst_mem::commit::{Goals, Waiters};
 use karst_mem::{PendingRanges, PublishRing};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
@@ -126,7 +127,7 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) conflicts: OnceLock<Conflicts>,
     /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
     room: Event,
-    room_waiters: AtomicUsize,
+    room_waiters: Waiters,
 }
 
 /// What the order lock guards.
@@ -207,7 +208,7 @@ impl<H: Host> Pipeline<H> {
             gathered: Gathered::default(),
             conflicts: OnceLock::new(),
             room: Event::new(),
-            room_waiters: AtomicUsize::new(0),
+            room_waiters: Waiters::default(),
         })
     }
 
@@ -334,10 +335,10 @@ impl<H: Host> Pipeline<H> {
         let gathers =
             self.rules.manual_flush.is_some_and(|most| order.buffered_bytes() < most.min(BUFFERED_BYTES));
         let persists = !options.disable_wal && (options.sync || !gathers);
-        let ahead = self.persist.goals();
+        let ahead = self.persist.leadership.goals();
         let mut round = None;
         if persists {
-            self.persist.ask(ticket, options.sync);
+            self.persist.leadership.ask(ticket, options.sync);
             if lead == Lead::Here {
                 round = self.try_take_round(order);
             }
@@ -401,12 +402,12 @@ impl<H: Host> Pipeline<H> {
     }
 
     pub(super) fn has_room_waiters(&self) -> bool {
-        self.room_waiters.load(Ordering::SeqCst) > 0
+        self.room_waiters.any()
     }
 
     /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
     pub(super) async fn wait_for_room(&self, holds: impl Fn(&Self) -> bool) {
-        let _waiting = Waiter::new(&self.room_waiters);
+        let _waiting = self.room_waiters.enter();
         loop {
             let listener = self.room.listen();
             fence(Ordering::SeqCst);
@@ -455,7 +456,7 @@ impl<H: Host> Pipeline<H> {
             order.framing = framing;
             order.switched.push(Switched { rest, next: file });
             order.replaced = true;
-            self.persist.ask_switch();
+            self.persist.leadership.ask_errand();
         }
         let largest_seq = SeqNo(order.next_seq.0 - 1);
         let outcome = exchange(Seal { largest_seq, next_log: order.framing.number() });
@@ -510,7 +511,7 @@ impl<H: Host> Pipeline<H> {
                 return Err(error.clone());
             }
             if let Some(last) = order.next_ticket.checked_sub(1) {
-                self.persist.ask(last, sync);
+                self.persist.leadership.ask(last, sync);
             }
             order.next_ticket
         };
@@ -543,7 +544,7 @@ impl<H: Host> Pipeline<H> {
             let had_failed = order.refused.is_some();
             if !had_failed {
                 if let Some(last) = order.next_ticket.checked_sub(1) {
-                    self.persist.ask(last, false);
+                    self.persist.leadership.ask(last, false);
                 }
                 order.refused = Some(Error::new(ErrorKind::Closed, "the database is closed"));
             }
@@ -598,7 +599,7 @@ impl<H: Host> Pipeline<H> {
             }
             // Why: bytes framed for logs that failed, or that were replaced in turn, are of writes that failed.
             files.replace(order.switched.drain(..).map(|switched| switched.next));
-            self.persist.recover(order.next_ticket);
+            self.persist.leadership.recover(order.next_ticket);
             order.refused = None;
         }
         self.ring_room();
