@@ -1,33 +1,84 @@
 //! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock stays behind.
 
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
-use karst_engine::{ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
-use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
+use karst_engine::{ErrorKind, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use karst_txn::{
+    Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
+};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-fn open(directory: &tempfile::TempDir, transactions: &TransactionDbOptions) -> TransactionDb {
-    let options =
-        Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap();
-    TransactionDb::open(directory.path(), &options, transactions).unwrap()
+/// A write policy, and whether transactions are prepared before they commit. Nothing here may depend on either.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    write_policy: WritePolicy,
+    prepares: bool,
 }
 
-/// A database whose locks are not waited for.
-fn impatient(directory: &tempfile::TempDir) -> TransactionDb {
-    let transactions = TransactionDbOptions {
-        transaction_lock_timeout: 0,
-        default_lock_timeout: 0,
-        ..TransactionDbOptions::default()
-    };
-    open(directory, &transactions)
+const WAYS: [Way; 4] = [
+    Way { write_policy: WritePolicy::WriteCommitted, prepares: false },
+    Way { write_policy: WritePolicy::WriteCommitted, prepares: true },
+    Way { write_policy: WritePolicy::WritePrepared, prepares: false },
+    Way { write_policy: WritePolicy::WritePrepared, prepares: true },
+];
+
+/// Runs `test` in each way. The one that fails is the one that was printed last.
+fn in_each_way(test: impl Fn(Way)) {
+    for way in WAYS {
+        println!("{way:?}");
+        test(way);
+    }
+}
+
+impl Way {
+    fn open(self, directory: &tempfile::TempDir, transactions: &TransactionDbOptions) -> TransactionDb {
+        let options =
+            Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap();
+        let transactions = TransactionDbOptions { write_policy: self.write_policy, ..transactions.clone() };
+        TransactionDb::open(directory.path(), &options, &transactions).unwrap()
+    }
+
+    /// A database whose locks are not waited for.
+    fn impatient(self, directory: &tempfile::TempDir) -> TransactionDb {
+        let transactions = TransactionDbOptions {
+            transaction_lock_timeout: 0,
+            default_lock_timeout: 0,
+            ..TransactionDbOptions::default()
+        };
+        self.open(directory, &transactions)
+    }
+
+    /// Prepares a transaction if that is this way, under a name of its own.
+    fn prepare(self, transaction: &mut Transaction) -> Result<()> {
+        if !self.prepares {
+            return Ok(());
+        }
+        if transaction.name().is_none() {
+            transaction.set_name(format!("{:?}", transaction.id()))?;
+        }
+        transaction.prepare()
+    }
+
+    fn commit(self, transaction: &mut Transaction) -> Result<()> {
+        self.prepare(transaction)?;
+        transaction.commit()
+    }
+
+    async fn commit_async(self, transaction: &mut Transaction) -> Result<()> {
+        if self.prepares {
+            transaction.set_name(format!("{:?}", transaction.id()))?;
+            transaction.prepare_async().await?;
+        }
+        transaction.commit_async().await
+    }
 }
 
 fn begin(db: &TransactionDb) -> Transaction {
     db.begin(&WriteOptions::new(), &TransactionOptions::default())
 }
 
-fn kind<T>(outcome: Result<T, karst_engine::Error>) -> Option<ErrorKind> {
+fn kind<T>(outcome: Result<T>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.kind())
 }
 
@@ -37,272 +88,310 @@ fn read(db: &TransactionDb, key: &str) -> Option<String> {
 
 #[test]
 fn what_is_locked_waits_for_the_commit_and_is_seen_by_nobody_before() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let mut transaction = begin(&db);
-    transaction.put("a", "1").unwrap();
-    let timed_out = Some(ErrorKind::TimedOut);
-    assert_eq!(kind(begin(&db).put("a", "2")), timed_out);
-    assert_eq!(kind(begin(&db).get_for_update(&ReadOptions::new(), "a")), timed_out);
-    assert_eq!(kind(db.put("a", "3")), timed_out);
-    assert_eq!(kind(pollster::block_on(db.delete_async(b"a"))), timed_out);
-    let mut batch = WriteBatch::new();
-    batch.put("b", "4").unwrap();
-    batch.put("a", "4").unwrap();
-    assert_eq!(kind(db.write(&WriteOptions::new(), &batch)), timed_out);
-    assert_eq!(read(&db, "a"), None);
-    assert_eq!(transaction.get(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
-    transaction.commit().unwrap();
-    assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("1"), None));
-    db.write(&WriteOptions::new(), &batch).unwrap();
-    assert!(db.lock_status().is_empty(), "those who were refused have left no lock");
-    let mut ranges = WriteBatch::new();
-    ranges.delete_range("a", "z").unwrap();
-    assert_eq!(kind(db.write(&WriteOptions::new(), &ranges)), Some(ErrorKind::NotSupported));
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let mut transaction = begin(&db);
+        transaction.put("a", "1").unwrap();
+        way.prepare(&mut transaction).unwrap();
+        let timed_out = Some(ErrorKind::TimedOut);
+        assert_eq!(kind(begin(&db).put("a", "2")), timed_out);
+        assert_eq!(kind(begin(&db).get_for_update(&ReadOptions::new(), "a")), timed_out);
+        assert_eq!(kind(db.put("a", "3")), timed_out);
+        assert_eq!(kind(pollster::block_on(db.delete_async(b"a"))), timed_out);
+        let mut batch = WriteBatch::new();
+        batch.put("b", "4").unwrap();
+        batch.put("a", "4").unwrap();
+        assert_eq!(kind(db.write(&WriteOptions::new(), &batch)), timed_out);
+        assert_eq!(read(&db, "a"), None);
+        assert_eq!(transaction.get(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
+        transaction.commit().unwrap();
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("1"), None));
+        db.write(&WriteOptions::new(), &batch).unwrap();
+        assert!(db.lock_status().is_empty(), "those who were refused have left no lock");
+        let mut ranges = WriteBatch::new();
+        ranges.delete_range("a", "z").unwrap();
+        assert_eq!(kind(db.write(&WriteOptions::new(), &ranges)), Some(ErrorKind::NotSupported));
+    });
 }
 
 #[test]
 fn waits_for_locks_are_counted_and_timed() {
-    let directory = tempfile::tempdir().unwrap();
-    let waiting_ms = 20;
-    let transactions =
-        TransactionDbOptions { transaction_lock_timeout: waiting_ms, ..TransactionDbOptions::default() };
-    let db = open(&directory, &transactions);
-    let mut transaction = begin(&db);
-    transaction.put("a", "1").unwrap();
-    perf_context::set_level(PerfLevel::EnableTime);
-    begin(&db).put("free", "2").unwrap();
-    let counts = || [PerfMetric::KeyLockWaitCount, PerfMetric::KeyLockWaitTime].map(perf_context::get);
-    assert_eq!(counts(), [0, 0]);
-    assert_eq!(kind(begin(&db).put("a", "2")), Some(ErrorKind::TimedOut));
-    let [count, nanos] = counts();
-    assert!(count == 1 && nanos >= waiting_ms as u64 * 1_000_000, "{count} waits, {nanos} ns");
-    perf_context::set_level(PerfLevel::Disable);
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let waiting_ms = 20;
+        let transactions =
+            TransactionDbOptions { transaction_lock_timeout: waiting_ms, ..TransactionDbOptions::default() };
+        let db = way.open(&directory, &transactions);
+        let mut transaction = begin(&db);
+        transaction.put("a", "1").unwrap();
+        perf_context::set_level(PerfLevel::EnableTime);
+        perf_context::reset();
+        begin(&db).put("free", "2").unwrap();
+        let counts = || [PerfMetric::KeyLockWaitCount, PerfMetric::KeyLockWaitTime].map(perf_context::get);
+        assert_eq!(counts(), [0, 0]);
+        assert_eq!(kind(begin(&db).put("a", "2")), Some(ErrorKind::TimedOut));
+        let [count, nanos] = counts();
+        assert!(count == 1 && nanos >= waiting_ms as u64 * 1_000_000, "{count} waits, {nanos} ns");
+        perf_context::set_level(PerfLevel::Disable);
+    });
 }
 
 #[test]
 fn a_snapshot_finds_what_was_written_since_and_untracked_writes_do_not_ask() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let with_snapshot = TransactionOptions { set_snapshot: true, ..TransactionOptions::default() };
-    let mut transaction = db.begin(&WriteOptions::new(), &with_snapshot);
-    db.put("a", "since").unwrap();
-    let (family, read_options) = (db.db().default_column_family(), ReadOptions::new());
-    assert_eq!(kind(transaction.put("a", "1")), Some(ErrorKind::Busy));
-    assert_eq!(kind(transaction.get_for_update(&read_options, "a")), Some(ErrorKind::Busy));
-    assert!(db.lock_status().is_empty(), "a look that failed gives the lock back");
-    assert!(transaction.get_for_update_cf(&read_options, family, "a", false, false).unwrap().is_some());
-    assert_eq!(kind(transaction.put("a", "1")), Some(ErrorKind::Busy));
-    assert!(!db.lock_status()[0].exclusive, "and an upgrade goes back to what it was");
-    transaction.put_untracked(family, "a", "1").unwrap();
-    transaction.put("b", "1").unwrap();
-    transaction.commit().unwrap();
-    assert_eq!((read(&db, "a").as_deref(), read(&db, "b").as_deref()), (Some("1"), Some("1")));
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let with_snapshot = TransactionOptions { set_snapshot: true, ..TransactionOptions::default() };
+        let mut transaction = db.begin(&WriteOptions::new(), &with_snapshot);
+        db.put("a", "since").unwrap();
+        let (family, read_options) = (db.db().default_column_family(), ReadOptions::new());
+        assert_eq!(kind(transaction.put("a", "1")), Some(ErrorKind::Busy));
+        assert_eq!(kind(transaction.get_for_update(&read_options, "a")), Some(ErrorKind::Busy));
+        assert!(db.lock_status().is_empty(), "a look that failed gives the lock back");
+        assert!(transaction.get_for_update_cf(&read_options, family, "a", false, false).unwrap().is_some());
+        assert_eq!(kind(transaction.put("a", "1")), Some(ErrorKind::Busy));
+        assert!(!db.lock_status()[0].exclusive, "and an upgrade goes back to what it was");
+        transaction.put_untracked(family, "a", "1").unwrap();
+        transaction.put("b", "1").unwrap();
+        way.commit(&mut transaction).unwrap();
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b").as_deref()), (Some("1"), Some("1")));
+    });
 }
 
 #[test]
 fn a_save_point_takes_back_locks() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let mut transaction = begin(&db);
-    transaction.put("kept", "1").unwrap();
-    transaction.set_save_point().unwrap();
-    transaction.put("kept", "2").unwrap();
-    transaction.put("dropped", "1").unwrap();
-    transaction.rollback_to_save_point().unwrap();
-    db.put("dropped", "others").unwrap();
-    assert_eq!(kind(db.put("kept", "others")), Some(ErrorKind::TimedOut));
-    assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
-    transaction.commit().unwrap();
-    assert_eq!((read(&db, "kept").as_deref(), read(&db, "dropped").as_deref()), (Some("1"), Some("others")));
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let mut transaction = begin(&db);
+        transaction.put("kept", "1").unwrap();
+        transaction.set_save_point().unwrap();
+        transaction.put("kept", "2").unwrap();
+        transaction.put("dropped", "1").unwrap();
+        transaction.rollback_to_save_point().unwrap();
+        db.put("dropped", "others").unwrap();
+        assert_eq!(kind(db.put("kept", "others")), Some(ErrorKind::TimedOut));
+        assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
+        way.commit(&mut transaction).unwrap();
+        assert_eq!(
+            (read(&db, "kept").as_deref(), read(&db, "dropped").as_deref()),
+            (Some("1"), Some("others"))
+        );
+    });
 }
 
 #[test]
 fn an_ended_transaction_takes_nothing_more() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let (mut committed, mut rolled_back) = (begin(&db), begin(&db));
-    committed.set_name("one").unwrap();
-    assert_eq!(kind(rolled_back.set_name("one")), Some(ErrorKind::InvalidArgument), "a name is used once");
-    assert_eq!(kind(rolled_back.set_name("")), Some(ErrorKind::InvalidArgument));
-    committed.put("a", "1").unwrap();
-    committed.commit().unwrap();
-    rolled_back.set_name("one").unwrap();
-    rolled_back.put("b", "2").unwrap();
-    rolled_back.rollback().unwrap();
-    for transaction in [&mut committed, &mut rolled_back] {
-        let refused = Some(ErrorKind::InvalidArgument);
-        assert_eq!(kind(transaction.put("a", "3")), refused);
-        assert_eq!(kind(transaction.commit()), refused);
-        assert_eq!(kind(transaction.rollback()), refused);
-        assert_eq!(kind(transaction.get(&ReadOptions::new(), "a")), refused);
-        assert_eq!(kind(transaction.set_name("again")), refused);
-    }
-    drop((begin(&db), committed, rolled_back));
-    assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("1"), None));
-    assert!(db.lock_status().is_empty());
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let (mut committed, mut rolled_back) = (begin(&db), begin(&db));
+        committed.set_name("one").unwrap();
+        assert_eq!(
+            kind(rolled_back.set_name("one")),
+            Some(ErrorKind::InvalidArgument),
+            "a name is used once"
+        );
+        assert_eq!(kind(rolled_back.set_name("")), Some(ErrorKind::InvalidArgument));
+        committed.put("a", "1").unwrap();
+        way.commit(&mut committed).unwrap();
+        rolled_back.set_name("one").unwrap();
+        rolled_back.put("b", "2").unwrap();
+        rolled_back.rollback().unwrap();
+        for transaction in [&mut committed, &mut rolled_back] {
+            let refused = Some(ErrorKind::InvalidArgument);
+            assert_eq!(kind(transaction.put("a", "3")), refused);
+            assert_eq!(kind(transaction.commit()), refused);
+            assert_eq!(kind(transaction.rollback()), refused);
+            assert_eq!(kind(transaction.get(&ReadOptions::new(), "a")), refused);
+            assert_eq!(kind(transaction.set_name("again")), refused);
+        }
+        drop((begin(&db), committed, rolled_back));
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("1"), None));
+        assert!(db.lock_status().is_empty());
+    });
 }
 
 #[test]
 fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let at_once = TransactionOptions { expiration: 0, ..TransactionOptions::default() };
-    let mut expired = db.begin(&WriteOptions::new(), &at_once);
-    assert_eq!(kind(expired.put("a", "1")), Some(ErrorKind::Expired));
-    assert_eq!(kind(expired.commit()), Some(ErrorKind::Expired));
-    expired.rollback().unwrap();
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let at_once = TransactionOptions { expiration: 0, ..TransactionOptions::default() };
+        let mut expired = db.begin(&WriteOptions::new(), &at_once);
+        assert_eq!(kind(expired.put("a", "1")), Some(ErrorKind::Expired));
+        assert_eq!(kind(way.commit(&mut expired)), Some(ErrorKind::Expired));
+        expired.rollback().unwrap();
 
-    let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
-    let mut soon = db.begin(&WriteOptions::new(), &soon);
-    soon.put("a", "1").unwrap();
-    let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };
-    let mut other = db.begin(&WriteOptions::new(), &patient);
-    other.put("a", "2").unwrap();
-    assert_eq!(soon.state(), Some(TransactionState::LocksStolen));
-    assert_eq!(kind(soon.commit()), Some(ErrorKind::Expired));
-    drop(soon);
-    assert_eq!(db.lock_status()[0].transactions, vec![other.id().unwrap()]);
-    other.commit().unwrap();
-    assert_eq!(read(&db, "a").as_deref(), Some("2"));
+        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
+        let mut soon = db.begin(&WriteOptions::new(), &soon);
+        soon.put("a", "1").unwrap();
+        let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };
+        let mut other = db.begin(&WriteOptions::new(), &patient);
+        other.put("a", "2").unwrap();
+        assert_eq!(soon.state(), Some(TransactionState::LocksStolen));
+        assert_eq!(kind(way.commit(&mut soon)), Some(ErrorKind::Expired));
+        drop(soon);
+        assert_eq!(db.lock_status()[0].transactions, vec![other.id().unwrap()]);
+        way.commit(&mut other).unwrap();
+        assert_eq!(read(&db, "a").as_deref(), Some("2"));
+    });
 }
 
 #[test]
 fn a_deadlock_is_told_to_one_with_its_circle_and_the_other_goes_on() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = open(&directory, &TransactionDbOptions::default());
-    let detecting =
-        TransactionOptions { deadlock_detect: true, lock_timeout: 60_000, ..TransactionOptions::default() };
-    let barrier = std::sync::Barrier::new(2);
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
-        let run = |first: &'static str, second: &'static str| {
-            let (db, barrier, detecting) = (&db, &barrier, &detecting);
-            scope.spawn(move || {
-                let mut transaction = db.begin(&WriteOptions::new(), detecting);
-                transaction.put(first, "x").unwrap();
-                barrier.wait();
-                transaction.put(second, "x")?;
-                transaction.commit()
-            })
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.open(&directory, &TransactionDbOptions::default());
+        let detecting = TransactionOptions {
+            deadlock_detect: true,
+            lock_timeout: 60_000,
+            ..TransactionOptions::default()
         };
-        let threads = [run("a", "b"), run("b", "a")];
-        threads.into_iter().map(|thread| kind(thread.join().unwrap())).collect()
+        let barrier = std::sync::Barrier::new(2);
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let run = |first: &'static str, second: &'static str| {
+                let (db, barrier, detecting) = (&db, &barrier, &detecting);
+                scope.spawn(move || {
+                    let mut transaction = db.begin(&WriteOptions::new(), detecting);
+                    transaction.put(first, "x").unwrap();
+                    barrier.wait();
+                    transaction.put(second, "x")?;
+                    way.commit(&mut transaction)
+                })
+            };
+            let threads = [run("a", "b"), run("b", "a")];
+            threads.into_iter().map(|thread| kind(thread.join().unwrap())).collect()
+        });
+        assert!(outcomes.contains(&None) && outcomes.contains(&Some(ErrorKind::Deadlock)), "{outcomes:?}");
+        let deadlocks = db.get_deadlock_info_buffer();
+        assert_eq!((deadlocks.len(), deadlocks[0].path.len()), (1, 2));
+        assert!(db.lock_status().is_empty());
     });
-    assert!(outcomes.contains(&None) && outcomes.contains(&Some(ErrorKind::Deadlock)), "{outcomes:?}");
-    let deadlocks = db.get_deadlock_info_buffer();
-    assert_eq!((deadlocks.len(), deadlocks[0].path.len()), (1, 2));
-    assert!(db.lock_status().is_empty());
 }
 
 /// Two transactions read both keys and each writes one. Shared locks on what is read forbid it; plain reads do not.
 #[test]
 fn write_skew_is_what_the_reads_make_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let (family, options) = (db.db().default_column_family().clone(), ReadOptions::new());
-    for locking in [true, false] {
-        let (mut one, mut two) = (begin(&db), begin(&db));
-        for transaction in [&mut one, &mut two] {
-            for key in ["x", "y"] {
-                match locking {
-                    true => transaction.get_for_update_cf(&options, &family, key, false, true).unwrap(),
-                    false => transaction.get(&options, key).unwrap(),
-                };
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let (family, options) = (db.db().default_column_family().clone(), ReadOptions::new());
+        for locking in [true, false] {
+            let (mut one, mut two) = (begin(&db), begin(&db));
+            for transaction in [&mut one, &mut two] {
+                for key in ["x", "y"] {
+                    match locking {
+                        true => transaction.get_for_update_cf(&options, &family, key, false, true).unwrap(),
+                        false => transaction.get(&options, key).unwrap(),
+                    };
+                }
             }
+            let refused = locking.then_some(ErrorKind::TimedOut);
+            assert_eq!((kind(one.put("x", "0")), kind(two.put("y", "0"))), (refused, refused));
         }
-        let refused = locking.then_some(ErrorKind::TimedOut);
-        assert_eq!((kind(one.put("x", "0")), kind(two.put("y", "0"))), (refused, refused));
-    }
+    });
 }
 
 /// No update is lost, on threads and on tasks, with plain writers beside.
 #[test]
 fn concurrent_increments_are_all_there() {
-    const THREADS: u64 = 4;
-    const EACH: u64 = 200;
-    let directory = tempfile::tempdir().unwrap();
-    let db = open(&directory, &TransactionDbOptions { transaction_lock_timeout: -1, ..Default::default() });
-    let number = |value: Option<karst_engine::Value>| {
-        value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
-    };
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let db = &db;
-            scope.spawn(move || {
-                let (family, options) = (db.db().default_column_family(), ReadOptions::new());
-                for round in 0..EACH {
-                    let key = format!("counter{}", round % 2);
-                    let mut transaction = begin(db);
-                    if thread % 2 == 0 {
-                        let now = number(transaction.get_for_update(&options, &key).unwrap());
-                        transaction.put(&key, (now + 1).to_le_bytes()).unwrap();
-                        transaction.commit().unwrap();
-                    } else {
-                        pollster::block_on(async {
-                            let key = key.as_bytes();
-                            let read = transaction.get_for_update_cf_async(&options, family, key, true, true);
-                            let now = number(read.await.unwrap());
-                            let next = (now + 1).to_le_bytes();
-                            transaction.put_cf_async(family, key, &next).await.unwrap();
-                            transaction.commit_async().await.unwrap();
-                        });
+    in_each_way(|way| {
+        const THREADS: u64 = 4;
+        const EACH: u64 = 200;
+        let directory = tempfile::tempdir().unwrap();
+        let db = way
+            .open(&directory, &TransactionDbOptions { transaction_lock_timeout: -1, ..Default::default() });
+        let number = |value: Option<karst_engine::Value>| {
+            value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let db = &db;
+                scope.spawn(move || {
+                    let (family, options) = (db.db().default_column_family(), ReadOptions::new());
+                    for round in 0..EACH {
+                        let key = format!("counter{}", round % 2);
+                        let mut transaction = begin(db);
+                        if thread % 2 == 0 {
+                            let now = number(transaction.get_for_update(&options, &key).unwrap());
+                            transaction.put(&key, (now + 1).to_le_bytes()).unwrap();
+                            way.commit(&mut transaction).unwrap();
+                        } else {
+                            pollster::block_on(async {
+                                let key = key.as_bytes();
+                                let read =
+                                    transaction.get_for_update_cf_async(&options, family, key, true, true);
+                                let now = number(read.await.unwrap());
+                                let next = (now + 1).to_le_bytes();
+                                transaction.put_cf_async(family, key, &next).await.unwrap();
+                                way.commit_async(&mut transaction).await.unwrap();
+                            });
+                        }
+                        db.merge("merged", 1u64.to_le_bytes()).unwrap();
                     }
-                    db.merge("merged", 1u64.to_le_bytes()).unwrap();
-                }
-            });
-        }
+                });
+            }
+        });
+        let total: u64 = (0..2).map(|n| number(db.db().get(format!("counter{n}")).unwrap())).sum();
+        assert_eq!(total, THREADS * EACH);
+        assert_eq!(number(db.db().get("merged").unwrap()), THREADS * EACH);
+        assert!(db.lock_status().is_empty());
     });
-    let total: u64 = (0..2).map(|n| number(db.db().get(format!("counter{n}")).unwrap())).sum();
-    assert_eq!(total, THREADS * EACH);
-    assert_eq!(number(db.db().get("merged").unwrap()), THREADS * EACH);
-    assert!(db.lock_status().is_empty());
 }
 
 #[test]
 fn a_commit_that_is_dropped_on_the_way_ends_all_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = open(&directory, &TransactionDbOptions { default_lock_timeout: 60_000, ..Default::default() });
-    for round in 0..20 {
-        let mut transaction = begin(&db);
-        transaction.put("a", format!("{round}")).unwrap();
-        {
-            let commit = pin!(transaction.commit_async());
-            let _ = commit.poll(&mut Context::from_waker(Waker::noop()));
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way
+            .open(&directory, &TransactionDbOptions { default_lock_timeout: 60_000, ..Default::default() });
+        for round in 0..20 {
+            let mut transaction = begin(&db);
+            transaction.put("a", format!("{round}")).unwrap();
+            way.prepare(&mut transaction).unwrap();
+            {
+                let commit = pin!(transaction.commit_async());
+                let _ = commit.poll(&mut Context::from_waker(Waker::noop()));
+            }
+            drop(transaction);
+            // The lock is free only once the commit is done.
+            let mut next = db.begin(
+                &WriteOptions::new(),
+                &TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() },
+            );
+            let found = next.get_for_update(&ReadOptions::new(), "a").unwrap().unwrap();
+            assert_eq!(&found[..], format!("{round}").as_bytes());
         }
-        drop(transaction);
-        // The lock is free only once the commit is done.
-        let mut next = db.begin(
-            &WriteOptions::new(),
-            &TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() },
-        );
-        let found = next.get_for_update(&ReadOptions::new(), "a").unwrap().unwrap();
-        assert_eq!(&found[..], format!("{round}").as_bytes());
-    }
+    });
 }
 
 #[test]
 fn a_wait_that_is_dropped_has_locked_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = open(&directory, &TransactionDbOptions::default());
-    let (mut one, mut two) = (begin(&db), begin(&db));
-    one.put("a", "1").unwrap();
-    {
-        let family = db.db().default_column_family();
-        let waiting = pin!(two.put_cf_async(family, b"a", b"2"));
-        assert!(waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    }
-    one.commit().unwrap();
-    assert!(db.lock_status().is_empty());
-    two.put("b", "2").unwrap();
-    two.commit().unwrap();
-    assert_eq!((read(&db, "a").as_deref(), read(&db, "b").as_deref()), (Some("1"), Some("2")));
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.open(&directory, &TransactionDbOptions::default());
+        let (mut one, mut two) = (begin(&db), begin(&db));
+        one.put("a", "1").unwrap();
+        {
+            let family = db.db().default_column_family();
+            let waiting = pin!(two.put_cf_async(family, b"a", b"2"));
+            assert!(waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        way.commit(&mut one).unwrap();
+        assert!(db.lock_status().is_empty());
+        two.put("b", "2").unwrap();
+        way.commit(&mut two).unwrap();
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b").as_deref()), (Some("1"), Some("2")));
+    });
 }
 
 #[test]
 fn a_write_policy_that_is_not_there_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::new().db(|db| db.create_if_missing = true);
-    let write_policy = karst_txn::WritePolicy::WriteUnprepared;
+    let write_policy = WritePolicy::WriteUnprepared;
     let prepared = TransactionDbOptions { write_policy, ..TransactionDbOptions::default() };
     let refused = TransactionDb::open(directory.path(), &options, &prepared);
     assert_eq!(kind(refused), Some(ErrorKind::NotSupported));
@@ -310,41 +399,47 @@ fn a_write_policy_that_is_not_there_is_refused() {
 
 #[test]
 fn a_write_that_does_not_fit_leaves_no_lock() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = impatient(&directory);
-    let small = TransactionOptions { max_write_batch_size: 100, ..TransactionOptions::default() };
-    let mut transaction = db.begin(&WriteOptions::new(), &small);
-    let family = db.db().default_column_family().clone();
-    let read = ReadOptions::new();
-    transaction.put("a", "1").unwrap();
-    transaction.get_for_update_cf(&read, &family, "shared", false, true).unwrap();
-    let held = |db: &TransactionDb| {
-        let mut held: Vec<(Vec<u8>, bool)> =
-            db.lock_status().into_iter().map(|lock| (lock.key, lock.exclusive)).collect();
-        held.sort();
-        held
-    };
-    let expected = [(b"a".to_vec(), true), (b"shared".to_vec(), false)];
-    let large = "x".repeat(100);
-    for with_save_point in [false, true] {
-        if with_save_point {
-            transaction.set_save_point().unwrap();
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let small = TransactionOptions { max_write_batch_size: 100, ..TransactionOptions::default() };
+        let mut transaction = db.begin(&WriteOptions::new(), &small);
+        let family = db.db().default_column_family().clone();
+        let read = ReadOptions::new();
+        transaction.put("a", "1").unwrap();
+        transaction.get_for_update_cf(&read, &family, "shared", false, true).unwrap();
+        let held = |db: &TransactionDb| {
+            let mut held: Vec<(Vec<u8>, bool)> =
+                db.lock_status().into_iter().map(|lock| (lock.key, lock.exclusive)).collect();
+            held.sort();
+            held
+        };
+        let expected = [(b"a".to_vec(), true), (b"shared".to_vec(), false)];
+        let large = "x".repeat(100);
+        for with_save_point in [false, true] {
+            if with_save_point {
+                transaction.set_save_point().unwrap();
+            }
+            for key in ["a", "b", "shared"] {
+                let refused = Some(ErrorKind::LimitReached);
+                assert_eq!(kind(transaction.put(key, &large)), refused);
+                assert_eq!(kind(transaction.put_untracked(&family, key, &large)), refused);
+                assert_eq!(
+                    kind(pollster::block_on(transaction.put_cf_async(
+                        &family,
+                        key.as_bytes(),
+                        large.as_bytes()
+                    ))),
+                    refused
+                );
+                assert_eq!(held(&db), expected, "{key}");
+            }
+            assert_eq!(transaction.tracked_keys(), 2);
         }
-        for key in ["a", "b", "shared"] {
-            let refused = Some(ErrorKind::LimitReached);
-            assert_eq!(kind(transaction.put(key, &large)), refused);
-            assert_eq!(kind(transaction.put_untracked(&family, key, &large)), refused);
-            assert_eq!(
-                kind(pollster::block_on(transaction.put_cf_async(&family, key.as_bytes(), large.as_bytes()))),
-                refused
-            );
-            assert_eq!(held(&db), expected, "{key}");
-        }
-        assert_eq!(transaction.tracked_keys(), 2);
-    }
-    transaction.put("c", "1").unwrap();
-    transaction.rollback_to_save_point().unwrap();
-    assert_eq!(held(&db), expected);
-    transaction.commit().unwrap();
-    assert!(db.lock_status().is_empty());
+        transaction.put("c", "1").unwrap();
+        transaction.rollback_to_save_point().unwrap();
+        assert_eq!(held(&db), expected);
+        way.commit(&mut transaction).unwrap();
+        assert!(db.lock_status().is_empty());
+    });
 }
