@@ -182,6 +182,151 @@ fn a_save_point_takes_back_locks() {
 }
 
 #[test]
+fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let locked = |key: &str| db.lock_status().iter().any(|lock| lock.key == key.as_bytes());
+        let mut transaction = begin(&db);
+        transaction.put("a", "1").unwrap();
+        transaction.set_save_point().unwrap();
+        transaction.put("b", "1").unwrap();
+        transaction.set_save_point().unwrap();
+        transaction.put("a", "2").unwrap();
+        transaction.put("c", "1").unwrap();
+        transaction.pop_save_point().unwrap();
+        assert!(locked("a") && locked("b") && locked("c"));
+        assert_eq!((transaction.tracked_keys(), transaction.write_batch().unwrap().count()), (3, 4));
+        let see = |transaction: &Transaction, key: &str| {
+            let value = transaction.get(&ReadOptions::new(), key).unwrap();
+            value.map(|value| String::from_utf8(value.to_vec()).unwrap())
+        };
+        assert_eq!(see(&transaction, "a").as_deref(), Some("2"));
+        assert_eq!(see(&transaction, "c").as_deref(), Some("1"));
+        transaction.rollback_to_save_point().unwrap();
+        assert!(locked("a") && !locked("b") && !locked("c"), "what was popped is its, too");
+        assert_eq!((see(&transaction, "a").as_deref(), see(&transaction, "c")), (Some("1"), None));
+        assert_eq!((transaction.tracked_keys(), transaction.write_batch().unwrap().count()), (1, 1));
+        // The only one there is.
+        transaction.set_save_point().unwrap();
+        transaction.put("d", "1").unwrap();
+        transaction.pop_save_point().unwrap();
+        assert_eq!(kind(transaction.pop_save_point()), Some(ErrorKind::NotFound));
+        assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
+        assert!(locked("d"));
+        way.commit(&mut transaction).unwrap();
+        let all = ["a", "b", "c", "d"].map(|key| read(&db, key));
+        assert_eq!(all.each_ref().map(Option::as_deref), [Some("1"), None, None, Some("1")]);
+        assert!(db.lock_status().is_empty());
+    });
+}
+
+#[test]
+fn a_snapshot_is_taken_with_the_next_operation_where_that_was_asked_for() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let at =
+            |transaction: &Transaction| transaction.snapshot().map(|snapshot| snapshot.sequence_number());
+        let mut transaction = begin(&db);
+        transaction.set_snapshot_on_next_operation().unwrap();
+        db.put("a", "before the operation").unwrap();
+        transaction.get(&ReadOptions::new(), "a").unwrap();
+        assert_eq!(at(&transaction), None, "a plain read is none");
+        transaction.put("a", "1").unwrap();
+        let taken = at(&transaction).expect("that was the operation");
+        assert_eq!(taken, db.db().latest_sequence_number());
+        db.put("b", "since").unwrap();
+        assert_eq!(kind(transaction.put("b", "1")), Some(ErrorKind::Busy));
+        assert_eq!(at(&transaction), Some(taken), "it is taken once");
+        let old = ReadOptions { snapshot: transaction.snapshot().cloned(), ..ReadOptions::new() };
+        assert!(transaction.get(&old, "b").unwrap().is_none());
+
+        // What was asked for is taken back with a save point, and asked for again.
+        transaction.set_save_point().unwrap();
+        transaction.set_snapshot_on_next_operation().unwrap();
+        transaction.rollback_to_save_point().unwrap();
+        transaction.get_for_update(&ReadOptions::new(), "a").unwrap();
+        assert_eq!(at(&transaction), Some(taken));
+        transaction.set_snapshot_on_next_operation().unwrap();
+        transaction.get_for_update(&ReadOptions::new(), "b").unwrap();
+        assert!(at(&transaction) > Some(taken));
+        way.commit(&mut transaction).unwrap();
+        assert_eq!(at(&transaction), None, "an ended transaction holds none");
+    });
+}
+
+#[test]
+fn a_snapshot_that_was_cleared_refuses_nothing() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let mut transaction = begin(&db);
+        transaction.set_snapshot().unwrap();
+        db.put("a", "since").unwrap();
+        assert_eq!(kind(transaction.put("a", "1")), Some(ErrorKind::Busy));
+        transaction.clear_snapshot();
+        assert!(transaction.snapshot().is_none());
+        transaction.put("a", "1").unwrap();
+        // Nor is one taken that was asked for.
+        transaction.set_snapshot_on_next_operation().unwrap();
+        transaction.clear_snapshot();
+        transaction.put("b", "1").unwrap();
+        assert!(transaction.snapshot().is_none());
+        db.put("c", "since").unwrap();
+        transaction.put("c", "1").unwrap();
+        way.commit(&mut transaction).unwrap();
+        transaction.clear_snapshot();
+        let all = ["a", "b", "c"].map(|key| read(&db, key));
+        assert!(all.iter().all(|value| value.as_deref() == Some("1")), "{all:?}");
+    });
+}
+
+/// Whether these bytes are in a log.
+fn is_logged(directory: &tempfile::TempDir, bytes: &str) -> bool {
+    let files = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
+    let mut logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.any(|log| std::fs::read(log).unwrap().windows(bytes.len()).any(|window| window == bytes.as_bytes()))
+}
+
+#[test]
+fn log_data_goes_to_the_log_and_nowhere_else() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let small = TransactionOptions { max_write_batch_size: 100, ..TransactionOptions::default() };
+        let mut transaction = db.begin(&WriteOptions::new(), &small);
+        transaction.put("a", "1").unwrap();
+        transaction.put_log_data("a note beside it").unwrap();
+        transaction.set_save_point().unwrap();
+        transaction.put_log_data("a note taken back").unwrap();
+        transaction.rollback_to_save_point().unwrap();
+        assert_eq!(kind(transaction.put_log_data("x".repeat(100))), Some(ErrorKind::LimitReached));
+        assert_eq!((transaction.tracked_keys(), transaction.write_batch().unwrap().count()), (1, 1));
+        assert_eq!(db.lock_status().len(), 1);
+        let before = db.db().latest_sequence_number();
+        way.commit(&mut transaction).unwrap();
+        assert!(is_logged(&directory, "a note beside it"));
+        assert!(!is_logged(&directory, "a note taken back"));
+        // Under WritePrepared the commit takes a number of its own.
+        let decision = u64::from(way.prepares && way.write_policy == WritePolicy::WritePrepared);
+        assert_eq!(db.db().latest_sequence_number(), before + 1 + decision, "it takes no number");
+        let mut alone = begin(&db);
+        alone.put_log_data("a note by itself").unwrap();
+        way.commit(&mut alone).unwrap();
+        assert!(is_logged(&directory, "a note by itself"));
+        let mut iterator = db.iter(&ReadOptions::new()).unwrap();
+        iterator.seek_to_first().unwrap();
+        assert_eq!((iterator.key(), iterator.value()), (&b"a"[..], &b"1"[..]));
+        iterator.next().unwrap();
+        assert!(!iterator.valid());
+        drop((iterator, transaction, alone, db));
+        let db = way.impatient(&directory);
+        assert_eq!((read(&db, "a").as_deref(), db.db().log_damage()), (Some("1"), None));
+    });
+}
+
+#[test]
 fn an_ended_transaction_takes_nothing_more() {
     in_each_way(|way| {
         let directory = tempfile::tempdir().unwrap();
@@ -240,6 +385,88 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
 }
 
 #[test]
+fn every_call_on_a_transaction_whose_locks_were_stolen_says_that_it_has_expired() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
+        let mut victim = db.begin(&WriteOptions::new(), &soon);
+        victim.set_name("victim").unwrap();
+        victim.put("a", "stale").unwrap();
+        victim.set_save_point().unwrap();
+        victim.put("b", "stale").unwrap();
+        let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };
+        let mut thief = db.begin(&WriteOptions::new(), &patient);
+        thief.put("a", "1").unwrap();
+        // Its own thread goes on with it, and knows nothing of this.
+        std::thread::scope(|scope| scope.spawn(|| use_it(&db, &mut victim)).join().unwrap());
+        let held = db.lock_status();
+        assert!(
+            held.iter().any(|lock| lock.key == b"a" && lock.transactions == [thief.id().unwrap()]),
+            "{held:?}"
+        );
+        victim.rollback().unwrap();
+        assert_eq!((victim.state(), db.lock_status().len()), (Some(TransactionState::RolledBack), 1));
+        way.commit(&mut thief).unwrap();
+        assert_eq!((read(&db, "a").as_deref(), read(&db, "b")), (Some("1"), None));
+        assert!(db.lock_status().is_empty());
+    });
+}
+
+/// Every call that changes a transaction, or reads what it sees, in both forms.
+fn use_it(db: &TransactionDb, victim: &mut Transaction) {
+    let (family, options) = (db.db().default_column_family(), ReadOptions::new());
+    let expired = Some(ErrorKind::Expired);
+    assert_eq!(victim.state(), Some(TransactionState::LocksStolen));
+    // "b" is its own still, "c" is free.
+    for key in ["a", "b", "c"] {
+        let bytes = key.as_bytes();
+        assert_eq!(kind(victim.put(key, "x")), expired);
+        assert_eq!(kind(victim.put_cf(family, key, "x")), expired);
+        assert_eq!(kind(victim.put_untracked(family, key, "x")), expired);
+        assert_eq!(kind(victim.delete(key)), expired);
+        assert_eq!(kind(victim.delete_cf(family, key)), expired);
+        assert_eq!(kind(victim.delete_untracked(family, key)), expired);
+        assert_eq!(kind(victim.single_delete(key)), expired);
+        assert_eq!(kind(victim.single_delete_cf(family, key)), expired);
+        assert_eq!(kind(victim.single_delete_untracked(family, key)), expired);
+        assert_eq!(kind(victim.merge(key, 1u64.to_le_bytes())), expired);
+        assert_eq!(kind(victim.merge_cf(family, key, 1u64.to_le_bytes())), expired);
+        assert_eq!(kind(victim.merge_untracked(family, key, 1u64.to_le_bytes())), expired);
+        assert_eq!(kind(victim.get_for_update(&options, key)), expired);
+        assert_eq!(kind(victim.get_for_update_cf(&options, family, key, false, false)), expired);
+        assert_eq!(kind(victim.get(&options, key)), expired);
+        assert_eq!(kind(victim.multi_get(&options, &[key]).remove(0)), expired);
+        pollster::block_on(async {
+            assert_eq!(kind(victim.put_async(bytes, b"x").await), expired);
+            assert_eq!(kind(victim.put_cf_async(family, bytes, b"x").await), expired);
+            assert_eq!(kind(victim.put_untracked_async(family, bytes, b"x").await), expired);
+            assert_eq!(kind(victim.delete_async(bytes).await), expired);
+            assert_eq!(kind(victim.delete_untracked_async(family, bytes).await), expired);
+            assert_eq!(kind(victim.single_delete_async(bytes).await), expired);
+            assert_eq!(kind(victim.single_delete_untracked_async(family, bytes).await), expired);
+            assert_eq!(kind(victim.merge_async(bytes, &1u64.to_le_bytes()).await), expired);
+            assert_eq!(kind(victim.merge_untracked_async(family, bytes, &1u64.to_le_bytes()).await), expired);
+            assert_eq!(kind(victim.get_for_update_async(&options, bytes).await), expired);
+            assert_eq!(kind(victim.get_async(&options, bytes).await), expired);
+        });
+    }
+    assert_eq!(kind(victim.iter(&options)), expired);
+    assert_eq!(kind(victim.set_name("another")), expired);
+    assert_eq!(kind(victim.set_snapshot()), expired);
+    assert_eq!(kind(victim.set_snapshot_on_next_operation()), expired);
+    assert_eq!(kind(victim.set_save_point()), expired);
+    assert_eq!(kind(victim.rollback_to_save_point()), expired);
+    assert_eq!(kind(victim.pop_save_point()), expired);
+    assert_eq!(kind(victim.put_log_data("x")), expired);
+    assert_eq!(kind(victim.prepare()), expired);
+    assert_eq!(kind(pollster::block_on(victim.prepare_async())), expired);
+    assert_eq!(kind(victim.commit()), expired);
+    assert_eq!(kind(pollster::block_on(victim.commit_async())), expired);
+    assert_eq!(victim.state(), Some(TransactionState::LocksStolen), "it is as it was");
+}
+
+#[test]
 fn a_deadlock_is_told_to_one_with_its_circle_and_the_other_goes_on() {
     in_each_way(|way| {
         let directory = tempfile::tempdir().unwrap();
@@ -269,6 +496,99 @@ fn a_deadlock_is_told_to_one_with_its_circle_and_the_other_goes_on() {
         assert_eq!((deadlocks.len(), deadlocks[0].path.len()), (1, 2));
         assert!(db.lock_status().is_empty());
     });
+}
+
+/// `count` transactions wait for each other in a circle, which the last one closes with this depth. The error that it gets.
+fn close_a_circle(db: &TransactionDb, count: usize, depth: i64) -> karst_engine::Error {
+    let options = |depth| TransactionOptions {
+        deadlock_detect: true,
+        deadlock_detect_depth: depth,
+        lock_timeout: 60_000,
+        ..TransactionOptions::default()
+    };
+    let (family, key) = (db.db().default_column_family(), |n: usize| format!("circle{n}"));
+    let mut transactions: Vec<_> =
+        (0..count).map(|_| db.begin(&WriteOptions::new(), &options(count as i64))).collect();
+    transactions[count - 1] = db.begin(&WriteOptions::new(), &options(depth));
+    for (n, transaction) in transactions.iter_mut().enumerate() {
+        transaction.put(key(n), "x").unwrap();
+    }
+    let (last, others) = transactions.split_last_mut().unwrap();
+    let keys: Vec<String> = (1..count).map(key).collect();
+    // Each waits, as a task would that has been polled once.
+    let mut waits: Vec<_> = others
+        .iter_mut()
+        .zip(&keys)
+        .map(|(transaction, key)| Box::pin(transaction.put_cf_async(family, key.as_bytes(), b"x")))
+        .collect();
+    for wait in &mut waits {
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    last.put(key(0), "x").unwrap_err()
+}
+
+#[test]
+fn no_more_transactions_are_looked_at_for_a_deadlock_than_the_depth_says() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        for (count, depth) in [(2, 2), (2, 1), (5, 5), (5, 4), (5, 1), (5, 0), (5, -1), (5, 50)] {
+            let error = close_a_circle(&db, count, depth);
+            assert_eq!(error.kind(), ErrorKind::Deadlock, "{count} {depth}: {error}");
+            let exceeded = depth < count as i64;
+            assert_eq!(error.to_string().contains("deadlock_detect_depth"), exceeded, "{error}");
+            let found = db.get_deadlock_info_buffer().remove(0);
+            let path = if exceeded { 0 } else { count };
+            assert_eq!((found.limit_exceeded, found.path.len()), (exceeded, path), "{count} {depth}");
+            assert!(db.lock_status().is_empty());
+        }
+        // A chain that is longer than that, and no circle.
+        let mut head = begin(&db);
+        head.put("head", "x").unwrap();
+        let waits = |depth| TransactionOptions {
+            deadlock_detect: true,
+            deadlock_detect_depth: depth,
+            lock_timeout: 20,
+            ..TransactionOptions::default()
+        };
+        let family = db.db().default_column_family();
+        let mut middle = db.begin(&WriteOptions::new(), &waits(50));
+        middle.put("middle", "x").unwrap();
+        let mut wait = pin!(middle.put_cf_async(family, b"head", b"x"));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        for (depth, outcome) in [(1, ErrorKind::Deadlock), (2, ErrorKind::TimedOut)] {
+            let mut tail = db.begin(&WriteOptions::new(), &waits(depth));
+            assert_eq!(kind(tail.put("middle", "x")), Some(outcome), "{depth}");
+        }
+    });
+}
+
+#[test]
+fn no_more_deadlocks_are_kept_than_were_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let way = WAYS[0];
+    let db = way.open(&directory, &TransactionDbOptions { max_num_deadlocks: 3, ..Default::default() });
+    // How many are in each circle tells them apart.
+    let kept = || -> Vec<usize> {
+        db.get_deadlock_info_buffer().iter().map(|deadlock| deadlock.path.len()).collect()
+    };
+    let deadlock = |count| assert_eq!(close_a_circle(&db, count, 50).kind(), ErrorKind::Deadlock);
+    (2..=5).for_each(deadlock);
+    assert_eq!(kept(), [5, 4, 3], "the newest first");
+    db.set_deadlock_info_buffer_size(2);
+    assert_eq!(kept(), [5, 4], "what is too many goes at once");
+    deadlock(6);
+    assert_eq!(kept(), [6, 5]);
+    db.set_deadlock_info_buffer_size(4);
+    assert_eq!(kept(), [6, 5], "what is gone is gone");
+    (2..=4).for_each(deadlock);
+    assert_eq!(kept(), [4, 3, 2, 6]);
+    db.set_deadlock_info_buffer_size(0);
+    deadlock(2);
+    assert_eq!(kept(), []);
+    db.set_deadlock_info_buffer_size(1);
+    deadlock(3);
+    assert_eq!(kept(), [3]);
 }
 
 /// Two transactions read both keys and each writes one. Shared locks on what is read forbid it; plain reads do not.
