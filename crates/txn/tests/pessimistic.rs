@@ -1,7 +1,8 @@
 //! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock stays behind.
 
+use karst_engine::options::ReadTier;
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
-use karst_engine::{ErrorKind, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use karst_engine::{ErrorKind, FlushOptions, Options, ReadOptions, Result, WriteBatch, WriteOptions};
 use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
@@ -759,6 +760,51 @@ fn a_write_that_does_not_fit_leaves_no_lock() {
         transaction.put("c", "1").unwrap();
         transaction.rollback_to_save_point().unwrap();
         assert_eq!(held(&db), expected);
+        way.commit(&mut transaction).unwrap();
+        assert!(db.lock_status().is_empty());
+    });
+}
+
+#[test]
+fn a_read_for_update_that_fails_leaves_no_lock() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        for key in ["a", "b", "c"] {
+            db.put(key, "in a table").unwrap();
+        }
+        db.db().flush(&FlushOptions::default()).unwrap();
+        let family = db.db().default_column_family();
+        let cached = ReadOptions { read_tier: ReadTier::BlockCache, ..ReadOptions::new() };
+        let mut transaction = begin(&db);
+        let unread = ReadOptions { read_tier: ReadTier::Memtable, ..ReadOptions::new() };
+        transaction.get_for_update_cf(&unread, family, "b", false, true).unwrap();
+        transaction.get_for_update(&unread, "c").unwrap();
+        let held = || {
+            let mut held: Vec<(Vec<u8>, bool)> =
+                db.lock_status().into_iter().map(|lock| (lock.key, lock.exclusive)).collect();
+            held.sort();
+            held
+        };
+        let expected = [(b"b".to_vec(), false), (b"c".to_vec(), true)];
+        assert_eq!(held(), expected);
+        for with_save_point in [false, true] {
+            if with_save_point {
+                transaction.set_save_point().unwrap();
+            }
+            for key in ["a", "b", "c"] {
+                let refused = Some(ErrorKind::Incomplete);
+                assert_eq!(kind(transaction.get_for_update(&cached, key)), refused, "{key}");
+                let read = transaction.get_for_update_cf(&cached, family, key, false, false);
+                assert_eq!(kind(read), refused, "{key}");
+                let read = pollster::block_on(transaction.get_for_update_async(&cached, key.as_bytes()));
+                assert_eq!(kind(read), refused, "{key}");
+                assert_eq!((held(), transaction.tracked_keys()), (expected.to_vec(), 2), "{key}");
+            }
+        }
+        transaction.rollback_to_save_point().unwrap();
+        assert_eq!(held(), expected);
+        assert!(transaction.get_for_update(&ReadOptions::new(), "a").unwrap().is_some());
         way.commit(&mut transaction).unwrap();
         assert!(db.lock_status().is_empty());
     });

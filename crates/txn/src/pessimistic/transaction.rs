@@ -78,6 +78,19 @@ impl Parts {
         let (write_options, name) = (WriteOptions::synced(), Some(name));
         Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name })
     }
+
+    /// Takes back what was just locked: of the key, `before` was known.
+    fn take_back(&mut self, shared: &Shared, family: &ColumnFamily, key: &[u8], before: Option<Tracked>) {
+        if self.waiting.skip {
+            return;
+        }
+        self.work.tracked.take_back(family.id(), key, before);
+        match before {
+            None => shared.locks.unlock(&self.holder, family.id(), key),
+            Some(before) if !before.exclusive => shared.locks.downgrade(&self.holder, family.id(), key),
+            Some(_) => {}
+        }
+    }
 }
 
 /// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless it is prepared.
@@ -300,13 +313,8 @@ impl Transaction {
         let shared = self.shared.clone();
         let parts = self.started()?;
         let outcome = write(&mut parts.work.batch);
-        if outcome.is_err() && !parts.waiting.skip {
-            parts.work.tracked.take_back(family.id(), key, before);
-            match before {
-                None => shared.locks.unlock(&parts.holder, family.id(), key),
-                Some(before) if !before.exclusive => shared.locks.downgrade(&parts.holder, family.id(), key),
-                Some(_) => {}
-            }
+        if outcome.is_err() {
+            parts.take_back(&shared, family, key, before);
         }
         outcome
     }
@@ -463,8 +471,14 @@ impl Transaction {
         exclusive: bool,
         validate: bool,
     ) -> Result<Option<Value>> {
+        let before = self.parts()?.work.tracked.get(family.id(), key);
         self.lock(by, family, key, exclusive, validate).await?;
-        self.get_by(by, options, family, key).await
+        let outcome = self.get_by(by, options, family, key).await;
+        if outcome.is_err() {
+            let shared = self.shared.clone();
+            self.parts_mut()?.take_back(&shared, family, key, before);
+        }
+        outcome
     }
 
     /// An iterator over a column family as the transaction sees it now. It locks nothing.
