@@ -95,6 +95,145 @@ fn a_snapshot_counts_from_when_it_was_set() {
 }
 
 #[test]
+fn a_snapshot_is_taken_with_the_next_operation_where_that_was_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let read_options = ReadOptions::new();
+    for conflict in [false, true] {
+        let mut transaction = begin(&db);
+        transaction.set_snapshot_on_next_operation().unwrap();
+        db.put("a", "before the operation").unwrap();
+        assert!(transaction.get(&read_options, "a").unwrap().is_some());
+        assert!(transaction.snapshot().is_none(), "a plain read is none");
+        transaction.get_for_update(&read_options, "a").unwrap();
+        let taken = transaction.snapshot().map(|snapshot| snapshot.sequence_number());
+        assert_eq!(taken, Some(db.latest_sequence_number()));
+        if conflict {
+            db.put("b", "since").unwrap();
+        }
+        transaction.put("b", "1").unwrap();
+        let now = transaction.snapshot().map(|snapshot| snapshot.sequence_number());
+        assert_eq!(now, taken, "it is taken once");
+        assert_eq!(kind(transaction.commit()), conflict.then_some(ErrorKind::Busy));
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_cleared_refuses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    for cleared in [false, true] {
+        let mut transaction = begin(&db);
+        transaction.set_snapshot().unwrap();
+        db.put("a", "since").unwrap();
+        if cleared {
+            transaction.clear_snapshot();
+            assert!(transaction.snapshot().is_none());
+            transaction.set_snapshot_on_next_operation().unwrap();
+            transaction.clear_snapshot();
+        }
+        transaction.put("a", "1").unwrap();
+        assert_eq!(transaction.snapshot().is_none(), cleared);
+        assert_eq!(kind(transaction.commit()), (!cleared).then_some(ErrorKind::Busy));
+    }
+}
+
+#[test]
+fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let mut transaction = begin(&db);
+    transaction.put("a", "1").unwrap();
+    transaction.set_save_point().unwrap();
+    transaction.put("b", "1").unwrap();
+    transaction.set_save_point().unwrap();
+    transaction.put("a", "2").unwrap();
+    transaction.put("c", "1").unwrap();
+    transaction.pop_save_point().unwrap();
+    assert_eq!((transaction.tracked_keys(), transaction.write_batch().count()), (3, 4));
+    transaction.rollback_to_save_point().unwrap();
+    assert_eq!((transaction.tracked_keys(), transaction.write_batch().count()), (1, 1));
+    assert_eq!(kind(transaction.pop_save_point()), Some(ErrorKind::NotFound));
+    db.put("c", "others").unwrap();
+    transaction.set_save_point().unwrap();
+    transaction.put("d", "1").unwrap();
+    transaction.pop_save_point().unwrap();
+    assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
+    transaction.commit().unwrap();
+    let all = ["a", "b", "c", "d"].map(|key| read(&db, key));
+    assert_eq!(all.each_ref().map(Option::as_deref), [Some("1"), None, Some("others"), Some("1")]);
+
+    // What is kept is what the commit depends on, too.
+    let mut transaction = begin(&db);
+    transaction.set_save_point().unwrap();
+    transaction.put("a", "3").unwrap();
+    transaction.pop_save_point().unwrap();
+    db.put("a", "others").unwrap();
+    assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy));
+}
+
+#[test]
+fn log_data_goes_to_the_log_and_nowhere_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let is_logged = |bytes: &str| {
+        let log = directory.path().join(format!("{:06}.log", db.log_numbers().last().unwrap()));
+        std::fs::read(log).unwrap().windows(bytes.len()).any(|window| window == bytes.as_bytes())
+    };
+    // Alone, it is written without a look at anything; beside a key, if nobody else wrote that.
+    for key in [None, Some("a")] {
+        let note = format!("a note beside {key:?}");
+        let mut transaction = begin(&db);
+        transaction.put_log_data(&note).unwrap();
+        if let Some(key) = key {
+            transaction.put(key, "1").unwrap();
+        }
+        let keys = usize::from(key.is_some());
+        let counts = (transaction.tracked_keys(), transaction.write_batch().count() as usize);
+        assert_eq!(counts, (keys, keys));
+        let before = db.latest_sequence_number();
+        assert!(!is_logged(&note));
+        transaction.commit().unwrap();
+        assert!(is_logged(&note));
+        assert_eq!(db.latest_sequence_number(), before + keys as u64, "it takes no number");
+        assert_eq!(kind(transaction.put_log_data("behind the end")), Some(ErrorKind::InvalidArgument));
+    }
+}
+
+#[test]
+fn a_call_that_was_refused_is_none_of_the_commits_business() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, foreign) = (open(&directory, 1 << 10), open(&elsewhere, 1 << 10));
+    let foreign_family = foreign.default_column_family();
+    let plain = Options::new().db(|db| db.create_if_missing = true);
+    let family = db.create_column_family("without an operator", &plain).unwrap();
+    let refused = Some(ErrorKind::InvalidArgument);
+    let mut transaction = begin(&db);
+    transaction.get_for_update(&ReadOptions::new(), "a").unwrap();
+    for with_save_point in [false, true] {
+        if with_save_point {
+            transaction.set_save_point().unwrap();
+        }
+        assert_eq!(kind(transaction.put_cf(foreign_family, "b", "1")), refused);
+        assert_eq!(kind(transaction.put_untracked(foreign_family, "b", "1")), refused);
+        assert_eq!(kind(transaction.delete_cf(foreign_family, "b")), refused);
+        assert_eq!(kind(transaction.merge_cf(foreign_family, "b", 1u64.to_le_bytes())), refused);
+        assert_eq!(kind(transaction.merge_cf(&family, "b", 1u64.to_le_bytes())), refused);
+        let options = ReadOptions::new();
+        let read = transaction.get_for_update_cf(&options, foreign_family, "b");
+        assert_eq!(kind(read.map(drop)), refused);
+        let read = transaction.get_for_update_cf_async(&options, foreign_family, b"b");
+        assert_eq!(kind(pollster::block_on(read).map(drop)), refused);
+        assert_eq!((transaction.tracked_keys(), transaction.write_batch().count()), (1, 0));
+    }
+    transaction.rollback_to_save_point().unwrap();
+    transaction.put("a", "1").unwrap();
+    db.put("b", "others").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(read(&db, "a").as_deref(), Some("1"));
+}
+
+#[test]
 fn a_save_point_takes_back_writes_and_what_they_depend_on() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory, 1 << 10);

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - Every tracked key comes with a sequence number from before it was read, and at or above that of a snapshot which is held until the transaction ends.
+//! - A call that is refused leaves what the transaction depends on as it was.
 //! - A commit either writes all, or nothing; then the transaction goes on and may be rolled back. One whose future was dropped on the way takes nothing more, as it is not known what became
 //!   of it.
 
@@ -10,7 +11,7 @@ use crate::batch::{BatchDbIterator, WriteBatchWithIndex};
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{ColumnFamily, Db, Error, ErrorKind, ReadOptions, Result, Snapshot, Value, WriteOptions};
+use karst_engine::{ColumnFamily, Db, Error, ReadOptions, Result, Snapshot, Value, WriteOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -79,10 +80,12 @@ impl OptimisticTransaction {
     }
 
     /// Takes note of a key that the transaction depends on.
-    fn track(&mut self, family: &ColumnFamily, key: &[u8], exclusive: bool) {
+    fn track(&mut self, family: &ColumnFamily, key: &[u8], exclusive: bool) -> Result<()> {
+        self.work.batch.check(family)?;
         self.work.begin_operation();
         let since = self.work.since();
         self.work.tracked.track(family, key, Tracked { since, exclusive });
+        Ok(())
     }
 
     /// The value of a key of the default column family, as the transaction sees it.
@@ -173,7 +176,7 @@ impl OptimisticTransaction {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
         self.check_open()?;
-        self.track(family, key.as_ref(), false);
+        self.track(family, key.as_ref(), false)?;
         self.get_cf(options, family, key)
     }
 
@@ -188,7 +191,7 @@ impl OptimisticTransaction {
         key: &[u8],
     ) -> Result<Option<Value>> {
         self.check_open()?;
-        self.track(family, key, false);
+        self.track(family, key, false)?;
         self.get_cf_async(options, family, key).await
     }
 
@@ -300,18 +303,11 @@ impl OptimisticTransaction {
         self.work.clear();
         Ok(())
     }
-
-    fn check_operator(family: &ColumnFamily) -> Result<()> {
-        family.merge_operator().map(|_| ()).map_err(|e| match e.kind() {
-            ErrorKind::InvalidArgument => e.in_context("a merge in a transaction"),
-            _ => e,
-        })
-    }
 }
 
 /// The forms of a call that writes one key.
 macro_rules! writes {
-    ($($(#[$doc:meta])* $plain:ident $cf:ident $untracked:ident ($($value:ident)?) if $check:expr;)*) => {
+    ($($(#[$doc:meta])* $plain:ident $cf:ident $untracked:ident ($($value:ident)?);)*) => {
         impl OptimisticTransaction {
             $(
                 $(#[$doc])*
@@ -330,10 +326,14 @@ macro_rules! writes {
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), "), and if the column family is of another database.")]
                 pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.check_open()?;
-                    $check(family)?;
                     let key = key.as_ref();
-                    self.track(family, key, true);
-                    self.work.batch.$cf(family, key $(, $value)?)
+                    let before = self.work.tracked.get(family.id(), key);
+                    self.track(family, key, true)?;
+                    let outcome = self.work.batch.$cf(family, key $(, $value)?);
+                    if outcome.is_err() {
+                        self.work.tracked.take_back(family.id(), key, before);
+                    }
+                    outcome
                 }
 
                 /// The same without the commit depending on the key.
@@ -349,17 +349,13 @@ macro_rules! writes {
     };
 }
 
-fn any(_: &ColumnFamily) -> Result<()> {
-    Ok(())
-}
-
 writes! {
     /// Sets `key`.
-    put put_cf put_untracked (value) if any;
+    put put_cf put_untracked (value);
     /// Removes `key`.
-    delete delete_cf delete_untracked () if any;
+    delete delete_cf delete_untracked ();
     /// Removes `key`, which was put at most once since it was last removed.
-    single_delete single_delete_cf single_delete_untracked () if any;
+    single_delete single_delete_cf single_delete_untracked ();
     /// Adds a merge operand to `key`.
-    merge merge_cf merge_untracked (operand) if Self::check_operator;
+    merge merge_cf merge_untracked (operand);
 }
