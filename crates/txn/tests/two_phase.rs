@@ -2,7 +2,9 @@
 
 use karst_engine::stats::{Statistics, Ticker};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
-use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
+use karst_txn::{
+    Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,9 +13,14 @@ fn options() -> Options {
 }
 
 fn try_open(path: &Path) -> karst_engine::Result<TransactionDb> {
+    open_under(path, WritePolicy::WriteCommitted)
+}
+
+fn open_under(path: &Path, write_policy: WritePolicy) -> karst_engine::Result<TransactionDb> {
     let transactions = TransactionDbOptions {
         transaction_lock_timeout: 0,
         default_lock_timeout: 0,
+        write_policy,
         ..TransactionDbOptions::default()
     };
     TransactionDb::open(path, &options(), &transactions)
@@ -159,6 +166,15 @@ fn a_log_is_kept_while_a_prepared_section_needs_it() {
     assert_eq!(read(&open(directory.path()), "a").as_deref(), Some("1"));
 }
 
+/// What the process leaves behind if it dies now.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
 /// A copy of the files at any moment of a transaction's life is the database before or after, with the transaction prepared in between.
 #[test]
 fn a_crash_leaves_each_phase_whole() {
@@ -166,11 +182,7 @@ fn a_crash_leaves_each_phase_whole() {
     let db = open(&directory.path().join("db"));
     let copy = |to: &str| {
         let to = directory.path().join(to);
-        std::fs::create_dir(&to).unwrap();
-        for file in std::fs::read_dir(directory.path().join("db")).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
-        }
+        copy(&directory.path().join("db"), &to);
         to
     };
     db.put("n", 5u64.to_le_bytes()).unwrap();
@@ -246,4 +258,55 @@ fn a_flush_waits_for_the_logs_that_say_what_became_of_transactions() {
     db.db().flush(&FlushOptions::default()).unwrap();
     let after = statistics.ticker(Ticker::WalFileSynced);
     assert!(after > before, "a table has what was committed, and a power failure could take the commit");
+}
+
+/// Of a plain write the option takes the log; of a transaction with two phases, none of them.
+#[test]
+fn phases_are_logged_whatever_disable_wal_says() {
+    for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, crashed) = (directory.path().join("db"), directory.path().join("crashed"));
+        let db = open_under(&path, policy).unwrap();
+        db.put("c", "logged").unwrap();
+        let begin = |options| {
+            let mut transaction = db.begin(&options, &TransactionOptions::default());
+            transaction.set_name(format!("{:?}", transaction.id())).unwrap();
+            transaction
+        };
+        let unlogged = |key: &str| {
+            let mut transaction = begin(WriteOptions::unlogged());
+            transaction.put(key, "1").unwrap();
+            transaction.prepare().unwrap();
+            transaction
+        };
+        let mut committed = unlogged("a");
+        let (mut task, prepared, mut rolled_back) = (unlogged("b"), unlogged("c"), unlogged("d"));
+        committed.commit().unwrap();
+        pollster::block_on(task.commit_async()).unwrap();
+        rolled_back.rollback().unwrap();
+        // Nor is it refused with `sync`, as a write is.
+        let mut synced = begin(WriteOptions { sync: true, ..WriteOptions::unlogged() });
+        synced.put("e", "1").unwrap();
+        assert_eq!(kind(synced.commit()), Some(ErrorKind::InvalidArgument));
+        synced.prepare().unwrap();
+        synced.commit().unwrap();
+        let mut one_phase = begin(WriteOptions::unlogged());
+        one_phase.put("f", "1").unwrap();
+        one_phase.commit().unwrap();
+        db.put_cf(&WriteOptions::unlogged(), db.db().default_column_family(), "g", "1").unwrap();
+        let all = |db: &TransactionDb| ["a", "b", "c", "d", "e", "f", "g"].map(|key| read(db, key));
+        let (one, logged) = (Some("1"), Some("logged"));
+        assert_eq!(all(&db).each_ref().map(Option::as_deref), [one, one, logged, None, one, one, one]);
+        copy(&path, &crashed);
+        let name = prepared.name().unwrap().to_vec();
+        {
+            let db = open_under(&crashed, policy).unwrap();
+            assert_eq!(all(&db).each_ref().map(Option::as_deref), [one, one, logged, None, one, None, None]);
+            assert_eq!((db.get_all_prepared_transactions(), db.lock_status().len()), (vec![name.clone()], 1));
+            db.get_transaction_by_name(&name).unwrap().commit().unwrap();
+        }
+        let db = open_under(&crashed, policy).unwrap();
+        assert_eq!(all(&db).each_ref().map(Option::as_deref), [one, one, one, None, one, None, None]);
+        assert_eq!((names(&db).len(), db.db().log_damage()), (0, None));
+    }
 }
