@@ -310,3 +310,49 @@ fn phases_are_logged_whatever_disable_wal_says() {
         assert_eq!((names(&db).len(), db.db().log_damage()), (0, None));
     }
 }
+
+/// Under WritePrepared it was inserted, and has gone with the family. Under WriteCommitted the commit would write there, which is refused as any such write is; not of a recovered transaction, which
+/// could not be committed at all then.
+#[test]
+fn what_a_prepared_transaction_had_written_to_a_family_goes_with_it() {
+    for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        for recovered in [false, true] {
+            println!("{policy:?} {recovered}");
+            let directory = tempfile::tempdir().unwrap();
+            let mut db = open_under(directory.path(), policy).unwrap();
+            let other = db.db().create_column_family("other", &options()).unwrap();
+            for name in ["one", "two"] {
+                let mut transaction = named(&db, name);
+                transaction.put(name, "1").unwrap();
+                transaction.put_cf(&other, name, "1").unwrap();
+                transaction.prepare().unwrap();
+            }
+            db.db().drop_column_family(&other).unwrap();
+            drop(other);
+            if recovered {
+                drop(db);
+                db = open_under(directory.path(), policy).unwrap();
+            }
+            let mut one = db.get_transaction_by_name("one").unwrap();
+            let refused = policy == WritePolicy::WriteCommitted && !recovered;
+            let outcome = one.commit();
+            assert_eq!(kind(outcome), refused.then_some(ErrorKind::InvalidArgument));
+            if refused {
+                assert_eq!(
+                    kind(db.put("one", "others")),
+                    Some(ErrorKind::TimedOut),
+                    "it is prepared as before"
+                );
+                one.rollback().unwrap();
+            }
+            db.get_transaction_by_name("two").unwrap().rollback().unwrap();
+            let expected = (!refused).then_some("1");
+            assert_eq!((read(&db, "one").as_deref(), read(&db, "two")), (expected, None));
+            assert!(db.lock_status().is_empty() && names(&db).is_empty());
+            drop((one, db));
+            let db = open_under(directory.path(), policy).unwrap();
+            assert_eq!((read(&db, "one").as_deref(), read(&db, "two")), (expected, None));
+            assert_eq!(db.db().log_damage(), None);
+        }
+    }
+}

@@ -74,9 +74,9 @@ impl Parts {
         let holder = shared.new_holder(None);
         holder.set(TransactionState::Prepared);
         let waiting = Waiting { timeout: None, detect_depth: None, skip: false };
-        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is synced.
-        let (write_options, name) = (WriteOptions::synced(), Some(name));
-        Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name })
+        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is synced. What it wrote to families that were dropped since is passed over there, too.
+        let write_options = WriteOptions { ignore_missing_column_families: true, ..WriteOptions::synced() };
+        Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name: Some(name) })
     }
 
     /// Takes back what was just locked: of the key, `before` was known.
