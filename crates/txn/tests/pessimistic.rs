@@ -192,6 +192,7 @@ fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it()
         transaction.put("a", "1").unwrap();
         transaction.set_save_point().unwrap();
         transaction.put("b", "1").unwrap();
+        transaction.set_snapshot().unwrap();
         transaction.set_save_point().unwrap();
         transaction.put("a", "2").unwrap();
         transaction.put("c", "1").unwrap();
@@ -206,6 +207,7 @@ fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it()
         assert_eq!(see(&transaction, "c").as_deref(), Some("1"));
         transaction.rollback_to_save_point().unwrap();
         assert!(locked("a") && !locked("b") && !locked("c"), "what was popped is its, too");
+        assert!(transaction.snapshot().is_none());
         assert_eq!((see(&transaction, "a").as_deref(), see(&transaction, "c")), (Some("1"), None));
         assert_eq!((transaction.tracked_keys(), transaction.write_batch().unwrap().count()), (1, 1));
         // The only one there is.
@@ -807,5 +809,38 @@ fn a_read_for_update_that_fails_leaves_no_lock() {
         assert!(transaction.get_for_update(&ReadOptions::new(), "a").unwrap().is_some());
         way.commit(&mut transaction).unwrap();
         assert!(db.lock_status().is_empty());
+    });
+}
+
+#[test]
+fn no_more_keys_are_locked_than_allowed_whoever_asks() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.open(&directory, &TransactionDbOptions { max_num_locks: 2, ..Default::default() });
+        let refused = Some(ErrorKind::LimitReached);
+        let mut transaction = begin(&db);
+        transaction.put("a", "1").unwrap();
+        // A batch lets go of what it had locked before it was one too many.
+        let mut batch = WriteBatch::new();
+        batch.put("b", "others").unwrap();
+        batch.put("c", "others").unwrap();
+        for _ in 0..3 {
+            assert_eq!(kind(db.write(&WriteOptions::new(), &batch)), refused);
+            assert_eq!(
+                kind(pollster::block_on(db.write_async(&WriteOptions::new(), batch.clone()))),
+                refused
+            );
+            assert_eq!(db.lock_status().len(), 1);
+        }
+        transaction.put("b", "1").unwrap();
+        assert_eq!(kind(transaction.put("c", "1")), refused);
+        assert_eq!(kind(transaction.get_for_update(&ReadOptions::new(), "c")), refused);
+        assert_eq!(kind(db.put("c", "others")), refused);
+        transaction.put("a", "2").unwrap();
+        assert_eq!((transaction.tracked_keys(), db.lock_status().len()), (2, 2));
+        way.commit(&mut transaction).unwrap();
+        db.write(&WriteOptions::new(), &batch).unwrap();
+        let all = ["a", "b", "c"].map(|key| read(&db, key));
+        assert_eq!(all.each_ref().map(Option::as_deref), [Some("2"), Some("others"), Some("others")]);
     });
 }

@@ -215,3 +215,41 @@ fn a_family_of_another_database_is_refused() {
     let refused = batch.put_cf(foreign.default_column_family(), "a", "1").unwrap_err();
     assert_eq!((refused.kind(), batch.is_empty()), (ErrorKind::InvalidArgument, true));
 }
+
+#[test]
+fn a_batch_that_may_not_grow_stays_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    let family = db.default_column_family();
+    let mut batch = WriteBatchWithIndex::with_limit(&db, true, 60);
+    batch.put("a", "1").unwrap();
+    let large = "x".repeat(60);
+    for with_save_point in [false, true] {
+        if with_save_point {
+            batch.set_save_point();
+        }
+        let before = (batch.count(), batch.data_size());
+        let refused = [
+            batch.put("a", &large),
+            batch.put_cf(family, "b", &large),
+            batch.delete(&large),
+            batch.single_delete_cf(family, &large),
+            batch.merge("a", &large),
+            batch.put_log_data(&large),
+        ];
+        let refused = refused.map(|outcome| outcome.unwrap_err().kind());
+        assert_eq!(refused, [ErrorKind::LimitReached; 6]);
+        assert_eq!((batch.count(), batch.data_size()), before);
+        assert!(matches!(batch.get_from_batch("a").unwrap(), InBatch::Value(v) if &*v == b"1"));
+        assert!(matches!(batch.get_from_batch_cf(family, "b").unwrap(), InBatch::Absent));
+        assert!(matches!(batch.get_from_batch(&large).unwrap(), InBatch::Absent));
+    }
+    batch.put("b", "2").unwrap();
+    assert_eq!(batch.data_size(), batch.write_batch().as_bytes().len());
+    batch.rollback_to_save_point().unwrap();
+    assert_eq!(batch.count(), 1);
+    batch.set_save_point();
+    batch.clear();
+    assert!(batch.is_empty() && matches!(batch.get_from_batch("a").unwrap(), InBatch::Absent));
+    assert_eq!(batch.pop_save_point().unwrap_err().kind(), ErrorKind::NotFound);
+}
