@@ -5,7 +5,10 @@ use karst_txn::{
     OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions,
 };
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 
 fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap()
@@ -269,6 +272,37 @@ fn an_ended_transaction_takes_nothing_more() {
         assert_eq!(kind(transaction.get(&ReadOptions::new(), "a").map(drop)), refused);
     }
     assert_eq!(read(&db, "a").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_commit_that_is_given_up_is_whole_or_not_and_its_transaction_takes_nothing_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory, 1 << 10);
+    let mut given_up = 0;
+    for round in 0..10 {
+        let value = round.to_string();
+        let mut transaction = db.begin(&WriteOptions::synced(), &OptimisticTransactionOptions::default());
+        transaction.put("a", &value).unwrap();
+        transaction.put("b", &value).unwrap();
+        let goes_on = {
+            let commit = pin!(transaction.commit_async());
+            commit.poll(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_pending()
+        };
+        if goes_on {
+            given_up += 1;
+            let refused = Some(ErrorKind::InvalidArgument);
+            assert_eq!(kind(transaction.put("a", "x")), refused);
+            assert_eq!(kind(transaction.get(&ReadOptions::new(), "a").map(drop)), refused);
+            assert_eq!(kind(transaction.commit()), refused);
+            assert_eq!(kind(transaction.rollback()), refused);
+        }
+        drop(transaction);
+        // Behind it, the next write shows what became of it.
+        db.put("c", &value).unwrap();
+        let (a, b) = (read(&db, "a"), read(&db, "b"));
+        assert!(a == b && (goes_on || a == Some(value)), "{a:?} and {b:?}");
+    }
+    assert!(given_up > 0, "the test shows nothing");
 }
 
 /// Write skew: two transactions read both keys and each writes one. Reads for update forbid it, plain reads do not.

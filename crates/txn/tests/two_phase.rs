@@ -5,8 +5,12 @@ use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptio
 use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
+use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true).set("merge_operator", "uint64add").unwrap()
@@ -354,5 +358,75 @@ fn what_a_prepared_transaction_had_written_to_a_family_goes_with_it() {
             assert_eq!((read(&db, "one").as_deref(), read(&db, "two")), (expected, None));
             assert_eq!(db.db().log_damage(), None);
         }
+    }
+}
+
+/// Polls once, and drops it. Whether it would have gone on.
+fn give_up(future: impl Future<Output = karst_engine::Result<()>>) -> bool {
+    let outcome = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
+    outcome.map(Result::unwrap).is_pending()
+}
+
+/// Its prepare, commit or rollback was given up: the handle has nothing any more.
+fn check_given_up(transaction: &mut Transaction) {
+    let refused = Some(ErrorKind::InvalidArgument);
+    assert_eq!((transaction.state(), transaction.id(), transaction.name()), (None, None, None));
+    assert_eq!((transaction.tracked_keys(), transaction.write_batch().is_none()), (0, true));
+    assert_eq!(kind(transaction.put("a", "x")), refused);
+    assert_eq!(kind(transaction.get(&ReadOptions::new(), "a")), refused);
+    assert_eq!(kind(transaction.set_save_point()), refused);
+    assert_eq!(kind(transaction.prepare()), refused);
+    assert_eq!(kind(transaction.commit()), refused);
+    assert_eq!(kind(pollster::block_on(transaction.commit_async())), refused);
+    assert_eq!(kind(transaction.rollback()), refused);
+    transaction.clear_snapshot();
+    assert!(transaction.snapshot().is_none());
+}
+
+#[test]
+fn a_phase_that_is_given_up_goes_on_without_its_handle() {
+    for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open_under(directory.path(), policy).unwrap();
+        let by_name = |name: &str| {
+            let end = Instant::now() + Duration::from_secs(60);
+            loop {
+                match db.get_transaction_by_name(name) {
+                    Ok(transaction) => return Some(transaction),
+                    Err(e) if e.kind() == ErrorKind::NotFound => return None,
+                    Err(e) => assert!(e.kind() == ErrorKind::Busy && Instant::now() < end, "{name}: {e}"),
+                }
+                std::thread::yield_now();
+            }
+        };
+        let mut given_up = [0; 3];
+        for round in 0..10 {
+            let name = format!("{round}");
+            let mut transaction = db.begin(&WriteOptions::synced(), &TransactionOptions::default());
+            transaction.set_name(&name).unwrap();
+            transaction.put("a", &name).unwrap();
+            if give_up(transaction.prepare_async()) {
+                given_up[0] += 1;
+                check_given_up(&mut transaction);
+            }
+            drop(transaction);
+            let mut transaction = by_name(&name).expect("it is prepared");
+            assert_eq!((transaction.state(), db.lock_status().len()), (Some(TransactionState::Prepared), 1));
+            let before = read(&db, "a");
+            let (goes_on, which) = match round % 2 {
+                0 => (give_up(transaction.commit_async()), 1),
+                _ => (give_up(transaction.rollback_async()), 2),
+            };
+            if goes_on {
+                given_up[which] += 1;
+                check_given_up(&mut transaction);
+            }
+            drop(transaction);
+            assert!(by_name(&name).is_none(), "it is decided");
+            let expected = if round % 2 == 0 { Some(name) } else { before };
+            assert_eq!(read(&db, "a"), expected);
+            assert!(db.lock_status().is_empty());
+        }
+        assert!(given_up.iter().all(|count| *count > 0), "{given_up:?}: the test shows nothing");
     }
 }
