@@ -26,7 +26,7 @@ use karst_engine::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,8 @@ pub(crate) struct Locks {
     /// Most locks on keys of one column family.
     most: Option<u64>,
     families: RwLock<BTreeMap<u32, Arc<LockMap>>>,
-    hashing: RandomState,
+    /// Which keys share a stripe nobody can foretell, but in a simulation the environment's seed decides it, as everything.
+    seed: u64,
     graph: WaitGraph,
 }
 
@@ -104,11 +105,11 @@ enum Look {
 impl Locks {
     pub(crate) fn new(env: Env, stripes: usize, most: Option<u64>, deadlocks_kept: usize) -> Self {
         Self {
+            seed: env.random_seed(),
             env,
             stripes: stripes.max(1),
             most,
             families: RwLock::default(),
-            hashing: RandomState::new(),
             graph: WaitGraph::new(deadlocks_kept),
         }
     }
@@ -125,7 +126,10 @@ impl Locks {
     }
 
     fn stripe<'a>(&self, map: &'a LockMap, key: &[u8]) -> &'a Stripe {
-        &map.stripes[(self.hashing.hash_one(key) % map.stripes.len() as u64) as usize]
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.seed);
+        hasher.write(key);
+        &map.stripes[(hasher.finish() % map.stripes.len() as u64) as usize]
     }
 
     /// Takes a lock, or makes one that `holder` has exclusive. Dropped while it waits, it has taken nothing.

@@ -116,6 +116,22 @@ fn the_last_of_a_circle_is_told() {
     assert!(locks.status().is_empty() && locks.graph.waiting_count() == 0);
 }
 
+/// What shares a stripe is woken together; so a simulation's history depends on it.
+#[test]
+fn a_seed_decides_which_keys_share_a_stripe() {
+    let stripes = |seed| {
+        let locks = Locks::new(Env::builder().seed(seed).build(), 16, None, 5);
+        let map = locks.map(0);
+        let place = |key: u32| {
+            let stripe: *const Stripe = locks.stripe(&map, &key.to_le_bytes());
+            map.stripes.iter().position(|other| std::ptr::eq(other, stripe))
+        };
+        (0..100).map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(stripes(1), stripes(1));
+    assert_ne!(stripes(1), stripes(2));
+}
+
 #[test]
 fn locks_of_an_expired_transaction_are_taken_over() {
     let (locks, other) = (locks(None), holder(2));
