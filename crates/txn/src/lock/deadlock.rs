@@ -3,7 +3,7 @@
 //! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait
 //! would close one.
 //!
-//! Invariant: every edge is of a transaction that waits now, so whoever closes a circle finds it, and is the one who is told.
+//! Invariant: every edge is of a transaction that waits now, for one that holds the lock now; so whoever closes a circle finds it, and is the one who is told, and nobody is told of a circle that is none.
 
 use super::Request;
 use karst_engine::io::Env;
@@ -11,6 +11,7 @@ use karst_engine::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One transaction of a circle: it waits for a lock that the next one holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,11 @@ struct Graph {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct WaitGraph(Mutex<Graph>);
+pub(super) struct WaitGraph {
+    graph: Mutex<Graph>,
+    /// How many wait. Changed under the mutex.
+    waiting: AtomicUsize,
+}
 
 /// A transaction's place in the graph.
 #[derive(Debug)]
@@ -85,13 +90,34 @@ pub(super) struct InGraph<'a> {
 
 impl Drop for InGraph<'_> {
     fn drop(&mut self) {
-        self.graph.0.lock().waiting.remove(&self.transaction);
+        self.graph.leave(&mut self.graph.graph.lock(), self.transaction);
     }
 }
 
 impl WaitGraph {
     pub(super) fn new(kept: usize) -> Self {
-        Self(Mutex::new(Graph { kept, ..Graph::default() }))
+        Self { graph: Mutex::new(Graph { kept, ..Graph::default() }), waiting: AtomicUsize::new(0) }
+    }
+
+    fn leave(&self, graph: &mut Graph, transaction: u64) {
+        graph.waiting.remove(&transaction);
+        self.waiting.store(graph.waiting.len(), Ordering::Relaxed);
+    }
+
+    /// `holder` has let go of a lock, or has it as a shared one from now on. Called under the stripe's mutex, before anybody else can see it.
+    ///
+    /// Why not left to those who wait: before they have looked again, the holder may come to wait for one of them.
+    pub(super) fn let_go(&self, holder: u64, family: u32, key: &[u8], is_shared_now: bool) {
+        // Ordering: whoever waits for this key has entered under the same stripe's mutex.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for Waiting { of, info } in self.graph.lock().waiting.values_mut() {
+            let is_held = is_shared_now && info.exclusive;
+            if !is_held && info.family == family && info.waiting_key == key {
+                of.retain(|other| *other != holder);
+            }
+        }
     }
 
     /// `transaction` is about to wait for all of `of`.
@@ -109,14 +135,15 @@ impl WaitGraph {
             waiting_key: request.key.to_vec(),
             exclusive: request.exclusive,
         };
-        let mut graph = self.0.lock();
+        let mut graph = self.graph.lock();
         graph.waiting.insert(transaction, Waiting { of, info });
+        self.waiting.store(graph.waiting.len(), Ordering::Relaxed);
         let found = match graph.circle(transaction, depth) {
             Found::Nothing => return Ok(InGraph { graph: self, transaction }),
             Found::Circle(path) => (path, false),
             Found::TooDeep => (Vec::new(), true),
         };
-        graph.waiting.remove(&transaction);
+        self.leave(&mut graph, transaction);
         let deadlock_time = env.unix_time().as_secs();
         let found = DeadlockPath { path: found.0, limit_exceeded: found.1, deadlock_time };
         let error = Error::new(ErrorKind::Deadlock, found.to_string());
@@ -128,15 +155,15 @@ impl WaitGraph {
 
     #[cfg(test)]
     pub(super) fn waiting_count(&self) -> usize {
-        self.0.lock().waiting.len()
+        self.graph.lock().waiting.len()
     }
 
     pub(super) fn deadlocks(&self) -> Vec<DeadlockPath> {
-        self.0.lock().found.iter().cloned().collect()
+        self.graph.lock().found.iter().cloned().collect()
     }
 
     pub(super) fn keep(&self, most: usize) {
-        let mut graph = self.0.lock();
+        let mut graph = self.graph.lock();
         graph.kept = most;
         graph.found.truncate(most);
     }

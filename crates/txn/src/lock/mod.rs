@@ -5,7 +5,8 @@
 //! Invariants:
 //! - A key is held by one transaction exclusively, or by any number of them shared.
 //! - Whoever waits has looked at the lock and begun to listen under the stripe's mutex, and whoever lets go rings after it has let go under the same mutex; so no ring is missed.
-//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered under the mutex under which it found whom it waits for.
+//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered under the mutex under which it found whom it waits for. Whoever lets go of a lock takes those who wait for it there out under the
+//!   same mutex.
 //! - A wait holds no mutex, on a thread and on a task alike.
 //!
 //! Lock: a stripe's, then the graph's.
@@ -225,6 +226,9 @@ impl Locks {
         let mine = others.len() < lock.holders.len();
         let now = self.env.now();
         if others.iter().all(|other| other.is_expired(|| now)) && others.iter().all(|other| other.steal()) {
+            for other in &others {
+                self.graph.let_go(other.id, request.family, request.key, false);
+            }
             lock.holders = vec![holder.clone()];
             // Why not less: what it has exclusively it keeps so.
             lock.exclusive = request.exclusive || (mine && lock.exclusive);
@@ -261,6 +265,7 @@ impl Locks {
             if lock.holders.len() == before {
                 return;
             }
+            self.graph.let_go(holder.id, family, key, false);
             if lock.holders.is_empty() {
                 keys.remove(key);
                 map.locked.fetch_sub(1, Ordering::Relaxed);
@@ -277,6 +282,7 @@ impl Locks {
             && lock.holders.iter().any(|other| other.id == holder.id)
         {
             lock.exclusive = false;
+            self.graph.let_go(holder.id, family, key, true);
         }
         stripe.released.notify(usize::MAX);
     }

@@ -3,6 +3,7 @@
 use super::*;
 use karst_engine::caller::finish;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 
 fn locks(most: Option<u64>) -> Locks {
     Locks::new(Env::posix(), 4, most, 5)
@@ -114,6 +115,27 @@ fn the_last_of_a_circle_is_told() {
     locks.unlock(&holders[2], 0, keys[2]);
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     assert!(locks.status().is_empty() && locks.graph.waiting_count() == 0);
+}
+
+/// Who waits has not looked again when the holder, which has let go of that key only, waits for it in turn: that is no circle.
+#[test]
+fn a_lock_that_was_let_go_of_closes_no_circle() {
+    for downgraded in [false, true] {
+        let (locks, a, b) = (locks(None), holder(1), holder(2));
+        assert_eq!((lock(&locks, &a, b"1", true), lock(&locks, &b, b"2", true)), (None, None));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waits = pin!(locks.lock(Caller::Task, &b, request(b"1", !downgraded, 60_000)));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        match downgraded {
+            false => locks.unlock(&a, 0, b"1"),
+            true => locks.downgrade(&a, 0, b"1"),
+        }
+        let mut second = pin!(locks.lock(Caller::Task, &a, request(b"2", true, 60_000)));
+        assert!(second.as_mut().poll(&mut cx).is_pending(), "it is told of a deadlock");
+        assert!(waits.as_mut().poll(&mut cx).is_ready());
+        locks.unlock(&b, 0, b"2");
+        assert!(second.as_mut().poll(&mut cx).is_ready());
+    }
 }
 
 /// What shares a stripe is woken together; so a simulation's history depends on it.
