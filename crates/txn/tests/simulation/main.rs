@@ -2,14 +2,22 @@
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_LONG_TESTS=1` the long form.
 
+mod appends;
+mod contention;
 mod crashes;
 mod ledger;
 mod log_failures;
 mod unsynced;
 
+use karst_engine::io::{Env, sleep};
+use karst_testkit::random::Random;
 use karst_txn::WritePolicy;
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 thread_local! {
     /// How databases are opened now. A simulation has one thread.
@@ -33,6 +41,20 @@ fn number(name: &str) -> Option<u64> {
 
 fn long() -> bool {
     std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+/// `future`, for so long; it is polled once at least. `None` if it was dropped.
+async fn give_up<F: Future>(env: &Env, after: Duration, future: F) -> Option<F::Output> {
+    let (mut future, mut alarm) = (pin!(future), pin!(sleep(env, after)));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => alarm.as_mut().poll(cx).map(|_| None),
+    })
+    .await
+}
+
+fn micros(random: &mut Random, most: u64) -> Duration {
+    Duration::from_micros(random.below(most))
 }
 
 /// Run `test` with each seed and each write policy; when writes return goes by the seed. If one fails, say how to run it again.
