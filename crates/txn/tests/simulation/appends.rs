@@ -118,6 +118,14 @@ impl Appends {
     pub(crate) fn check_at_end(&self, found: &Lists, when: &str) {
         self.check(found, &self.all(&[Fate::Acknowledged, Fate::Sure]), when);
     }
+
+    /// The same of what is found after a crash. What was under way is known now.
+    pub(crate) fn settle(&mut self, found: &Lists, when: &str) {
+        self.check(found, &self.acknowledged(), when);
+        let there: BTreeSet<&str> = found.values().flat_map(|list| list.split(',')).collect();
+        self.0.retain(|name, _| there.contains(name.as_str()));
+        self.0.values_mut().for_each(|(_, fate)| *fate = Fate::Acknowledged);
+    }
 }
 
 /// Names that lists have in orders that contradict each other.

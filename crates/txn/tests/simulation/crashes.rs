@@ -96,32 +96,52 @@ async fn settle(db: &TransactionDb, users: &mut [User], known: &[Shared], when: 
 }
 
 /// A life, the crash at change number `at` of it, and all that has to hold afterwards. Returns how many changes the life made.
-fn crash_at(seed: u64, users: usize, at: u64, crash: Crash) -> u64 {
-    let known = shared(users);
+///
+/// `live` gets how many steps it has, and a seed. `look` gets whether it is to go on with what it has found, and a seed; `None` if the power failed meanwhile.
+pub(crate) fn crash_at(
+    seed: u64,
+    at: u64,
+    crash: Crash,
+    live: impl AsyncFn(&Simulation, u64, u64),
+    look: impl Fn(&Simulation, bool, u64, &str) -> Option<()>,
+) -> u64 {
     let simulation = Simulation::new(seed);
-    let sync = crash == Crash::Power;
     // A life that ends well, so that there are tables, logs and prepared transactions of before.
-    simulation.run(live(&simulation, &known, 6, sync, seed)).expect("the power is on");
+    simulation.run(live(&simulation, 6, seed)).expect("the power is on");
     let simulation = simulation.restart(Crash::Process, seed + 1);
     let before = simulation.fs().changes();
     simulation.fs().lose_power_after(at);
-    let done = simulation.run(live(&simulation, &known, 8, sync, seed + 2));
+    let done = simulation.run(live(&simulation, 8, seed + 2));
     let changes = simulation.fs().changes() - before;
     assert_eq!(done.is_none(), changes > at || simulation.fs().is_off(), "at {at} of {changes}");
-    let when = &format!("seed {seed}, {users} users, {crash:?} at {at}");
+    let when = &format!("seed {seed}, {crash:?} at {at}");
     let mut simulation = simulation.restart(crash, seed + 3);
     // The opening after it crashes, too, and the one after that; what they find must not have changed.
     let mut random = Random::new(seed * 1000 + at);
     for again in 0..2 {
         simulation.fs().lose_power_after(random.below(40));
-        let _ = look(&simulation, &known, false, seed, when);
+        let _ = look(&simulation, false, seed, when);
         simulation = simulation.restart(crash, seed + 4 + again);
     }
-    look(&simulation, &known, true, seed + at, when).expect("the power is on");
+    look(&simulation, true, seed + at, when).expect("the power is on");
     let simulation = simulation.restart(Crash::Power, seed + 9);
-    look(&simulation, &known, true, seed, &format!("{when}, after all was decided"))
-        .expect("the power is on");
+    look(&simulation, true, seed, &format!("{when}, after all was decided")).expect("the power is on");
     changes
+}
+
+/// The same with so many users, each with keys of its own.
+fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> u64 {
+    let known = shared(users);
+    let sync = crash == Crash::Power;
+    crash_at(
+        seed,
+        at,
+        crash,
+        async |simulation, steps, seed| live(simulation, &known, steps, sync, seed).await,
+        |simulation, decide, seed, when| {
+            look(simulation, &known, decide, seed, &format!("{when}, {users} users"))
+        },
+    )
 }
 
 #[test]
@@ -130,11 +150,11 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
     let step = if long() { 1 } else { 8 };
     each_seed("a_crash_at_every_change_of_the_disk_leaves_transactions_whole", 3, 6, |seed| {
         for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
-            let changes = crash_at(seed, users, u64::MAX / 2, crash);
+            let changes = crash_users_at(seed, users, u64::MAX / 2, crash);
             assert!(changes > 20, "{changes} changes only");
             // Why not from 0 in the short form: each seed begins elsewhere.
             for at in (seed * 3 % step..changes).step_by(step as usize) {
-                crash_at(seed, users, at, crash);
+                crash_users_at(seed, users, at, crash);
                 tried += 1;
             }
         }

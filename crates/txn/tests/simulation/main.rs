@@ -7,6 +7,7 @@ mod contention;
 mod crashes;
 mod ledger;
 mod log_failures;
+mod optimistic;
 mod unsynced;
 
 use karst_engine::io::{Env, sleep};
@@ -58,13 +59,17 @@ fn micros(random: &mut Random, most: u64) -> Duration {
 }
 
 /// Run `test` with each seed and each write policy; when writes return goes by the seed. If one fails, say how to run it again.
-fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
+fn each_seed(name: &str, short: u64, in_long: u64, test: impl FnMut(u64)) {
+    each_seed_of(&[WritePolicy::WriteCommitted, WritePolicy::WritePrepared], name, short, in_long, test);
+}
+
+/// The same with some of the policies.
+fn each_seed_of(policies: &[WritePolicy], name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
     let seeds = match number("KARST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
     };
-    let policies = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
-    for (seed, policy) in seeds.flat_map(|seed| policies.map(|policy| (seed, policy))) {
+    for (seed, policy) in seeds.flat_map(|seed| policies.iter().map(move |policy| (seed, *policy))) {
         POLICY.set(policy);
         EARLY.set([(false, false), (true, true), (false, true)][seed as usize % 3]);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
