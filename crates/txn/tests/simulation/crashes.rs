@@ -1,6 +1,7 @@
 //! The process is killed or the power fails at any change of the disk: within prepare, commit and rollback, flushes behind them, and the opening that follows. What was acknowledged is there,
 //! what was under way is there whole or not at all, prepared transactions have their locks and nothing else is locked, and each can be decided.
 
+use crate::beside::{Beside, Early};
 use crate::ledger::{Known, Step, User, check_lock_count, open, options};
 use crate::{each_seed, long};
 use karst_engine::FlushOptions;
@@ -15,8 +16,14 @@ fn shared(users: usize) -> Vec<Shared> {
     (0..users).map(|_| Shared::default()).collect()
 }
 
-/// One life: open, work with so many users at the same time, close. Ends early, anywhere, if the power fails.
-async fn live(simulation: &Simulation, known: &[Shared], steps: u64, sync: bool, seed: u64) {
+/// One life: open, work with so many users at the same time, and with plain writers if there are several, close. Ends early, anywhere, if the power fails.
+async fn live(
+    simulation: &Simulation,
+    (known, beside): (&[Shared], &Beside),
+    steps: u64,
+    sync: bool,
+    seed: u64,
+) {
     let fs = simulation.fs().clone();
     let mut random = Random::new(seed);
     let options = options(simulation.env());
@@ -26,6 +33,13 @@ async fn live(simulation: &Simulation, known: &[Shared], steps: u64, sync: bool,
     };
     let users = known.len();
     let mut tasks = Vec::new();
+    // Those who are alone have small writes wait to be inserted.
+    for _ in 0..if users > 1 { 0 } else { random.below(3) } {
+        if beside.write(&db, sync, false).await.is_err() {
+            assert!(fs.is_off(), "the power is on");
+            return std::future::pending().await;
+        }
+    }
     for (number, known) in known.iter().enumerate() {
         let mut user = User::new(number, &db, sync, random.fork());
         user.blocking = users == 1;
@@ -46,6 +60,17 @@ async fn live(simulation: &Simulation, known: &[Shared], steps: u64, sync: bool,
             }
         }));
     }
+    for _ in 1..users {
+        let (beside, fs, db, mut looks) = (beside.clone(), fs.clone(), db.clone(), random.fork());
+        tasks.push(simulation.env().spawn(Priority::Low, async move {
+            for _ in 0..steps {
+                if beside.write(&db, sync, looks.one_in(4)).await.is_err() {
+                    assert!(fs.is_off(), "the power is on");
+                    return std::future::pending().await;
+                }
+            }
+        }));
+    }
     for task in tasks {
         task.await.unwrap_or_else(|e| panic!("{e}"));
     }
@@ -54,7 +79,13 @@ async fn live(simulation: &Simulation, known: &[Shared], steps: u64, sync: bool,
 }
 
 /// Look at what is there, decide what is prepared if asked, and close. `None` if the power failed meanwhile.
-fn look(simulation: &Simulation, known: &[Shared], decide: bool, seed: u64, when: &str) -> Option<()> {
+fn look(
+    simulation: &Simulation,
+    (known, beside): (&[Shared], &Beside),
+    decide: bool,
+    seed: u64,
+    when: &str,
+) -> Option<()> {
     let opening = options(simulation.env());
     simulation.run(async {
         let db = match open(&opening) {
@@ -66,6 +97,8 @@ fn look(simulation: &Simulation, known: &[Shared], decide: bool, seed: u64, when
         let mut users: Vec<User> =
             (0..known.len()).map(|number| User::new(number, &db, true, random.fork())).collect();
         settle(&db, &mut users, known, when).await;
+        // Why all: they are synced, or the power has not failed.
+        beside.settle(&db, when).await.unwrap_or_else(|e| panic!("{when}: {e}"));
         if decide {
             for (user, known) in users.iter_mut().zip(known) {
                 while !known.lock().unwrap().certain.prepared.is_empty() {
@@ -129,36 +162,41 @@ pub(crate) fn crash_at(
     changes
 }
 
-/// The same with so many users, each with keys of its own.
-fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> u64 {
-    let known = shared(users);
+/// The same with so many users, each with keys of its own. Returns what was acknowledged early, too.
+fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> (u64, Early) {
+    let (known, beside) = (shared(users), Beside::default());
     let sync = crash == Crash::Power;
-    crash_at(
+    let changes = crash_at(
         seed,
         at,
         crash,
-        async |simulation, steps, seed| live(simulation, &known, steps, sync, seed).await,
+        async |simulation, steps, seed| live(simulation, (&known, &beside), steps, sync, seed).await,
         |simulation, decide, seed, when| {
-            look(simulation, &known, decide, seed, &format!("{when}, {users} users"))
+            look(simulation, (&known, &beside), decide, seed, &format!("{when}, {users} users"))
         },
-    )
+    );
+    (changes, beside.early())
 }
 
 #[test]
 fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
-    let mut tried = 0;
+    let (mut tried, mut early) = (0, Early::default());
     let step = if long() { 1 } else { 8 };
     each_seed("a_crash_at_every_change_of_the_disk_leaves_transactions_whole", 3, 6, |seed| {
         for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
-            let changes = crash_users_at(seed, users, u64::MAX / 2, crash);
+            let (changes, _) = crash_users_at(seed, users, u64::MAX / 2, crash);
             assert!(changes > 20, "{changes} changes only");
             // Why not from 0 in the short form: each seed begins elsewhere.
             for at in (seed * 3 % step..changes).step_by(step as usize) {
-                crash_users_at(seed, users, at, crash);
+                let (_, seen) = crash_users_at(seed, users, at, crash);
+                early.gathered += seen.gathered;
+                early.overtaking += seen.overtaking;
                 tried += 1;
             }
         }
     });
-    println!("{tried} crashes");
-    assert!(tried > 60 || crate::number("KARST_SEED").is_some(), "{tried} crashes only");
+    println!("{tried} crashes; {early:?}");
+    let one = crate::number("KARST_SEED").is_some();
+    assert!(one || tried > 60, "{tried} crashes only");
+    assert!(one || (early.gathered > 10 && early.overtaking > 10), "{early:?}");
 }

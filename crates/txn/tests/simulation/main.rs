@@ -3,6 +3,7 @@
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_LONG_TESTS=1` the long form.
 
 mod appends;
+mod beside;
 mod contention;
 mod crashes;
 mod ledger;
