@@ -87,8 +87,8 @@ pub(crate) struct Locks {
     /// Most locks on keys of one column family.
     most: Option<u64>,
     families: RwLock<BTreeMap<u32, Arc<LockMap>>>,
-    /// Which keys share a stripe nobody can foretell, but in a simulation the environment's seed decides it, as everything.
-    seed: u64,
+    /// Begun with the environment's seed: nobody can foretell which keys share a stripe, but in a simulation that seed decides it, as everything.
+    hashing: DefaultHasher,
     graph: WaitGraph,
 }
 
@@ -105,12 +105,14 @@ enum Look {
 
 impl Locks {
     pub(crate) fn new(env: Env, stripes: usize, most: Option<u64>, deadlocks_kept: usize) -> Self {
+        let mut hashing = DefaultHasher::new();
+        hashing.write_u64(env.random_seed());
         Self {
-            seed: env.random_seed(),
             env,
             stripes: stripes.max(1),
             most,
             families: RwLock::default(),
+            hashing,
             graph: WaitGraph::new(deadlocks_kept),
         }
     }
@@ -127,8 +129,7 @@ impl Locks {
     }
 
     fn stripe<'a>(&self, map: &'a LockMap, key: &[u8]) -> &'a Stripe {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.seed);
+        let mut hasher = self.hashing.clone();
         hasher.write(key);
         &map.stripes[(hasher.finish() % map.stripes.len() as u64) as usize]
     }
