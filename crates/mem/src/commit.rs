@@ -15,6 +15,8 @@ mod leadership;
 mod left_behind;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod waiters;
 
 pub use gathered::Gathered;

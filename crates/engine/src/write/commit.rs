@@ -22,8 +22,10 @@ use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
 use karst_mem::commit::{Fate, Goals, Waiter};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -209,13 +211,13 @@ impl<'a, H: Host> Commit<'a, H> {
                     let pipeline = self.pipeline;
                     if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                         pipeline.ring.register(ticket, cx?.waker());
-                        self.waiter.get_or_insert_with(|| pipeline.orphans.left.waiters().enter());
+                        self.waiter.get_or_insert_with(|| pipeline.orphans.waiters().enter());
                         pipeline.settle_orphans();
                         if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                             return None;
                         }
                     }
-                    let outcome = match by_other && pipeline.orphans.have_panicked() {
+                    let outcome = match by_other && pipeline.has_panicked.load(Ordering::Relaxed) {
                         true => pipeline.health.check_writes(),
                         false => Ok(()),
                     };
@@ -294,7 +296,7 @@ impl<'a, H: Host> Commit<'a, H> {
         match fate {
             // Why only these: a thread that blocks comes back by itself.
             None if self.lead == Lead::Elsewhere => {
-                self.leave(ordered, false);
+                self.leave(ordered);
                 Some(Ok(()))
             }
             fate => Some(self.apply(&ordered, fate?)),
@@ -302,12 +304,11 @@ impl<'a, H: Host> Commit<'a, H> {
     }
 
     /// Leaves the batch with the pipeline.
-    fn leave(&mut self, ordered: Ordered, abandoned: bool) {
+    fn leave(&mut self, ordered: Ordered) {
         self.stage = Stage::Left(ordered);
         let (sync, source) = (self.options.sync, self.source.to_owned());
         let pins = std::mem::take(&mut self.pins);
-        let orphan = Orphan { ordered, sync, source, pins };
-        self.pipeline.orphans.left.leave(ordered.ticket, orphan, abandoned);
+        self.pipeline.orphans.leave(ordered.ticket, Orphan { ordered, sync, source, pins });
     }
 
     /// Takes it back once its record is persisted, and applies it.
@@ -315,16 +316,17 @@ impl<'a, H: Host> Commit<'a, H> {
         let Stage::Left(ordered) = self.stage else { unreachable!("called in this stage only") };
         let fate = self.fate(ordered.ticket, cx)?;
         let Ordered { ticket, last_seq, ahead, .. } = ordered;
-        match self.pipeline.orphans.left.take(ticket) {
-            Some(orphan) => {
+        match self.pipeline.orphans.take(ticket) {
+            Ok(orphan) => {
                 self.pins = orphan.pins;
                 Some(self.apply(&ordered, fate))
             }
-            None if fate == Fate::Failed => {
+            // Why not `fate`: writing may have been resumed since.
+            Err(Fate::Failed) => {
                 self.stage = Stage::Done;
                 Some(Err(self.pipeline.failure()))
             }
-            None => {
+            Err(_) => {
                 self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: true };
                 Some(Ok(()))
             }
@@ -369,17 +371,15 @@ impl<'a, H: Host> Commit<'a, H> {
             if fate != Fate::Open {
                 return Some(fate);
             }
-            if leadership.needs_leader() {
-                match self.lead {
-                    Lead::Here if leadership.try_lead() => {
-                        self.leads();
-                        let pipeline = self.pipeline;
-                        self.leading(|| pipeline.lead());
-                        continue;
-                    }
-                    Lead::Here => {}
-                    Lead::Elsewhere => self.pipeline.lead_elsewhere(),
+            match self.lead {
+                Lead::Here if leadership.try_lead() => {
+                    self.leads();
+                    let pipeline = self.pipeline;
+                    self.leading(|| pipeline.lead());
+                    continue;
                 }
+                Lead::Here => {}
+                Lead::Elsewhere => self.pipeline.lead_elsewhere(),
             }
             if registered {
                 return None;
@@ -459,8 +459,11 @@ impl<H: Host> Future for WriteFuture<'_, H> {
 impl<H: Host> Drop for Commit<'_, H> {
     fn drop(&mut self) {
         match self.stage {
-            Stage::Ordered(ordered) => self.leave(ordered, true),
-            Stage::Left(ordered) => self.pipeline.orphans.left.abandon(ordered.ticket),
+            Stage::Ordered(ordered) => {
+                self.leave(ordered);
+                self.pipeline.orphans.abandon(ordered.ticket);
+            }
+            Stage::Left(ordered) => self.pipeline.orphans.abandon(ordered.ticket),
             _ => {
                 if std::mem::take(&mut self.led) {
                     // Why elsewhere: it led and came no further, since its insert panicked.
@@ -535,6 +538,7 @@ impl<H: Host> Pipeline<H> {
     /// Takes no more writes, since an insert panicked.
     ///
     /// Why fatal: a part of a batch may be in the memtable, and will be seen. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
+    #[cold]
     pub(super) fn insert_panicked(&self) {
         let error =
             Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have");
@@ -550,9 +554,9 @@ pub(super) struct Applying<'a, H: Host> {
 
 impl<H: Host> Drop for Applying<'_, H> {
     fn drop(&mut self) {
-        // Why not `finish`: it inserts for others, and a second panic would be the process's end. Who waits is told to look, and inserts.
-        self.pipeline.ring.finish(self.ticket);
+        self.pipeline.has_panicked.store(true, Ordering::Relaxed);
+        // Why caught: it also inserts what waits behind, and a second panic would be the process's end.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.pipeline.finish(self.ticket)));
         self.pipeline.insert_panicked();
-        self.pipeline.ring_room();
     }
 }

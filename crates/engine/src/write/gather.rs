@@ -6,7 +6,7 @@
 //! turns with. So its entry is copied into the memtable's memory, where it stays, and is linked together with those of the next writes: by the writer that completes a group, or by the first
 //! reader. docs/decisions/memtable-search.md has what it costs and brings.
 //!
-//! Invariants, besides those of [`karst_mem::commit::Gathered`]:
+//! Invariants, besides those of [`Gathered`]:
 //! - The writes that wait all go to one memtable. Any other write is inserted at once.
 //! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds something left or another writer, has the next [`HOLD_OFF`] writes
 //!   insert their own entries: readers are not made to do what writers left, and writers at the same time have nothing to gain, as the processor has several searches already.
@@ -17,7 +17,8 @@ use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
 use crate::memtable::MemTable;
 use karst_format::key::SeqNo;
-use karst_mem::{Unlinked, commit};
+use karst_mem::Unlinked;
+use karst_mem::commit::Gathered;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,23 +43,24 @@ pub(super) enum Gather {
 
 /// See the module's head.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct Gathering {
     /// Writes still to be inserted at once.
     hold_off: AtomicU32,
-    waiting: commit::Gathered<Waiting>,
+    waiting: Gathered<Group>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    /// `None` if nothing waits.
+struct Group {
+    /// `None` if there is nothing.
     memtable: Option<Arc<MemTable>>,
     entries: Entries,
 }
 
-impl Waiting {
+impl Group {
+    #[cold]
     fn insert(&mut self) {
         if let Some(memtable) = self.memtable.take() {
-            insert(&memtable, std::mem::take(&mut self.entries));
+            insert(&memtable, self.entries.drain(..));
         }
     }
 }
@@ -72,9 +74,9 @@ impl<H: Host> Pipeline<H> {
         pins: &mut Pins<H::Pin>,
     ) -> Gather {
         // Ordering: only steers. Why not subtracted: writers that race here may take one step together.
-        let hold_off = self.gathered.hold_off.load(Ordering::Relaxed);
+        let hold_off = self.gathering.hold_off.load(Ordering::Relaxed);
         if hold_off > 0 {
-            self.gathered.hold_off.store(hold_off - 1, Ordering::Relaxed);
+            self.gathering.hold_off.store(hold_off - 1, Ordering::Relaxed);
             return Gather::No;
         }
         let [(_, pin)] = &pins[..] else { return Gather::No };
@@ -100,18 +102,16 @@ impl<H: Host> Pipeline<H> {
         (ticket, last_seq): (u64, SeqNo),
         entries: &mut Entries,
     ) -> Gather {
-        let fits =
-            |waiting: &Waiting| waiting.memtable.as_ref().is_none_or(|other| Arc::ptr_eq(other, memtable));
-        let add = |waiting: &mut Waiting| {
-            waiting.memtable.get_or_insert_with(|| memtable.clone());
-            entries.drain(..).for_each(|entry| waiting.entries.push(entry));
-            waiting.entries.len() >= GROUP
+        let fits = |group: &Group| group.memtable.as_ref().is_none_or(|other| Arc::ptr_eq(other, memtable));
+        let add = |group: &mut Group| {
+            group.memtable.get_or_insert_with(|| memtable.clone());
+            entries.drain(..).for_each(|entry| group.entries.push(entry));
+            group.entries.len() >= GROUP
         };
-        let (waits, next) = (|| self.has_room_waiters(), (ticket, last_seq.0));
-        let left = self
-            .gathered
-            .waiting
-            .leave(&self.ring, next, fits, add, waits, |waiting| self.insert_gathered(waiting));
+        let (waiting, next) = (&self.gathering.waiting, (ticket, last_seq.0));
+        let inserting = Inserting(self);
+        let left = waiting.leave(&self.ring, next, fits, add, &self.room_waiters, Group::insert);
+        std::mem::forget(inserting);
         if left {
             return Gather::Waits;
         }
@@ -124,9 +124,11 @@ impl<H: Host> Pipeline<H> {
     /// Has everything inserted that waits. For readers too, before they read.
     #[inline]
     pub(super) fn settle(&self) {
-        if self.gathered.waiting.any() {
+        if self.gathering.waiting.any() {
             self.hold_off();
-            self.gathered.waiting.settle(&self.ring, |waiting| self.insert_gathered(waiting));
+            let inserting = Inserting(self);
+            self.gathering.waiting.settle(&self.ring, Group::insert);
+            std::mem::forget(inserting);
             self.ring_room();
         }
     }
@@ -134,23 +136,17 @@ impl<H: Host> Pipeline<H> {
     #[cold]
     fn hold_off(&self) {
         // Ordering: only steers.
-        self.gathered.hold_off.store(HOLD_OFF, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn insert_gathered(&self, waiting: &mut Waiting) {
-        let inserting = Inserting(self);
-        waiting.insert();
-        std::mem::forget(inserting);
+        self.gathering.hold_off.store(HOLD_OFF, Ordering::Relaxed);
     }
 }
 
-/// Entries that are being inserted. Dropped if that panics.
+/// A group that may be being inserted. Dropped if that panics, when its tickets are finished.
 struct Inserting<'a, H: Host>(&'a Pipeline<H>);
 
 impl<H: Host> Drop for Inserting<'_, H> {
     fn drop(&mut self) {
         self.0.insert_panicked();
+        self.0.ring_room();
     }
 }
 

@@ -8,22 +8,13 @@
 //!
 //! Invariants:
 //! - Whoever takes a batch out finishes its ticket, whatever happens.
-//! - A batch that is persisted stays here only while its writer may still come for it and nobody waits behind it ([`LeftBehind`]).
-//!
+//! - A batch that is persisted stays here only while its writer may still come for it and nobody waits behind it ([`LeftBehind`](karst_mem::commit::LeftBehind)).
 
 use super::host::Host;
 use super::pipeline::{Ordered, Pipeline};
 use super::source::{Pins, Source};
-use karst_mem::commit::{Fate, LeftBehind};
+use karst_mem::commit::Fate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// See the module's head.
-pub(super) struct Orphans<H: Host> {
-    pub(super) left: LeftBehind<Orphan<H>>,
-    /// Whether applying one panicked, ever.
-    panicked: AtomicBool,
-}
 
 /// A batch without a writer at hand.
 pub(super) struct Orphan<H: Host> {
@@ -33,19 +24,6 @@ pub(super) struct Orphan<H: Host> {
     pub(super) pins: Pins<H::Pin>,
 }
 
-impl<H: Host> Default for Orphans<H> {
-    fn default() -> Self {
-        Self { left: LeftBehind::default(), panicked: AtomicBool::new(false) }
-    }
-}
-
-impl<H: Host> Orphans<H> {
-    /// Whether applying a batch for its writer panicked, ever.
-    pub(super) fn have_panicked(&self) -> bool {
-        self.panicked.load(Ordering::Acquire)
-    }
-}
-
 impl<H: Host> Pipeline<H> {
     /// Applies the batches that their writers have left for good and whose records are persisted, or all if somebody waits; gives up those that failed.
     pub(super) fn settle_orphans(&self) {
@@ -53,16 +31,18 @@ impl<H: Host> Pipeline<H> {
             true => self.persist.leadership.fate(ticket, orphan.sync),
             false => Fate::Persisted,
         };
-        for (ticket, fate, mut orphan) in self.orphans.left.settled(|| self.has_room_waiters(), fate) {
-            if fate != Fate::Persisted {
-                drop(orphan.pins);
-                self.finish(ticket);
-                continue;
-            }
+        for (ticket, fate, mut orphan) in self.orphans.settled(&self.room_waiters, fate) {
+            let settle = || match fate {
+                Fate::Persisted => {
+                    self.apply(ticket, &orphan.source, orphan.ordered.first_seq, &mut orphan.pins)
+                }
+                Fate::Failed | Fate::Open => {
+                    orphan.pins.clear();
+                    self.finish(ticket);
+                }
+            };
             // Why caught: the batches behind it in this list have nobody else who would finish them. The panic was reported.
-            let apply = || self.apply(ticket, &orphan.source, orphan.ordered.first_seq, &mut orphan.pins);
-            if catch_unwind(AssertUnwindSafe(apply)).is_err() {
-                self.orphans.panicked.store(true, Ordering::Release);
+            if catch_unwind(AssertUnwindSafe(settle)).is_err() {
                 tracing::error!("inserting a batch for its writer panicked");
             }
         }

@@ -8,21 +8,21 @@
 //! Invariants:
 //! - Logs are written in their order, and a sync covers every older log that has unsynced bytes, the oldest first: what is durable is a prefix of what was ordered.
 //! - After a failed write or sync no file that was open then is written again.
-//!
+
 use super::host::Host;
 use super::pipeline::{Order, Pipeline, Switched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::write_counts::WriteCounts;
 use crate::stats::{HistogramKind, Ticker};
 use crate::wal::writer::LogFile;
-use event_listener::Event;
+use event_listener::{Event, EventListener};
 use karst_format::ids::FileNumber;
 use karst_io::Standstill;
 use karst_mem::commit::{Fate, Leadership};
 use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
 const ROUNDS_FOR_OTHERS: usize = 4;
@@ -32,7 +32,7 @@ const KEPT_BUFFER_BYTES: usize = 4 << 20;
 /// The state of the persist step.
 #[derive(Debug)]
 pub(super) struct Persist {
-    /// The leader is a thread that writes, or a job that was started and does not run yet. What it may be asked for without a ticket is to see a log that took over.
+    /// The leader is a thread that writes, or a job from when it is started. What it may be asked for without a ticket is to see a log that took over.
     pub(super) leadership: Leadership,
     /// Bytes of the leader at work.
     in_round: AtomicUsize,
@@ -127,11 +127,19 @@ impl Persist {
         &self.standstill
     }
 
+    /// Listens for a round's end. The caller looks after this.
+    fn listen(&self) -> EventListener {
+        let listener = self.progress.listen();
+        // Ordering: as with all who wait, between saying so and looking; a leader fences when it leaves, and then rings.
+        fence(Ordering::SeqCst);
+        listener
+    }
+
     /// Waits until all tickets below `end` are written, or synced.
     pub(super) async fn wait(&self, end: u64, sync: bool) -> Result<(), ()> {
         let Some(last) = end.checked_sub(1) else { return Ok(()) };
         loop {
-            let listener = self.progress.listen();
+            let listener = self.listen();
             match self.leadership.fate(last, sync) {
                 Fate::Persisted => return Ok(()),
                 Fate::Failed => return Err(()),
@@ -159,7 +167,7 @@ impl Persist {
     /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was persisted, or failed.
     pub(super) async fn wait_for_leader(&self) {
         loop {
-            let listener = self.progress.listen();
+            let listener = self.listen();
             if !self.leadership.is_led() {
                 return;
             }

@@ -17,21 +17,21 @@
 //!
 //! Invariants:
 //! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock. A sequence number is never used twice, failed writes' included.
-//! - `written`, `synced`: every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
+//! - Written, synced ([`Leadership`](karst_mem::commit::Leadership)): every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
 //!   can be recovered.
 //! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
 //! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
-//! - Work for a leader (`goal` above `written`) never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
-//! - After a failure every logged ticket from `written` on fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
+//! - Work for a leader never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
+//! - After a failure every logged ticket that was not written fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
 //! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead};
 use super::conflicts::{Claim, Conflicts};
-use super::gather::Gathered;
+use super::gather::Gathering;
 use super::host::Host;
 use super::options::WriteOptions;
-use super::orphans::Orphans;
+use super::orphans::Orphan;
 use super::persist::{Persist, Round};
 use super::source::{Pins, Source};
 use crate::caller::Caller;
@@ -49,10 +49,10 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, Standstill};
-use karst_mem::commit::{Goals, Waiters};
+use karst_mem::commit::{Goals, LeftBehind, Waiters};
 use karst_mem::{PendingRanges, PublishRing};
 use parking_lot::Mutex;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
@@ -121,13 +121,16 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) standstill: Standstill,
     pub(super) order: Mutex<Order>,
     pub(super) persist: Persist,
-    pub(super) orphans: Orphans<H>,
-    pub(super) gathered: Gathered,
+    /// Batches of writers that may not come back for them.
+    pub(super) orphans: LeftBehind<Orphan<H>>,
+    /// Whether an insert panicked, ever. Set before its ticket is finished.
+    pub(super) has_panicked: AtomicBool,
+    pub(super) gathering: Gathering,
     /// Which keys were written lately, once somebody wants to know. Set under the order lock.
     pub(super) conflicts: OnceLock<Conflicts>,
     /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
     room: Event,
-    room_waiters: Waiters,
+    pub(super) room_waiters: Waiters,
 }
 
 /// What the order lock guards.
@@ -204,8 +207,9 @@ impl<H: Host> Pipeline<H> {
                 counts: WriteCounts::default(),
             }),
             persist: Persist::new(log.file),
-            orphans: Orphans::default(),
-            gathered: Gathered::default(),
+            orphans: LeftBehind::default(),
+            has_panicked: AtomicBool::new(false),
+            gathering: Gathering::default(),
             conflicts: OnceLock::new(),
             room: Event::new(),
             room_waiters: Waiters::default(),
@@ -395,14 +399,10 @@ impl<H: Host> Pipeline<H> {
 
     /// Tells those who wait for room to look again.
     pub(super) fn ring_room(&self) {
-        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or `wake`, as there is one in `wait_for_room` between being counted and looking for room. One sees the other.
-        if self.has_room_waiters() {
+        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or `wake`, or the order lock, as there is a fence in `wait_for_room` between being counted and looking for room. One sees the other.
+        if self.room_waiters.any() {
             self.room.notify(usize::MAX);
         }
-    }
-
-    pub(super) fn has_room_waiters(&self) -> bool {
-        self.room_waiters.any()
     }
 
     /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
@@ -586,6 +586,8 @@ impl<H: Host> Pipeline<H> {
             pipeline.ring.published() == order.next_ticket
         })
         .await;
+        // Why: a round that failed without a ticket may not have said so yet.
+        self.persist.wait_for_leader().await;
         {
             let mut files = self.persist.files();
             let mut order = self.order.lock();

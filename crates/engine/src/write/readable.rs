@@ -79,7 +79,7 @@ impl<H: Host> Future for Readable<H> {
             return Poll::Ready(());
         }
         if !std::mem::replace(&mut this.counted, true) {
-            this.pipeline.orphans.left.waiters().count_in();
+            this.pipeline.orphans.waiters().count_in();
         }
         this.pipeline.settle_orphans();
         if !this.registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -96,7 +96,7 @@ impl<H: Host> Future for Readable<H> {
 impl<H: Host> Drop for Readable<H> {
     fn drop(&mut self) {
         if self.counted {
-            self.pipeline.orphans.left.waiters().count_out();
+            self.pipeline.orphans.waiters().count_out();
         }
     }
 }

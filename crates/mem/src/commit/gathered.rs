@@ -4,13 +4,14 @@
 //!
 //! Invariants:
 //! - The tickets of what waits are the first that are not published.
-//! - Work waits only while nobody waits for it: not if the next ticket is finished already, or somebody else is waited for; and whoever finishes a ticket in any other way
+//! - Work waits only while nobody waits for it: not if the next ticket is finished already, or there are [`Waiters`]; and whoever finishes a ticket in any other way
 //!   [settles](Gathered::settle) after that.
 //!
 //! Lock: held while work is done, so that who finds that something waits also waits until it is done; nothing else is taken under it but the ring's wakers.
 //!
 //! Ordering: who leaves work stores `count`, fences, and looks for those who wait behind it; they make their mark, fence, and look at `count`. Who is told of a write by its writer sees its `count`.
 
+use super::waiters::Waiters;
 use crate::ring::PublishRing;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence};
 
@@ -37,7 +38,7 @@ impl<T: Default> Default for Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and it `fits` what waits. `add` says whether there is enough now; then, or if somebody `waits`, all is
+    /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and it `fits` what waits. `add` says whether there is enough now; then, or if there are `waiters`, all is
     /// done with `work` before this returns. Returns whether it was taken.
     pub fn leave(
         &self,
@@ -45,7 +46,7 @@ impl<T> Gathered<T> {
         (ticket, value): (u64, u64),
         fits: impl FnOnce(&T) -> bool,
         add: impl FnOnce(&mut T) -> bool,
-        waits: impl FnOnce() -> bool,
+        waiters: &Waiters,
         work: impl FnOnce(&mut T),
     ) -> bool {
         let Some(mut waiting) = self.waiting.try_lock() else { return false };
@@ -57,7 +58,7 @@ impl<T> Gathered<T> {
         waiting.last_value = value;
         self.count.store(waiting.tickets, Ordering::Release);
         fence(Ordering::SeqCst);
-        if enough || ring.is_finished(ticket + 1) || waits() {
+        if enough || ring.is_finished(ticket + 1) || waiters.any() {
             self.do_all(ring, waiting, work);
         }
         true

@@ -92,7 +92,7 @@ impl Leadership {
 
     /// Whether a leader would have something to do.
     #[inline]
-    pub fn needs_leader(&self) -> bool {
+    pub(super) fn needs_leader(&self) -> bool {
         !self.failed.load(Ordering::Acquire)
             && (self.goal.load(Ordering::Relaxed) > self.written.load(Ordering::Acquire)
                 || self.sync_goal.load(Ordering::Relaxed) > self.synced.load(Ordering::Acquire)
@@ -102,26 +102,34 @@ impl Leadership {
     /// Takes the leadership if it is free and there is something to do. Who gets it does a round and [leaves](Self::leave).
     #[inline]
     pub fn try_lead(&self) -> bool {
-        self.needs_leader() && self.try_take()
+        while self.needs_leader() {
+            // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
+            if !self.take() && !self.take_behind_fence() {
+                return false;
+            }
+            // Why again: the leader before may have done it all, or failed.
+            if self.needs_leader() {
+                return true;
+            }
+            self.leave();
+        }
+        false
     }
 
     #[inline]
-    fn try_take(&self) -> bool {
-        loop {
-            // Why looked at first: many come while somebody leads, and the line stays theirs.
-            let is_free = !self.leading.load(Ordering::Relaxed);
-            let takes = || self.leading.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
-            if is_free && takes().is_ok() {
-                return true;
-            }
-            fence(Ordering::SeqCst);
-            if self.leading.load(Ordering::Relaxed) {
-                return false;
-            }
-        }
+    fn take(&self) -> bool {
+        // Why looked at first: many come while somebody leads, and the line stays theirs.
+        !self.leading.load(Ordering::Relaxed)
+            && self.leading.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the leadership back. The caller looks again after this, with [`try_lead`](Self::try_lead), before it does anything that may take long.
+    #[cold]
+    fn take_behind_fence(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.take()
+    }
+
+    /// Gives the leadership back. The caller looks again after this, with [`try_lead`](Self::try_lead), before it waits for others.
     #[inline]
     pub fn leave(&self) {
         self.leading.store(false, Ordering::Release);
@@ -144,6 +152,7 @@ impl Leadership {
     /// Tickets below `end` are written. By the leader.
     #[inline]
     pub fn reach_written(&self, end: u64) {
+        debug_assert!(!self.failed.load(Ordering::Relaxed), "nothing moves after a failure");
         self.written.store(end, Ordering::Release);
     }
 
@@ -157,7 +166,7 @@ impl Leadership {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// What became of a ticket that was asked for with the same `sync`.
+    /// What became of a ticket that was asked for with the same `sync`. It is told until [`recover`](Self::recover).
     #[inline]
     pub fn fate(&self, ticket: u64, sync: bool) -> Fate {
         // Why first: nothing moves after a failure, so what is not there then never will be.

@@ -16,11 +16,15 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 struct Log {
     next: Mutex<u64>,
     leadership: Leadership,
+    /// Whether rounds fail, and how many have.
+    fails: bool,
+    failed: AtomicUsize,
 }
 
 impl Log {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { next: Mutex::new(0), leadership: Leadership::default() })
+    fn new(fails: bool) -> Arc<Self> {
+        let (next, leadership) = (Mutex::new(0), Leadership::default());
+        Arc::new(Self { next, leadership, fails, failed: AtomicUsize::new(0) })
     }
 
     fn ask(&self, sync: bool) -> u64 {
@@ -32,20 +36,25 @@ impl Log {
     }
 
     /// Leads for as long as there is something to do.
-    fn lead(&self, fails: bool) {
+    fn lead(&self) {
         while self.leadership.try_lead() {
             let (end, (first, sync)) = {
                 let next = self.next.lock().unwrap();
                 (*next, self.leadership.begin_round())
             };
             assert!(first <= end);
-            match fails {
+            match self.fails {
                 true => self.leadership.fail(),
                 false => self.leadership.reach_written(end),
             }
-            if sync && !fails {
+            if sync && !self.fails {
                 self.leadership.reach_synced(end);
             }
+            assert_eq!(
+                self.failed.fetch_add(usize::from(self.fails), Ordering::Relaxed),
+                0,
+                "a round after a failure"
+            );
             self.leadership.leave();
         }
     }
@@ -54,17 +63,17 @@ impl Log {
 /// Three writers; what they ask for is done by one of them or another.
 fn ask_and_lead(syncs: [bool; 3], fails: bool) {
     explore(move || {
-        let log = Log::new();
+        let log = Log::new(fails);
         let others = [syncs[1], syncs[2]].map(|sync| {
             let log = log.clone();
             thread::spawn(move || {
                 let ticket = log.ask(sync);
-                log.lead(fails);
+                log.lead();
                 ticket
             })
         });
         let own = log.ask(syncs[0]);
-        log.lead(fails);
+        log.lead();
         let all = [own].into_iter().chain(others.map(|other| other.join().unwrap()));
         let done = if fails { Fate::Failed } else { Fate::Persisted };
         for (ticket, sync) in all.zip(syncs) {
@@ -88,19 +97,19 @@ fn loom_nobody_waits_for_a_leader_that_failed() {
 #[test]
 fn loom_an_errand_is_run() {
     explore(|| {
-        let log = Log::new();
+        let log = Log::new(false);
         let other = {
             let log = log.clone();
             thread::spawn(move || {
                 log.ask(false);
-                log.lead(false);
+                log.lead();
             })
         };
         {
             let _next = log.next.lock().unwrap();
             log.leadership.ask_errand();
         }
-        log.lead(false);
+        log.lead();
         other.join().unwrap();
         assert!(!log.leadership.needs_leader() && !log.leadership.is_led());
     });
@@ -109,17 +118,18 @@ fn loom_an_errand_is_run() {
 /// A writer leaves its work and is not seen again, or gives it up. The leader, or who waits, does it, once.
 fn leave_work(abandons: bool, waits: bool) {
     explore(move || {
-        let log = Log::new();
+        let log = Log::new(false);
         let shared = Arc::new((LeftBehind::<()>::default(), AtomicUsize::new(0)));
         let settle = |log: &Log, shared: &(LeftBehind<()>, AtomicUsize)| {
-            let settled = shared.0.settled(|| false, |ticket, ()| log.leadership.fate(ticket, false));
+            let settled =
+                shared.0.settled(&Waiters::default(), |ticket, ()| log.leadership.fate(ticket, false));
             shared.1.fetch_add(settled.len(), Ordering::Relaxed);
         };
         assert_eq!(log.ask(false), 0);
         let leader = {
             let (log, shared) = (log.clone(), shared.clone());
             thread::spawn(move || {
-                log.lead(false);
+                log.lead();
                 settle(&log, &shared);
             })
         };
@@ -130,11 +140,11 @@ fn leave_work(abandons: bool, waits: bool) {
                 settle(&log, &shared);
             })
         });
-        shared.0.leave(0, (), false);
+        shared.0.leave(0, ());
         if abandons {
             shared.0.abandon(0);
             settle(&log, &shared);
-        } else if log.leadership.fate(0, false) == Fate::Persisted && shared.0.take(0).is_some() {
+        } else if log.leadership.fate(0, false) == Fate::Persisted && shared.0.take(0).is_ok() {
             shared.1.fetch_add(1, Ordering::Relaxed);
         }
         leader.join().unwrap();
@@ -197,9 +207,8 @@ impl Small {
             *work |= 1 << ticket;
             false
         };
-        let waits = || self.waiters.any();
         let next = (ticket, ticket + 1);
-        if !self.gathered.leave(&self.ring, next, |_| true, add, waits, |work| self.insert(work)) {
+        if !self.gathered.leave(&self.ring, next, |_| true, add, &self.waiters, |work| self.insert(work)) {
             self.at_once(ticket);
         }
     }

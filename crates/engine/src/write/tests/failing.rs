@@ -1,14 +1,16 @@
 //! Logs that cannot be written or synced.
 
+use super::unordered::Slow;
 use super::*;
 use crate::error::ErrorKind;
+use crate::write::gather::Gather;
 use karst_format::comparator::UserComparator;
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, FaultFileSystem, FaultPlan, Faults};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 fn faulty() -> (Bench, Arc<Faults>) {
@@ -68,6 +70,59 @@ fn a_failed_sync_fails_those_who_asked_for_it() {
     assert!(synced.unwrap_err().to_string().contains("sync"), "names what failed");
     assert_eq!(bench.entries(), ["a@1=1"]);
     bench.put("b", "2").unwrap_err();
+}
+
+/// Lets nothing be written for as long as it is shut, and then fails what waits.
+#[derive(Debug, Default)]
+struct Gate {
+    shut: AtomicBool,
+    reached: AtomicBool,
+}
+
+impl Disturb for Gate {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+    fn write(&self, _: &Path) -> std::io::Result<()> {
+        if !self.shut.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.reached.store(true, Ordering::SeqCst);
+        until(|| !self.shut.load(Ordering::SeqCst));
+        Err(std::io::Error::other("it was shut"))
+    }
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "it does not come to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Its task was slow to come round again.
+#[test]
+fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
+    let files = MemoryFileSystem::new();
+    files.create_dir(Path::new(DIRECTORY)).unwrap();
+    let files = DisturbedFileSystem::new(Arc::new(files), Gate::default());
+    let gate = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let bench = Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]);
+    let (options, mut cx) = (WriteOptions::new(), Context::from_waker(Waker::noop()));
+    gate.shut.store(true, Ordering::SeqCst);
+    let mut write = pin!(bench.pipeline.write_async(&options, Source::one(put(b"a", b"1")).unwrap()));
+    assert!(write.as_mut().poll(&mut cx).is_pending());
+    until(|| gate.reached.load(Ordering::SeqCst));
+    gate.shut.store(false, Ordering::SeqCst);
+    until(|| bench.failures.load(Ordering::SeqCst) == 1);
+    bench.seal(Some(2));
+    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    let outcome = write.as_mut().poll(&mut cx);
+    assert!(matches!(&outcome, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Io), "{outcome:?}");
+    bench.put("b", "2").unwrap();
+    assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
 /// Many writers while the disk fails at some moment, again and again: what was acknowledged is in the memtables, what failed is nowhere, and numbers only grow.
@@ -159,10 +214,27 @@ pub(super) fn fragile() -> Bench {
 }
 
 pub(super) fn fragile_by(rules: Rules) -> Bench {
-    let bench = Bench::new(rules);
-    bench.memtables.lock().insert(CF, Arc::new(MemTable::new(Comparator::Custom(Arc::new(Fragile)))));
+    let bench = fragile_and_empty(rules);
     bench.put("a", "1").unwrap();
     bench
+}
+
+fn fragile_and_empty(rules: Rules) -> Bench {
+    let bench = Bench::new(rules);
+    bench.memtables.lock().insert(CF, Arc::new(MemTable::new(Comparator::Custom(Arc::new(Fragile)))));
+    bench
+}
+
+/// What was left to be inserted with others, behind a write whose insert is under way and before one that waits for both.
+#[test]
+fn what_is_gathered_before_an_insert_that_panics_is_inserted() {
+    let (bench, options) = (fragile_and_empty(rules()), WriteOptions::unlogged());
+    let order = |key: &'static [u8]| Slow::order(&bench, &options, Source::one(put(key, b"")).unwrap());
+    let [first, panics, last] = [&b"b"[..], b"boom", b"c"].map(order);
+    last.insert();
+    assert_eq!(first.gather(), Gather::Waits);
+    assert!(catch_unwind(AssertUnwindSafe(|| panics.apply())).is_err());
+    assert_eq!(bench.pipeline.ring.value(), 3);
 }
 
 #[test]
@@ -251,11 +323,5 @@ fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
     // A leader elsewhere may be about to finish the last.
     let all_are_finished = || bench.pipeline.ring.published() == bench.pipeline.order.lock().next_ticket;
-    for _ in 0..10_000 {
-        if all_are_finished() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("a ticket is left unfinished");
+    until(all_are_finished);
 }

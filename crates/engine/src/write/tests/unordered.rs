@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::write::commit::{Commit, Lead};
+use crate::write::gather::Gather;
 use crate::write::pipeline::Ordered;
 use crate::write::source::Pins;
 use std::future::Future;
@@ -27,6 +28,18 @@ impl<'a> Slow<'a> {
         let ordered = bench.pipeline.order(options, &source, None, &mut pins, Lead::Elsewhere);
         let (ordered, _) = ordered.ok().expect("there is room");
         Slow { bench, source, ordered, pins }
+    }
+
+    /// Leaves it to be inserted together with others.
+    pub(super) fn gather(mut self) -> Gather {
+        let Ordered { ticket, first_seq, last_seq, .. } = self.ordered;
+        self.bench.pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins)
+    }
+
+    /// As [`insert`](Self::insert), by the step that ships.
+    pub(super) fn apply(mut self) {
+        let Ordered { ticket, first_seq, .. } = self.ordered;
+        self.bench.pipeline.apply(ticket, &self.source, first_seq, &mut self.pins);
     }
 
     pub(super) fn insert(mut self) {
