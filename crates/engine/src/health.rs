@@ -193,22 +193,33 @@ impl Health {
         let _ = self.hook.set(Box::new(hook));
     }
 
-    /// Takes note of a failure.
+    /// Takes note of a failure, and tells of it.
     pub(crate) fn report(&self, error: &Error, reason: BackgroundErrorReason) -> Reaction {
+        let noted = self.note(error, reason);
+        noted.map_or(Reaction::Retry, |noted| self.tell(noted))
+    }
+
+    /// Takes note of a failure, from when on it counts. `None` if it is none that stays.
+    pub(crate) fn note(&self, error: &Error, reason: BackgroundErrorReason) -> Option<Noted> {
         self.reported.fetch_add(1, Ordering::Relaxed);
-        let Some(severity) = severity(reason, cause_of(error), self.paranoid) else { return Reaction::Retry };
+        let severity = severity(reason, cause_of(error), self.paranoid)?;
+        let noted = BackgroundError { error: error.clone(), reason, severity };
         let mut state = self.state.lock();
         state.errors += 1;
         if state.worst.as_ref().is_none_or(|worst| worst.severity < severity) {
-            state.worst = Some(BackgroundError { error: error.clone(), reason, severity });
+            state.worst = Some(noted.clone());
         }
         let worst = state.worst.as_ref().map(|worst| worst.severity);
         self.refuses.store(worst >= Some(Severity::Hard), Ordering::Release);
-        drop(state);
-        self.changed.notify(usize::MAX);
         let reaction = if worst >= Some(Severity::Fatal) { Reaction::Stop } else { Reaction::Recover };
+        Some(Noted(noted, reaction))
+    }
+
+    /// Tells those who listen, and the hook, which may take its time.
+    pub(crate) fn tell(&self, Noted(error, reaction): Noted) -> Reaction {
+        self.changed.notify(usize::MAX);
         if let Some(hook) = self.hook.get() {
-            hook(&BackgroundError { error: error.clone(), reason, severity }, reaction);
+            hook(&error, reaction);
         }
         reaction
     }
@@ -272,6 +283,11 @@ impl Health {
         Ok(Some(Recovery { health: self, errors_before: state.errors, error: state.worst.clone() }))
     }
 }
+
+/// A failure that counts, and that nobody was told of.
+#[derive(Debug)]
+#[must_use = "those who listen are to be told"]
+pub(crate) struct Noted(BackgroundError, Reaction);
 
 /// A recovery that runs. Dropping it gives it up; the error stays.
 #[derive(Debug)]

@@ -535,14 +535,20 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Takes no more writes, since an insert panicked.
+    /// Takes no more writes, since an insert panicked; then `finish`es what was being inserted, and tells of it.
     ///
     /// Why fatal: a part of a batch may be in the memtable, and will be seen. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
     #[cold]
-    pub(super) fn insert_panicked(&self) {
+    pub(super) fn insert_panicked(&self, finish: impl FnOnce()) {
+        self.has_panicked.store(true, Ordering::Relaxed);
         let error =
             Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have");
-        self.health.report(&error, BackgroundErrorReason::MemTable);
+        let noted = self.health.note(&error, BackgroundErrorReason::MemTable);
+        // Why caught: it inserts what waits behind, too, and a second panic would be the process's end.
+        let _ = catch_unwind(AssertUnwindSafe(finish));
+        if let Some(noted) = noted {
+            self.health.tell(noted);
+        }
     }
 }
 
@@ -554,9 +560,6 @@ pub(super) struct Applying<'a, H: Host> {
 
 impl<H: Host> Drop for Applying<'_, H> {
     fn drop(&mut self) {
-        self.pipeline.has_panicked.store(true, Ordering::Relaxed);
-        // Why caught: it also inserts what waits behind, and a second panic would be the process's end.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.pipeline.finish(self.ticket)));
-        self.pipeline.insert_panicked();
+        self.pipeline.insert_panicked(|| self.pipeline.finish(self.ticket));
     }
 }

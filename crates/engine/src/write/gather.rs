@@ -145,8 +145,7 @@ struct Inserting<'a, H: Host>(&'a Pipeline<H>);
 
 impl<H: Host> Drop for Inserting<'_, H> {
     fn drop(&mut self) {
-        self.0.insert_panicked();
-        self.0.ring_room();
+        self.0.insert_panicked(|| self.0.ring_room());
     }
 }
 
