@@ -334,6 +334,16 @@ fn entries(values: [Option<u64>; 7]) -> Vec<(String, Vec<u8>)> {
     present.map(|(key, value)| (key.to_owned(), value.to_le_bytes().to_vec())).collect()
 }
 
+/// Every key in each family, in turns.
+fn in_both(families: &[ColumnFamily; 2]) -> (Vec<&ColumnFamily>, Vec<&'static str>) {
+    KEYS.into_iter().flat_map(|key| families.iter().map(move |family| (family, key))).unzip()
+}
+
+/// What is found there, where this is what the families have.
+fn in_turns(default: [Option<u64>; 7], other: [Option<u64>; 7]) -> Vec<Option<u64>> {
+    default.into_iter().zip(other).flat_map(|(default, other)| [default, other]).collect()
+}
+
 fn numbers(values: Vec<Result<Option<Value>>>) -> Vec<Option<u64>> {
     values.into_iter().map(|value| number(value.unwrap())).collect()
 }
@@ -383,6 +393,12 @@ fn every_form_of_a_read_sees_the_transaction_over_the_database() {
             assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
         }
         assert_eq!(numbers(transaction.multi_get(&read, &KEYS)), seen(10));
+        assert_eq!(numbers(pollster::block_on(transaction.multi_get_async(&read, &KEYS))), seen(10));
+        let (of_each, keys) = in_both(&families);
+        let both = in_turns(seen(10), seen(20));
+        assert_eq!(numbers(transaction.multi_get_cfs(&read, &of_each, &keys)), both);
+        let multi = pollster::block_on(transaction.multi_get_cfs_async(&read, &of_each, &keys));
+        assert_eq!(numbers(multi), both);
         assert_eq!(shown(&mut transaction.iter(&read).unwrap()), entries(seen(10)));
         for (family, first) in families.iter().zip([10, 20]) {
             for (key, expected) in KEYS.into_iter().zip(seen(first)) {
@@ -400,6 +416,17 @@ fn every_form_of_a_read_sees_the_transaction_over_the_database() {
 
         // The batch that is behind it, read by itself.
         let batch = transaction.write_batch().unwrap();
+        assert_eq!(numbers(batch.multi_get_from_batch_and_db(db.db(), &read, &KEYS)), seen(10));
+        let multi = batch.multi_get_from_batch_and_db_async(db.db(), &read, &KEYS);
+        assert_eq!(numbers(pollster::block_on(multi)), seen(10));
+        assert_eq!(numbers(batch.multi_get_from_batch_and_db_cfs(db.db(), &read, &of_each, &keys)), both);
+        let multi = batch.multi_get_from_batch_and_db_cfs_async(db.db(), &read, &of_each, &keys);
+        assert_eq!(numbers(pollster::block_on(multi)), both);
+        for (key, expected) in KEYS.into_iter().zip(seen(10)) {
+            let task = batch.get_from_batch_and_db_async(db.db(), &read, key.as_bytes());
+            let in_either_form = [batch.get_from_batch_and_db(db.db(), &read, key), pollster::block_on(task)];
+            assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
+        }
         for (family, first) in families.iter().zip([10, 20]) {
             let multi = batch.multi_get_from_batch_and_db_cf(db.db(), &read, family, &KEYS);
             assert_eq!(numbers(multi), seen(first));
@@ -422,9 +449,11 @@ fn every_form_of_a_read_of_the_database_sees_what_is_committed() {
     for policy in POLICIES {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path(), policy);
-        let [_, other] = filled(db.db(), |family, key, value| {
+        let families = filled(db.db(), |family, key, value| {
             db.put_cf(&WriteOptions::new(), family, key, value.to_le_bytes()).unwrap();
         });
+        let (of_each, keys) = in_both(&families);
+        let [default, other] = &families;
         let read = ReadOptions::new();
         let snapshot = db.snapshot();
         let mut transaction = begin(&db);
@@ -454,13 +483,25 @@ fn every_form_of_a_read_of_the_database_sees_what_is_committed() {
         transaction.commit().unwrap();
         check([Some(1), None, Some(12), Some(13), Some(14), None, None]);
         let at_snapshot = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::new() };
-        let default = db.db().default_column_family();
-        assert_eq!(number(db.get_cf(&at_snapshot, default, "a").unwrap()), Some(10));
-        assert_eq!(number(db.get_cf(&read, &other, "a").unwrap()), Some(20));
+        let not_written = [Some(20), Some(21), Some(22), Some(23), Some(24), None, None];
+        for (options, family, expected) in [(&at_snapshot, default, old), (&read, other, not_written)] {
+            for (key, expected) in KEYS.into_iter().zip(expected) {
+                let task = db.get_cf_async(options, family, key.as_bytes());
+                let in_either_form = [db.get_cf(options, family, key), pollster::block_on(task)];
+                assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
+            }
+            assert_eq!(numbers(db.multi_get_cf(options, family, &KEYS)), expected);
+            let multi = pollster::block_on(db.multi_get_cf_async(options, family, &KEYS));
+            assert_eq!(numbers(multi), expected);
+        }
+        let both = in_turns(old, not_written);
+        assert_eq!(numbers(db.multi_get_cfs(&at_snapshot, &of_each, &keys)), both);
+        let multi = pollster::block_on(db.multi_get_cfs_async(&at_snapshot, &of_each, &keys));
+        assert_eq!(numbers(multi), both);
         let mut iterator = db.iter_cf(&at_snapshot, default).unwrap();
         iterator.seek("b").unwrap();
         assert_eq!(iterator.value(), 11u64.to_le_bytes());
-        let mut iterator = db.iter_cf(&read, &other).unwrap();
+        let mut iterator = db.iter_cf(&read, other).unwrap();
         iterator.seek("b").unwrap();
         assert_eq!(iterator.value(), 21u64.to_le_bytes());
     }
@@ -551,8 +592,17 @@ fn every_form_of_a_read_sees_the_optimistic_transaction_over_the_database() {
     }
     let read = ReadOptions::new();
     for (key, expected) in KEYS.into_iter().zip(seen(10)) {
-        assert_eq!(number(transaction.get(&read, key).unwrap()), expected, "{key}");
+        let task = transaction.get_async(&read, key.as_bytes());
+        let in_either_form = [transaction.get(&read, key), pollster::block_on(task)];
+        assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
     }
+    assert_eq!(numbers(transaction.multi_get(&read, &KEYS)), seen(10));
+    assert_eq!(numbers(pollster::block_on(transaction.multi_get_async(&read, &KEYS))), seen(10));
+    let (of_each, keys) = in_both(&families);
+    let both = in_turns(seen(10), seen(20));
+    assert_eq!(numbers(transaction.multi_get_cfs(&read, &of_each, &keys)), both);
+    let multi = pollster::block_on(transaction.multi_get_cfs_async(&read, &of_each, &keys));
+    assert_eq!(numbers(multi), both);
     assert_eq!(shown(&mut transaction.iter(&read).unwrap()), entries(seen(10)));
     for (family, first) in families.iter().zip([10, 20]) {
         for (key, expected) in KEYS.into_iter().zip(seen(first)) {
@@ -579,7 +629,7 @@ fn every_form_of_an_optimistic_read_for_update_fails_the_commit_where_others_wro
     let db = open_optimistic(directory.path());
     let families = FAMILIES.map(|name| db.column_family(name).unwrap());
     let read = ReadOptions::new();
-    for (form, family) in [(Plain, 0), (Cf, 0), (Cf, 1), (CfAsync, 0), (CfAsync, 1)] {
+    for (form, family) in [(Plain, 0), (PlainAsync, 0), (Cf, 0), (Cf, 1), (CfAsync, 0), (CfAsync, 1)] {
         for others in [1 - family, family] {
             for family in &families {
                 db.put_cf(&WriteOptions::new(), family, "a", BEFORE.to_le_bytes()).unwrap();
@@ -587,6 +637,7 @@ fn every_form_of_an_optimistic_read_for_update_fails_the_commit_where_others_wro
             let mut transaction = db.begin(&WriteOptions::new(), &OptimisticTransactionOptions::default());
             let got = match form {
                 Plain => transaction.get_for_update(&read, "a"),
+                PlainAsync => pollster::block_on(transaction.get_for_update_async(&read, b"a")),
                 Cf => transaction.get_for_update_cf(&read, &families[family], "a"),
                 _ => pollster::block_on(transaction.get_for_update_cf_async(&read, &families[family], b"a")),
             };

@@ -440,6 +440,7 @@ fn use_it(db: &TransactionDb, victim: &mut Transaction) {
         assert_eq!(kind(victim.get_for_update_cf(&options, family, key, false, false)), expired);
         assert_eq!(kind(victim.get(&options, key)), expired);
         assert_eq!(kind(victim.multi_get(&options, &[key]).remove(0)), expired);
+        assert_eq!(kind(victim.multi_get_cfs(&options, &[family], &[key]).remove(0)), expired);
         pollster::block_on(async {
             assert_eq!(kind(victim.put_async(bytes, b"x").await), expired);
             assert_eq!(kind(victim.put_cf_async(family, bytes, b"x").await), expired);

@@ -14,6 +14,7 @@ mod read;
 mod tests;
 
 pub use iter::BatchDbIterator;
+pub(crate) use read::Families;
 pub use read::InBatch;
 
 use crate::undo::UndoLog;

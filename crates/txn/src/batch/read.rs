@@ -21,6 +21,27 @@ pub enum InBatch {
     Operands(Vec<Arc<[u8]>>),
 }
 
+/// Where the keys of a read are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Families<'a> {
+    One(&'a ColumnFamily),
+    /// Each key has its own.
+    OfEach(&'a [&'a ColumnFamily]),
+}
+
+impl<'a> Families<'a> {
+    /// The keys with their families.
+    fn with<K: AsRef<[u8]>>(self, keys: &'a [K]) -> Vec<(&'a ColumnFamily, &'a [u8])> {
+        match self {
+            Families::One(family) => keys.iter().map(|key| (family, key.as_ref())).collect(),
+            Families::OfEach(families) => {
+                assert_eq!(families.len(), keys.len(), "each key has a column family");
+                families.iter().copied().zip(keys.iter().map(AsRef::as_ref)).collect()
+            }
+        }
+    }
+}
+
 impl WriteBatchWithIndex {
     /// What the batch alone says of a key of the default column family.
     ///
@@ -58,6 +79,19 @@ impl WriteBatchWithIndex {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
         self.get_from_batch_and_db_cf(db, options, &self.default_family, key)
+    }
+
+    /// The asynchronous form of [`get_from_batch_and_db`](Self::get_from_batch_and_db).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_from_batch_and_db_async(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        self.get_by(Caller::Task, db, options, &self.default_family, key).await
     }
 
     /// The same in a column family.
@@ -112,7 +146,27 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// The values of `keys` of a column family as they would be if the batch had been written, in the order of the keys. What has to be read is read at the same time.
+    /// The values of `keys` of the default column family as they would be if the batch had been written, in the order of the keys. What has to be read is read at the same time.
+    pub fn multi_get_from_batch_and_db<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_from_batch_and_db_cf(db, options, &self.default_family, keys)
+    }
+
+    /// The asynchronous form of [`multi_get_from_batch_and_db`](Self::multi_get_from_batch_and_db).
+    pub async fn multi_get_from_batch_and_db_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_from_batch_and_db_cf_async(db, options, &self.default_family, keys).await
+    }
+
+    /// The same in a column family.
     pub fn multi_get_from_batch_and_db_cf<K: AsRef<[u8]> + Sync>(
         &self,
         db: &Db,
@@ -120,7 +174,7 @@ impl WriteBatchWithIndex {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, db, options, family, keys))
+        finish(self.multi_get_by(Caller::Thread, db, options, Families::One(family), keys))
     }
 
     /// The asynchronous form of [`multi_get_from_batch_and_db_cf`](Self::multi_get_from_batch_and_db_cf).
@@ -131,7 +185,35 @@ impl WriteBatchWithIndex {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, db, options, family, keys).await
+        self.multi_get_by(Caller::Task, db, options, Families::One(family), keys).await
+    }
+
+    /// The values of `keys`, each in its own column family, as they would be if the batch had been written; what is not in the batch as of the same moment.
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_from_batch_and_db_cfs<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        finish(self.multi_get_by(Caller::Thread, db, options, Families::OfEach(families), keys))
+    }
+
+    /// The asynchronous form of [`multi_get_from_batch_and_db_cfs`](Self::multi_get_from_batch_and_db_cfs).
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub async fn multi_get_from_batch_and_db_cfs_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        db: &Db,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_by(Caller::Task, db, options, Families::OfEach(families), keys).await
     }
 
     pub(crate) async fn multi_get_by<K: AsRef<[u8]> + Sync>(
@@ -139,27 +221,30 @@ impl WriteBatchWithIndex {
         by: Caller,
         db: &Db,
         options: &ReadOptions,
-        family: &ColumnFamily,
+        families: Families<'_>,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        let said: Vec<_> = keys.iter().map(|key| self.get_from_batch_cf(family, key)).collect();
+        let keys = families.with(keys);
+        let said: Vec<_> = keys.iter().map(|(family, key)| self.get_from_batch_cf(family, key)).collect();
         let is_open = |said: &Result<InBatch>| matches!(said, Ok(InBatch::Absent | InBatch::Operands(_)));
-        let open: Vec<&[u8]> =
-            keys.iter().zip(&said).filter(|(_, said)| is_open(said)).map(|(key, _)| key.as_ref()).collect();
-        let read = match by {
+        let (of_open, open): (Vec<&ColumnFamily>, Vec<&[u8]>) =
+            keys.iter().zip(&said).filter(|(_, said)| is_open(said)).map(|(key, _)| *key).unzip();
+        let read = match (by, families) {
             _ if open.is_empty() => Vec::new(),
-            Caller::Thread => db.multi_get_cf(options, family, &open),
-            Caller::Task => db.multi_get_cf_async(options, family, &open).await,
+            (Caller::Thread, Families::One(family)) => db.multi_get_cf(options, family, &open),
+            (Caller::Thread, Families::OfEach(_)) => db.multi_get_cfs(options, &of_open, &open),
+            (Caller::Task, Families::One(family)) => db.multi_get_cf_async(options, family, &open).await,
+            (Caller::Task, Families::OfEach(_)) => db.multi_get_cfs_async(options, &of_open, &open).await,
         };
         let mut read = read.into_iter();
         let mut next = || read.next().expect("there is an answer for each key");
         keys.iter()
             .zip(said)
-            .map(|(key, said)| match said? {
+            .map(|((family, key), said)| match said? {
                 InBatch::Value(value) => Ok(Some(value)),
                 InBatch::Deleted => Ok(None),
                 InBatch::Absent => next(),
-                InBatch::Operands(operands) => merged(family, key.as_ref(), next()?, &operands).map(Some),
+                InBatch::Operands(operands) => merged(family, key, next()?, &operands).map(Some),
             })
             .collect()
     }

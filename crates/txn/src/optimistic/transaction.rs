@@ -7,7 +7,7 @@
 //!   of it.
 
 use super::db::OptimisticTransactionOptions;
-use crate::batch::{BatchDbIterator, WriteBatchWithIndex};
+use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
@@ -96,6 +96,14 @@ impl OptimisticTransaction {
         self.get_cf(options, self.work.batch.default_family(), key)
     }
 
+    /// The asynchronous form of [`get`](Self::get).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_async(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
+        self.get_cf_async(options, self.work.batch.default_family(), key).await
+    }
+
     /// The same of a column family.
     ///
     /// # Errors
@@ -124,14 +132,32 @@ impl OptimisticTransaction {
         self.work.batch.get_by(Caller::Task, &self.work.db, options, family, key).await
     }
 
-    /// The values of keys of a column family, as the transaction sees them. What has to be read is read at the same time.
+    /// The values of keys of the default column family, as the transaction sees them. What has to be read is read at the same time.
+    pub fn multi_get<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_cf(options, self.work.batch.default_family(), keys)
+    }
+
+    /// The asynchronous form of [`multi_get`](Self::multi_get).
+    pub async fn multi_get_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_cf_async(options, self.work.batch.default_family(), keys).await
+    }
+
+    /// The same of a column family.
     pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
         &self,
         options: &ReadOptions,
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, family, keys))
+        finish(self.multi_get_by(Caller::Thread, options, Families::One(family), keys))
     }
 
     /// The asynchronous form of [`multi_get_cf`](Self::multi_get_cf).
@@ -141,20 +167,46 @@ impl OptimisticTransaction {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, family, keys).await
+        self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
+    }
+
+    /// The values of keys, each of its own column family, as the transaction sees them; what it has not written as of the same moment.
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        finish(self.multi_get_by(Caller::Thread, options, Families::OfEach(families), keys))
+    }
+
+    /// The asynchronous form of [`multi_get_cfs`](Self::multi_get_cfs).
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub async fn multi_get_cfs_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_by(Caller::Task, options, Families::OfEach(families), keys).await
     }
 
     async fn multi_get_by<K: AsRef<[u8]> + Sync>(
         &self,
         by: Caller,
         options: &ReadOptions,
-        family: &ColumnFamily,
+        families: Families<'_>,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
         if let Err(error) = self.check_open() {
             return keys.iter().map(|_| Err(error.clone())).collect();
         }
-        self.work.batch.multi_get_by(by, &self.work.db, options, family, keys).await
+        self.work.batch.multi_get_by(by, &self.work.db, options, families, keys).await
     }
 
     /// As [`get`](Self::get), and the commit depends on nobody else having written the key.
@@ -163,6 +215,14 @@ impl OptimisticTransaction {
     /// The same.
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_for_update_cf(options, &self.work.batch.default_family().clone(), key)
+    }
+
+    /// The asynchronous form of [`get_for_update`](Self::get_for_update).
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
+        self.get_for_update_cf_async(options, &self.work.batch.default_family().clone(), key).await
     }
 
     /// The same of a column family.

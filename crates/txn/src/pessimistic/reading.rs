@@ -34,6 +34,16 @@ impl TransactionDb {
         self.db().get_async(key)
     }
 
+    /// As [`Db::get_cf_async`](karst_engine::Db::get_cf_async).
+    pub fn get_cf_async<'a>(
+        &'a self,
+        options: &'a ReadOptions,
+        family: &'a ColumnFamily,
+        key: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        self.db().get_cf_async(options, family, key)
+    }
+
     /// As [`Db::multi_get`](karst_engine::Db::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.db().multi_get(keys)
@@ -45,6 +55,52 @@ impl TransactionDb {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         self.db().multi_get_async(keys)
+    }
+
+    /// As [`Db::multi_get_cf`](karst_engine::Db::multi_get_cf).
+    pub fn multi_get_cf<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.db().multi_get_cf(options, family, keys)
+    }
+
+    /// As [`Db::multi_get_cf_async`](karst_engine::Db::multi_get_cf_async).
+    pub fn multi_get_cf_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        options: &'a ReadOptions,
+        family: &'a ColumnFamily,
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        self.db().multi_get_cf_async(options, family, keys)
+    }
+
+    /// As [`Db::multi_get_cfs`](karst_engine::Db::multi_get_cfs).
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.db().multi_get_cfs(options, families, keys)
+    }
+
+    /// As [`Db::multi_get_cfs_async`](karst_engine::Db::multi_get_cfs_async).
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs_async<'a, K: AsRef<[u8]> + Sync>(
+        &'a self,
+        options: &'a ReadOptions,
+        families: &'a [&'a ColumnFamily],
+        keys: &'a [K],
+    ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
+        self.db().multi_get_cfs_async(options, families, keys)
     }
 
     /// As [`Db::iter`](karst_engine::Db::iter).

@@ -6,7 +6,7 @@
 
 use super::db::{Shared, keys_of, milliseconds};
 use super::options::TransactionOptions;
-use crate::batch::{BatchDbIterator, WriteBatchWithIndex};
+use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
 use crate::holder::{Holder, TransactionState};
 use crate::lock::Request;
 use crate::tracked::Tracked;
@@ -380,6 +380,15 @@ impl Transaction {
         self.multi_get_cf(options, self.shared.db.default_column_family(), keys)
     }
 
+    /// The asynchronous form of [`multi_get`](Self::multi_get).
+    pub async fn multi_get_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_cf_async(options, self.shared.db.default_column_family(), keys).await
+    }
+
     /// The same of a column family.
     pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
         &self,
@@ -387,7 +396,7 @@ impl Transaction {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, family, keys))
+        finish(self.multi_get_by(Caller::Thread, options, Families::One(family), keys))
     }
 
     /// The asynchronous form of [`multi_get_cf`](Self::multi_get_cf).
@@ -397,18 +406,44 @@ impl Transaction {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, family, keys).await
+        self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
+    }
+
+    /// The values of keys, each of its own column family, as the transaction sees them; what it has not written as of the same moment.
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub fn multi_get_cfs<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        finish(self.multi_get_by(Caller::Thread, options, Families::OfEach(families), keys))
+    }
+
+    /// The asynchronous form of [`multi_get_cfs`](Self::multi_get_cfs).
+    ///
+    /// # Panics
+    /// When there are not as many column families as keys.
+    pub async fn multi_get_cfs_async<K: AsRef<[u8]> + Sync>(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[K],
+    ) -> Vec<Result<Option<Value>>> {
+        self.multi_get_by(Caller::Task, options, Families::OfEach(families), keys).await
     }
 
     async fn multi_get_by<K: AsRef<[u8]> + Sync>(
         &self,
         by: Caller,
         options: &ReadOptions,
-        family: &ColumnFamily,
+        families: Families<'_>,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
         match self.readable() {
-            Ok(parts) => parts.work.batch.multi_get_by(by, &self.shared.db, options, family, keys).await,
+            Ok(parts) => parts.work.batch.multi_get_by(by, &self.shared.db, options, families, keys).await,
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }
     }
