@@ -85,7 +85,7 @@
 //!
 //! # Asynchronously
 //!
-//! Futures are `Send` and belong to no executor; iterators become a `Stream` with [`DbIterator::into_stream`].
+//! Futures are `Send` and belong to no executor; iterators become a `Stream` with [`DbIterator::into_stream`], those of transactions with [`BatchDbIterator::into_stream`].
 //!
 //! ```
 //! # use karstdb::{BulkLoader, Db, Options};
@@ -152,10 +152,10 @@ pub use karst_engine::{
     merge_operator, options, perf_context,
 };
 pub use karst_txn::{
-    BatchDbIterator, DeadlockInfo, DeadlockPath, InBatch, LockStatus, OptimisticTransaction,
-    OptimisticTransactionDb, OptimisticTransactionDbOptions, OptimisticTransactionOptions, Transaction,
-    TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WriteBatchWithIndex,
-    WritePolicy,
+    BatchDbIterator, BatchEntryStream, DeadlockInfo, DeadlockPath, InBatch, LockStatus,
+    OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
+    TransactionState, WriteBatchWithIndex, WritePolicy,
 };
 
 /// The README's snippets, compiled.

@@ -20,7 +20,7 @@ mod tracked;
 mod undo;
 mod workspace;
 
-pub use batch::{BatchDbIterator, InBatch, WriteBatchWithIndex};
+pub use batch::{BatchDbIterator, BatchEntryStream, InBatch, WriteBatchWithIndex};
 pub use holder::TransactionState;
 pub use lock::{DeadlockInfo, DeadlockPath, LockStatus};
 pub use optimistic::{

@@ -1,14 +1,17 @@
 //! Every form of a call: plain and asynchronous, in the default column family and in another one, with and without a look at who wrote. Each does the same, over keys that tell what was done.
 
+use futures_core::Stream;
 use karst_engine::{
-    ColumnFamily, ErrorKind, FlushOptions, Options, ReadOptions, Result, Value, WriteOptions,
+    ColumnFamily, Direction, ErrorKind, FlushOptions, Options, ReadOptions, Result, Value, WriteOptions,
 };
 use karst_txn::{
-    BatchDbIterator, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
-    OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
-    WritePolicy,
+    BatchDbIterator, BatchEntryStream, OptimisticTransaction, OptimisticTransactionDb,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, Transaction, TransactionDb,
+    TransactionDbOptions, TransactionOptions, WritePolicy,
 };
+use std::future::poll_fn;
 use std::path::Path;
+use std::pin::pin;
 
 const FAMILIES: [&str; 2] = ["default", "other"];
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
@@ -504,6 +507,47 @@ fn every_form_of_a_read_of_the_database_sees_what_is_committed() {
         let mut iterator = db.iter_cf(&read, other).unwrap();
         iterator.seek("b").unwrap();
         assert_eq!(iterator.value(), 21u64.to_le_bytes());
+    }
+}
+
+async fn collected(stream: BatchEntryStream) -> Vec<(String, Vec<u8>)> {
+    let (mut stream, mut found) = (pin!(stream), Vec::new());
+    while let Some(entry) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
+        let (key, value) = entry.unwrap();
+        found.push((String::from_utf8(key.into()).unwrap(), value.to_vec()));
+    }
+    found
+}
+
+#[test]
+fn a_stream_shows_what_the_iterator_would_from_where_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open_optimistic(directory.path());
+    filled(&db, |family, key, value| {
+        db.put_cf(&WriteOptions::new(), family, key, value.to_le_bytes()).unwrap();
+    });
+    let mut transaction = db.begin(&WriteOptions::new(), &OptimisticTransactionOptions::default());
+    transaction.put("a", 1u64.to_le_bytes()).unwrap();
+    transaction.delete("b").unwrap();
+    transaction.merge("c", NEW).unwrap();
+    transaction.single_delete("d").unwrap();
+    transaction.put("f", 6u64.to_le_bytes()).unwrap();
+    let iterator = || transaction.iter(&ReadOptions::new()).unwrap();
+    let forward = entries(seen(10));
+    let mut backward = forward.clone();
+    backward.reverse();
+    for (direction, all) in [(Direction::Forward, &forward), (Direction::Backward, &backward)] {
+        let streamed =
+            |iterator: BatchDbIterator| pollster::block_on(collected(iterator.into_stream(direction)));
+        assert_eq!(&streamed(iterator()), all);
+        for (at, (key, _)) in all.iter().enumerate() {
+            let mut sent = iterator();
+            sent.seek(key).unwrap();
+            assert_eq!(streamed(sent), all[at..], "{direction:?} from {key}");
+        }
+        let mut beyond = iterator();
+        beyond.seek("z").unwrap();
+        assert_eq!(streamed(beyond), []);
     }
 }
 

@@ -21,6 +21,8 @@ pub struct BatchDbIterator {
     delta: Option<Arc<FamilyIndex>>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
+    /// Whether it was ever sent anywhere.
+    was_sent: bool,
     forward: bool,
     /// Where the batch's side stands.
     at: Option<(Arc<[u8]>, Updates)>,
@@ -70,6 +72,7 @@ impl WriteBatchWithIndex {
             delta: self.families.get(&family.id()).cloned(),
             lower: options.iterate_lower_bound.clone(),
             upper: options.iterate_upper_bound.clone(),
+            was_sent: false,
             forward: true,
             at: None,
             current: Current::Nowhere,
@@ -114,6 +117,23 @@ impl BatchDbIterator {
             Current::Base => self.base.value(),
             Current::Delta { value, .. } => value,
         }
+    }
+
+    /// The current value with what keeps it in memory, to be kept beyond the next move.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub fn pinned_value(&self) -> Value {
+        match &self.current {
+            Current::Nowhere => panic!("pinned_value() of an iterator that is not valid"),
+            Current::Base => self.base.pinned_value(),
+            Current::Delta { value, .. } => value.clone(),
+        }
+    }
+
+    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    pub(super) fn was_sent(&self) -> bool {
+        self.was_sent
     }
 
     /// The error that ended the last move, if one did.
@@ -222,6 +242,7 @@ impl BatchDbIterator {
     }
 
     async fn seek_by(&mut self, by: Caller, to: Move<'_>) -> Result<()> {
+        self.was_sent = true;
         self.current = Current::Nowhere;
         self.status = Ok(());
         let outcome = self.try_seek(by, to).await;

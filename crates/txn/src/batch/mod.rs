@@ -10,12 +10,14 @@
 mod index;
 mod iter;
 mod read;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use iter::BatchDbIterator;
 pub(crate) use read::Families;
 pub use read::InBatch;
+pub use stream::BatchEntryStream;
 
 use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
