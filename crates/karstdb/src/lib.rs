@@ -152,8 +152,8 @@ pub use karst_engine::{
     merge_operator, options, perf_context,
 };
 pub use karst_txn::{
-    BatchDbIterator, BatchEntryStream, DeadlockInfo, DeadlockPath, InBatch, LockStatus,
-    OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
+    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
+    InBatch, LockStatus, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
     TransactionState, WriteBatchWithIndex, WritePolicy,
 };

@@ -20,7 +20,10 @@ mod tracked;
 mod undo;
 mod workspace;
 
-pub use batch::{BatchDbIterator, BatchEntryStream, InBatch, WriteBatchWithIndex};
+pub use batch::{
+    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, InBatch,
+    WriteBatchWithIndex,
+};
 pub use holder::TransactionState;
 pub use lock::{DeadlockInfo, DeadlockPath, LockStatus};
 pub use optimistic::{

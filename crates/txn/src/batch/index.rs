@@ -15,8 +15,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) enum Update {
     Put(Arc<[u8]>),
-    /// Of either kind.
     Delete,
+    SingleDelete,
     Merge(Arc<[u8]>),
 }
 

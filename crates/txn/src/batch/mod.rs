@@ -7,6 +7,7 @@
 //! - An operation that is refused leaves both as they were.
 //! - The index of a column family is copied before it is changed while an iterator looks at it; so an iterator shows the batch as it was when the iterator was made.
 
+mod entries;
 mod index;
 mod iter;
 mod read;
@@ -14,6 +15,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use entries::{BatchEntry, BatchEntryKind, BatchIterator};
 pub use iter::BatchDbIterator;
 pub(crate) use read::Families;
 pub use read::InBatch;
@@ -135,7 +137,7 @@ impl WriteBatchWithIndex {
     pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.check(family)?;
         self.batch.single_delete_cf(family, key.as_ref())?;
-        self.note(family, key.as_ref(), Update::Delete);
+        self.note(family, key.as_ref(), Update::SingleDelete);
         Ok(())
     }
 

@@ -207,6 +207,102 @@ fn an_iterator_shows_the_batch_as_it_was() {
     assert_eq!(forward(&mut now), vec![(b"b".to_vec(), b"2".to_vec())]);
 }
 
+type Operations = Vec<(Vec<u8>, BatchEntryKind, Vec<u8>)>;
+
+/// One random operation on the batch and on the list of those that it shows.
+fn note(random: &mut Random, batch: &mut WriteBatchWithIndex, shown: &mut Operations, round: u64) {
+    let (key, value) = (key(random.below(8)), format!("{round}").into_bytes());
+    let (kind, value) = match random.below(4) {
+        0 => (BatchEntryKind::Put, value),
+        1 => (BatchEntryKind::Delete, Vec::new()),
+        2 => (BatchEntryKind::SingleDelete, Vec::new()),
+        _ => (BatchEntryKind::Merge, value),
+    };
+    match kind {
+        BatchEntryKind::Put => batch.put(&key, &value),
+        BatchEntryKind::Delete => batch.delete(&key),
+        BatchEntryKind::SingleDelete => batch.single_delete(&key),
+        BatchEntryKind::Merge => batch.merge(&key, &value),
+    }
+    .unwrap();
+    if batch.overwrite_key && kind != BatchEntryKind::Merge {
+        shown.retain(|(other, ..)| *other != key);
+    }
+    shown.push((key, kind, value));
+}
+
+fn current(iter: &BatchIterator) -> (Vec<u8>, BatchEntryKind, Vec<u8>) {
+    let BatchEntry { kind, key, value } = iter.entry();
+    (key.to_vec(), kind, value.to_vec())
+}
+
+/// The iterator shows these operations, which are in order, there and back, and from each key.
+fn shows(iter: &mut BatchIterator, all: &Operations) {
+    let (mut forward, mut backward) = (Operations::new(), Operations::new());
+    iter.seek_to_first();
+    while iter.valid() {
+        forward.push(current(iter));
+        iter.next();
+    }
+    iter.seek_to_last();
+    while iter.valid() {
+        backward.push(current(iter));
+        iter.prev();
+    }
+    backward.reverse();
+    assert_eq!((&forward, &backward), (all, all));
+    for key in (0..9).map(key) {
+        let begin = all.partition_point(|(other, ..)| *other < key);
+        let end = all.partition_point(|(other, ..)| *other <= key);
+        iter.seek(&key);
+        assert_eq!(iter.valid().then(|| current(iter)), all.get(begin).cloned());
+        if iter.valid() {
+            iter.prev();
+            let before = begin.checked_sub(1).map(|at| all[at].clone());
+            assert_eq!(iter.valid().then(|| current(iter)), before);
+        }
+        iter.seek_for_prev(&key);
+        assert_eq!(iter.valid().then(|| current(iter)), end.checked_sub(1).map(|at| all[at].clone()));
+        if iter.valid() {
+            iter.next();
+            assert_eq!(iter.valid().then(|| current(iter)), all.get(end).cloned());
+        }
+    }
+}
+
+#[test]
+fn the_batch_alone_shows_its_operations_in_the_order_of_their_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    db.put(key(3), "of the database").unwrap();
+    for (overwrite_key, seed) in [(true, 1), (false, 2)] {
+        let (mut random, mut shown) = (Random(seed), Operations::new());
+        let mut batch = WriteBatchWithIndex::new(&db, overwrite_key);
+        let (mut points, mut before): (Vec<Operations>, Operations) = Default::default();
+        let mut older = batch.iter();
+        for round in 0..100 {
+            note(&mut random, &mut batch, &mut shown, round);
+            match random.below(8) {
+                0 => {
+                    batch.set_save_point();
+                    points.push(shown.clone());
+                }
+                1 if !points.is_empty() => {
+                    batch.rollback_to_save_point().unwrap();
+                    shown = points.pop().unwrap();
+                }
+                _ => {}
+            }
+            shows(&mut older, &before);
+            let mut sorted = shown.clone();
+            sorted.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+            let mut iter = batch.iter_cf(db.default_column_family()).unwrap();
+            shows(&mut iter, &sorted);
+            (older, before) = (iter, sorted);
+        }
+    }
+}
+
 #[test]
 fn a_family_of_another_database_is_refused() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -214,6 +310,15 @@ fn a_family_of_another_database_is_refused() {
     let mut batch = WriteBatchWithIndex::new(&db, true);
     let refused = batch.put_cf(foreign.default_column_family(), "a", "1").unwrap_err();
     assert_eq!((refused.kind(), batch.is_empty()), (ErrorKind::InvalidArgument, true));
+    let refused = batch.iter_cf(foreign.default_column_family()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    // Of several families, the one.
+    db.put("a", "1").unwrap();
+    let families = [foreign.default_column_family(), db.default_column_family()];
+    let read = ReadOptions::new();
+    let got = batch.multi_get_from_batch_and_db_cfs(&db, &read, &families, &["a", "a"]);
+    assert_eq!(got[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(got[1].as_ref().unwrap().as_deref(), Some(&b"1"[..]));
 }
 
 #[test]
