@@ -117,6 +117,32 @@ fn what_is_locked_waits_for_the_commit_and_is_seen_by_nobody_before() {
 }
 
 #[test]
+fn how_long_is_waited_for_locks_can_be_set_later() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let (mut holder, mut waiter) = (begin(&db), begin(&db));
+        holder.put("a", "1").unwrap();
+        waiter.set_lock_timeout(20).unwrap();
+        let refused = waiter.put("a", "2").unwrap_err();
+        assert!(refused.kind() == ErrorKind::TimedOut && refused.to_string().contains("20 ms"), "{refused}");
+        // As the database has it.
+        waiter.set_lock_timeout(-1).unwrap();
+        let refused = waiter.put("a", "2").unwrap_err();
+        assert!(refused.kind() == ErrorKind::TimedOut && refused.to_string().contains(" 0 ms"), "{refused}");
+        waiter.set_lock_timeout(60_000).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.put("a", "2"));
+            way.commit(&mut holder).unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        assert_eq!(kind(holder.set_lock_timeout(1)), Some(ErrorKind::InvalidArgument));
+        way.commit(&mut waiter).unwrap();
+        assert_eq!(read(&db, "a").as_deref(), Some("2"));
+    });
+}
+
+#[test]
 fn waits_for_locks_are_counted_and_timed() {
     in_each_way(|way| {
         let directory = tempfile::tempdir().unwrap();
@@ -457,6 +483,7 @@ fn use_it(db: &TransactionDb, victim: &mut Transaction) {
     }
     assert_eq!(kind(victim.iter(&options)), expired);
     assert_eq!(kind(victim.set_name("another")), expired);
+    assert_eq!(kind(victim.set_lock_timeout(1)), expired);
     assert_eq!(kind(victim.set_snapshot()), expired);
     assert_eq!(kind(victim.set_snapshot_on_next_operation()), expired);
     assert_eq!(kind(victim.set_save_point()), expired);

@@ -132,13 +132,9 @@ impl Transaction {
         if options.set_snapshot {
             work.take_snapshot();
         }
-        let timeout = match options.lock_timeout {
-            own if own >= 0 => milliseconds(own),
-            _ => milliseconds(shared.options.transaction_lock_timeout),
-        };
         let depth = usize::try_from(options.deadlock_detect_depth).unwrap_or(0);
         let waiting = Waiting {
-            timeout,
+            timeout: lock_timeout_of(&shared, options.lock_timeout),
             detect_depth: options.deadlock_detect.then_some(depth),
             skip: options.skip_concurrency_control,
         };
@@ -188,6 +184,16 @@ impl Transaction {
     /// How far it is; `None` once an asynchronous prepare, commit or rollback was dropped on the way.
     pub fn state(&self) -> Option<TransactionState> {
         self.parts.as_ref().map(|parts| parts.holder.state())
+    }
+
+    /// From now on it waits for locks as if its options had this `lock_timeout`: so many milliseconds; negative: as the database's `transaction_lock_timeout` has it; 0: not at all.
+    ///
+    /// # Errors
+    /// It takes nothing more.
+    pub fn set_lock_timeout(&mut self, lock_timeout: i64) -> Result<()> {
+        let timeout = lock_timeout_of(&self.shared, lock_timeout);
+        self.started()?.waiting.timeout = timeout;
+        Ok(())
     }
 
     /// Gives it a name of 1 to 512 bytes, which two-phase commit needs. No other transaction has it until this one has ended.
@@ -576,6 +582,14 @@ impl Transaction {
     /// How many keys it has locked.
     pub fn tracked_keys(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.work.tracked.len())
+    }
+}
+
+/// How long is waited for a lock with this option.
+fn lock_timeout_of(shared: &Shared, own: i64) -> Option<Duration> {
+    match own {
+        0.. => milliseconds(own),
+        _ => milliseconds(shared.options.transaction_lock_timeout),
     }
 }
 
