@@ -1,16 +1,20 @@
 //! Transactions as tasks of one reactor: a wait for a lock holds up the task, never the thread.
 
-use karst_engine::io::{JoinHandle, Reactor, sleep, yield_now};
+use karst_engine::io::{JoinHandle, Reactor, yield_now};
 use karst_engine::{ErrorKind, Options, ReadOptions, WriteOptions};
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
-use std::future::Future;
-use std::sync::Arc;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 struct Bench {
     db: TransactionDb,
     reactor: Reactor,
+    /// How often another task has come round on the reactor's thread.
+    rounds: Arc<AtomicU64>,
     _directory: tempfile::TempDir,
 }
 
@@ -20,8 +24,8 @@ impl Bench {
         let options = Options::new().db(|db| db.create_if_missing = true);
         let transactions = TransactionDbOptions { write_policy, ..TransactionDbOptions::default() };
         let db = TransactionDb::open(directory.path(), &options, &transactions).unwrap();
-        let reactor = Reactor::builder(db.db().env()).build().unwrap();
-        Bench { db, reactor, _directory: directory }
+        let reactor = Reactor::builder(db.db().env()).threads(1).build().unwrap();
+        Bench { db, reactor, rounds: Arc::default(), _directory: directory }
     }
 
     fn begin(&self, options: TransactionOptions) -> Transaction {
@@ -37,11 +41,15 @@ impl Bench {
         self.reactor.spawn(move || task)
     }
 
-    /// Waits for a task. Meanwhile another one comes round on the same thread, again and again.
-    fn join_beside_another<T: Send + 'static>(&self, waiting: JoinHandle<T>) -> T {
-        let (rounds, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    fn wait(&self) -> Arc<Wait> {
+        Arc::new(Wait { rounds: self.rounds.clone(), ..Wait::default() })
+    }
+
+    /// Waits for tasks. Meanwhile another one comes round on the same thread, again and again.
+    fn join_beside_another<T: Send + 'static>(&self, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
+        let over = Arc::new(AtomicBool::new(false));
         let other = {
-            let (rounds, over) = (rounds.clone(), over.clone());
+            let (rounds, over) = (self.rounds.clone(), over.clone());
             self.spawn(async move {
                 while !over.load(SeqCst) {
                     rounds.fetch_add(1, SeqCst);
@@ -49,17 +57,57 @@ impl Bench {
                 }
             })
         };
-        let end = Instant::now() + Duration::from_secs(60);
-        while rounds.load(SeqCst) < 1000 {
-            assert!(Instant::now() < end, "it does not come round");
-            std::thread::yield_now();
-        }
-        let value = waiting.join().unwrap();
+        let values = tasks.into_iter().map(|task| task.join().unwrap()).collect();
         over.store(true, SeqCst);
         other.join().unwrap();
-        value
+        values
     }
 }
+
+/// When something has waited, in rounds of the other task.
+#[derive(Debug, Default)]
+struct Wait {
+    rounds: Arc<AtomicU64>,
+    /// How many there were when it was first polled in vain, and when it was over.
+    began: OnceLock<u64>,
+    ended: OnceLock<u64>,
+}
+
+impl Wait {
+    /// `future`, which has to wait.
+    async fn of<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let polled = future.as_mut().poll(cx);
+            let now = self.rounds.load(SeqCst);
+            match polled {
+                Poll::Ready(_) => self.ended.set(now).unwrap(),
+                Poll::Pending => drop(self.began.get_or_init(|| now)),
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Rounds that were made while it waited, until now or to its end.
+    fn made(&self) -> u64 {
+        let now = self.ended.get().copied().unwrap_or_else(|| self.rounds.load(SeqCst));
+        self.began.get().map_or(0, |began| now - began)
+    }
+
+    /// Gives others time to come round while it waits. Of whoever lets it go on: it must not be over before.
+    async fn lasts(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.made() < ROUNDS {
+            assert!(Instant::now() < end, "nobody waits, or nobody comes round meanwhile: {self:?}");
+            yield_now().await;
+        }
+        assert!(self.ended.get().is_none(), "it did not wait: {self:?}");
+    }
+}
+
+/// More than a thread can make that is held up.
+const ROUNDS: u64 = 1000;
 
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
 
@@ -69,27 +117,25 @@ fn who_waits_for_a_lock_holds_up_nobody_on_its_thread() {
         let bench = Bench::new(policy);
         let mut holder = bench.begin(TransactionOptions::default());
         holder.put("a", "1").unwrap();
+        let wait = bench.wait();
         let waiting = {
-            let mut waiter = bench.begin(TransactionOptions::default());
+            let (mut waiter, wait) = (bench.begin(TransactionOptions::default()), wait.clone());
             bench.spawn(async move {
                 let read = ReadOptions::new();
-                let found = waiter.get_for_update_async(&read, b"a").await.unwrap();
+                let found = wait.of(waiter.get_for_update_async(&read, b"a")).await.unwrap();
                 assert_eq!(waiter.get_async(&read, b"a").await.unwrap().as_deref(), found.as_deref());
                 waiter.put_async(b"b", b"2").await.unwrap();
                 waiter.commit_async().await.unwrap();
                 found.map(|value| value.to_vec())
             })
         };
-        // The holder commits on that thread, too, after a while.
-        let committing = {
-            let env = bench.db.db().env().clone();
-            bench.spawn(async move {
-                sleep(&env, Duration::from_millis(30)).await;
-                holder.commit_async().await.unwrap();
-            })
-        };
-        assert_eq!(bench.join_beside_another(waiting), Some(b"1".to_vec()));
-        committing.join().unwrap();
+        // The holder commits on that thread, too, when others have come round.
+        let committing = bench.spawn(async move {
+            wait.lasts().await;
+            holder.commit_async().await.unwrap();
+            None
+        });
+        assert_eq!(bench.join_beside_another(vec![waiting, committing]), [Some(b"1".to_vec()), None]);
         assert_eq!(bench.db.get("b").unwrap().as_deref(), Some(&b"2"[..]));
         assert!(bench.db.lock_status().is_empty());
     }
@@ -101,33 +147,39 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
         let bench = Bench::new(policy);
         let mut holder = bench.begin(TransactionOptions::default());
         holder.put("a", "1").unwrap();
-        let impatient = TransactionOptions { lock_timeout: 5, ..TransactionOptions::default() };
+        let impatient = TransactionOptions { lock_timeout: 500, ..TransactionOptions::default() };
+        let wait = bench.wait();
         let refused = {
-            let mut transaction = bench.db.begin(&WriteOptions::new(), &impatient);
-            bench.spawn(async move { transaction.put_async(b"a", b"2").await })
+            let (mut transaction, wait) = (bench.db.begin(&WriteOptions::new(), &impatient), wait.clone());
+            bench.spawn(async move { wait.of(transaction.put_async(b"a", b"2")).await })
         };
-        let refused = bench.join_beside_another(refused).unwrap_err();
+        let refused = bench.join_beside_another(vec![refused]).remove(0).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{refused}");
+        assert!(wait.made() > ROUNDS, "{wait:?}");
         drop(holder);
 
         // Until the holder has expired.
         let soon = TransactionOptions { expiration: 1000, ..TransactionOptions::default() };
         let mut holder = bench.begin(soon);
         holder.put("a", "1").unwrap();
+        let wait = bench.wait();
         let thief = {
-            let mut thief = bench.begin(TransactionOptions::default());
+            let (mut thief, wait) = (bench.begin(TransactionOptions::default()), wait.clone());
             bench.spawn(async move {
-                thief.put_async(b"a", b"3").await?;
+                wait.of(thief.put_async(b"a", b"3")).await?;
                 thief.commit_async().await
             })
         };
-        bench.join_beside_another(thief).unwrap();
+        bench.join_beside_another(vec![thief]).remove(0).unwrap();
+        assert!(wait.made() > ROUNDS, "{wait:?}");
         let expired = bench.spawn(async move { holder.commit_async().await }).join().unwrap().unwrap_err();
         assert_eq!(expired.kind(), ErrorKind::Expired, "{expired}");
         assert_eq!(bench.db.get("a").unwrap().as_deref(), Some(&b"3"[..]));
 
         let has_first = Arc::new(AtomicU64::new(0));
-        let circle = [b"x", b"y"].map(|first| {
+        let waits = [bench.wait(), bench.wait()];
+        let circle = [(b"x", 0), (b"y", 1)].map(|(first, number)| {
+            let waits = waits.clone();
             let detecting = TransactionOptions { deadlock_detect: true, ..TransactionOptions::default() };
             let (mut transaction, has_first) = (bench.begin(detecting), has_first.clone());
             bench.spawn(async move {
@@ -138,12 +190,15 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
                     yield_now().await;
                 }
                 let second = if first == b"x" { b"y" } else { b"x" };
-                // Who is told gives up, and the other one goes on.
-                transaction.put_async(second, b"1").await?;
+                // Who is told gives up, when others have come round, and the other one goes on.
+                if let Err(told) = waits[number].of(transaction.put_async(second, b"1")).await {
+                    waits[1 - number].lasts().await;
+                    return Err(told);
+                }
                 transaction.commit_async().await
             })
         });
-        let outcomes = circle.map(|task| bench.join_beside_another(task));
+        let outcomes = bench.join_beside_another(circle.into());
         let told: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
         assert!(told.len() == 1 && told[0].kind() == ErrorKind::Deadlock, "{told:?}");
         assert_eq!(bench.db.get_deadlock_info_buffer()[0].path.len(), 2);
