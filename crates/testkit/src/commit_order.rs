@@ -116,6 +116,14 @@ fn parse(value: &Value) -> (u64, usize, u64) {
     (part(0), part(1) as usize, part(2))
 }
 
+/// The value that a batch writes of which nothing is to be seen ever: its number is never begun, so whoever reads it finds a violation.
+#[must_use]
+pub fn never_seen(value: &Value) -> Value {
+    let mut value = *value;
+    value[7] = 0x40;
+    value
+}
+
 /// A group on its own cache line, as its writer and its readers go for it at full speed.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -130,6 +138,8 @@ struct Group {
 #[derive(Debug)]
 pub struct CommitOrder {
     groups: Vec<Group>,
+    /// Calls that read.
+    reads: AtomicU64,
     /// Keys read and checked.
     checked: AtomicU64,
     batches: AtomicU64,
@@ -149,12 +159,16 @@ struct Reader<S: Store> {
 /// The numbers below which the groups must not be, as of the beginning of a read.
 type Floors = [u64; GROUPS];
 
+/// Calls that read, and the keys that were checked.
+type Count = (u64, usize);
+
 impl CommitOrder {
     /// Nothing is written yet. Writers choose evenly from `writer_takes`, and pause for up to `longest_pause` between bursts of batches.
     #[must_use]
     pub fn new(writer_takes: &[Durability], longest_pause: Duration) -> Self {
         Self {
             groups: (0..GROUPS).map(|_| Group::default()).collect(),
+            reads: AtomicU64::new(0),
             checked: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             violations: AtomicU64::new(0),
@@ -163,6 +177,11 @@ impl CommitOrder {
             writer_takes: writer_takes.to_vec(),
             longest_pause,
         }
+    }
+
+    /// Calls so far that read what was checked: a `get`, a `multi_get` or a scan is one.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Keys read and checked so far.
@@ -259,39 +278,40 @@ impl CommitOrder {
 
     async fn read_some<S: Store>(&self, store: &S, reader: &mut Reader<S>) {
         let group = reader.random.below(GROUPS as u64) as usize;
-        let checked = match reader.random.below(32) {
+        let (reads, checked) = match reader.random.below(32) {
             0..16 => self.get(store, group, &mut reader.random).await,
             16..24 => self.multi_get(store, group, &mut reader.random).await,
             24..28 => self.scan(store, &mut reader.random).await,
             28..30 => self.take_snapshot(store, reader).await,
             _ => self.look_again(store, reader).await,
         };
+        self.reads.fetch_add(reads, Ordering::Relaxed);
         self.checked.fetch_add(checked as u64, Ordering::Relaxed);
     }
 
     /// Three keys of a group, one after the other: each is at least as new as the one before.
-    async fn get(&self, store: &impl Store, group: usize, random: &mut Random) -> usize {
+    async fn get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         for _ in 0..3 {
             let (family, number) = (random.below(FAMILIES as u64), random.below(KEYS as u64));
             let floor = self.floor(group);
             let found = store.get(None, family as usize, &key(group, number as usize)).await;
             self.check(group, floor, found.as_ref(), "get");
         }
-        3
+        (3, 3)
     }
 
     /// All keys of two groups, in all column families, of which one has witnessed the other if chance has it.
-    async fn multi_get(&self, store: &impl Store, group: usize, random: &mut Random) -> usize {
+    async fn multi_get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         let other = (group + 1 + random.below(GROUPS as u64 - 1) as usize) % GROUPS;
         let floors = self.floors();
         let keys = keys_of([group, other]);
         let found = store.multi_get(None, &keys).await;
         self.check_together(&floors, keys.iter().map(|(_, key)| group_of(key)).zip(found), "multi_get");
-        keys.len()
+        (1, keys.len())
     }
 
     /// A run of entries of one column family, whole groups of it.
-    async fn scan(&self, store: &impl Store, random: &mut Random) -> usize {
+    async fn scan(&self, store: &impl Store, random: &mut Random) -> Count {
         let groups = 1 + random.below(8) as usize;
         let first = random.below((GROUPS - groups + 1) as u64) as usize;
         let (family, backward) = (random.below(FAMILIES as u64) as usize, random.below(2) == 1);
@@ -315,11 +335,11 @@ impl CommitOrder {
         let what = if backward { "backward scan" } else { "forward scan" };
         let entries = entries.into_iter().map(|(key, value)| (group_of(&key), Some(value)));
         self.check_together(&floors, entries, what);
-        groups * KEYS
+        (1, groups * KEYS)
     }
 
     /// A new snapshot, read in one form or another, and kept.
-    async fn take_snapshot<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> usize {
+    async fn take_snapshot<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> Count {
         let floors = self.floors();
         let snapshot = store.snapshot();
         let cut = self.cut(store, &snapshot, &floors, &mut reader.random).await;
@@ -328,13 +348,13 @@ impl CommitOrder {
             reader.snapshots.swap_remove(dropped);
         }
         reader.snapshots.push((snapshot, cut));
-        GROUPS * KEYS
+        (1, GROUPS * KEYS)
     }
 
     /// A snapshot of before shows what it showed, in all ways to read.
-    async fn look_again<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> usize {
+    async fn look_again<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> Count {
         if reader.snapshots.is_empty() {
-            return 0;
+            return (0, 0);
         }
         let index = reader.random.below(reader.snapshots.len() as u64) as usize;
         let (snapshot, cut) = &reader.snapshots[index];
@@ -350,7 +370,7 @@ impl CommitOrder {
                 });
             }
         }
-        keys.len() + 1
+        (2, keys.len() + 1)
     }
 
     /// The numbers of all groups in a snapshot, from one column family.

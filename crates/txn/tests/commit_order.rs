@@ -13,15 +13,16 @@ use karst_engine::{
     ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 use karst_testkit::commit_order::{
-    CommitOrder, Durability, FAMILIES, GROUPS, KEYS, Key, Part, Store, Value, key,
+    CommitOrder, Durability, FAMILIES, GROUPS, KEYS, Key, Part, Store, Value, key, never_seen,
 };
+use karst_testkit::random::Random;
 use karst_txn::{
     BatchDbIterator, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
     WritePolicy,
 };
 use pollster::block_on as foreign_block_on;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,28 +58,40 @@ struct Counts {
     /// Also numbers for names.
     prepares: AtomicU64,
     commits: AtomicU64,
+    rollbacks: AtomicU64,
     conflicts: AtomicU64,
+    /// Plain writes that ask for locks.
+    locked_writes: AtomicU64,
     reads_in_transactions: AtomicU64,
 }
 
 impl Counts {
-    fn met(&self) -> [(&'static str, u64); 4] {
-        let Self { prepares, commits, conflicts, reads_in_transactions } = self;
+    fn met(&self) -> [(&'static str, u64); 6] {
+        let Self { prepares, commits, rollbacks, conflicts, locked_writes, reads_in_transactions } = self;
         let all = [
             ("prepares", prepares),
             ("commits", commits),
+            ("rollbacks", rollbacks),
             ("conflicts", conflicts),
+            ("locked writes", locked_writes),
             ("reads in transactions", reads_in_transactions),
         ];
         all.map(|(what, count)| (what, count.load(Ordering::Relaxed)))
     }
+
+    /// All but these were met, and these were not.
+    fn check(&self, unmet: &[&str]) {
+        assert!(self.met().iter().all(|(what, count)| (*count > 0) != unmet.contains(what)), "{self:?}");
+    }
 }
 
-/// True once in so many times that this thread asks.
+/// True once in so many times, by chance.
 fn one_in(times: u64) -> bool {
-    thread_local!(static ASKED: Cell<u64> = const { Cell::new(0) });
-    ASKED.set(ASKED.get() + 1);
-    ASKED.get().is_multiple_of(times)
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static CHANCE: RefCell<Random> = RefCell::new(Random::new(THREADS.fetch_add(1, Ordering::Relaxed)));
+    }
+    CHANCE.with_borrow_mut(|chance| chance.one_in(times))
 }
 
 /// A transaction of either kind, by the calls of one form.
@@ -121,7 +134,24 @@ impl Through<'_> {
         .map(|value| value_of(&value))
     }
 
-    async fn multi_get(&self, options: &ReadOptions, family: usize, keys: &[Key]) -> Vec<Option<Value>> {
+    async fn multi_get(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+        keys: &[&Key],
+    ) -> Vec<Option<Value>> {
+        let found = match self {
+            Through::Optimistic(calls, one) => {
+                call!(one, calls, multi_get_cfs, multi_get_cfs_async(options, families, keys))
+            }
+            Through::Locking(calls, one) => {
+                call!(one, calls, multi_get_cfs, multi_get_cfs_async(options, families, keys))
+            }
+        };
+        found.into_iter().map(|value| value.unwrap().map(|value| value_of(&value))).collect()
+    }
+
+    async fn multi_get_of(&self, options: &ReadOptions, family: usize, keys: &[Key]) -> Vec<Option<Value>> {
         let found = match self {
             Through::Optimistic(calls, one) => {
                 call!(one, calls, multi_get_cf, multi_get_cf_async(options, &calls.families[family], keys))
@@ -151,7 +181,7 @@ impl Calls {
         }
     }
 
-    /// Writes a batch of puts by a transaction; false if it came to nothing.
+    /// Writes a batch of puts by a transaction, or gives it up; false if it came to nothing.
     async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> bool {
         let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
         let mut transaction = match &self.database {
@@ -172,14 +202,17 @@ impl Calls {
                 call!(one, self, get_for_update_cf, get_for_update_cf_async(&read, family, &other)).unwrap();
             }
         }
+        let commits = !one_in(8);
         for part in batch {
             let Part::Put { family, key, value } = part else { return false };
-            transaction.put(*family, key, value).await;
+            let value = if commits { *value } else { never_seen(value) };
+            transaction.put(*family, key, &value).await;
         }
         match transaction {
+            Through::Optimistic(_, mut one) if !commits => one.rollback().unwrap(),
             Through::Optimistic(_, mut one) => {
                 match call!(one, self, commit, commit_async()) {
-                    Ok(()) => count(&self.counts.commits),
+                    Ok(()) => {}
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                         count(&self.counts.conflicts);
@@ -188,22 +221,19 @@ impl Calls {
                 };
             }
             Through::Locking(_, mut one) => {
-                let mut commits = true;
                 if !one_in(4) {
                     let number = count(&self.counts.prepares);
                     one.set_name(number.to_le_bytes()).unwrap();
                     call!(one, self, prepare, prepare_async()).unwrap();
-                    commits = !number.is_multiple_of(8);
                 }
                 match commits {
                     true => call!(one, self, commit, commit_async()).unwrap(),
                     false => call!(one, self, rollback, rollback_async()).unwrap(),
                 }
-                count(&self.counts.commits);
-                return commits;
             }
         }
-        true
+        count(if commits { &self.counts.commits } else { &self.counts.rollbacks });
+        commits
     }
 
     /// Sometimes, a transaction to read through, which has written something itself.
@@ -283,9 +313,20 @@ impl Store for Calls {
             Durability::Logged => WriteOptions::new(),
             Durability::Synced => WriteOptions::synced(),
         };
-        // Why not with a range: transactions have none.
-        let is_plain = batch.iter().any(|part| matches!(part, Part::Clear { .. })) || one_in(5);
-        if !is_plain && self.write_by_transaction(&options, batch).await {
+        // Why not with a range: it cannot be locked.
+        let can_be_locked = !batch.iter().any(|part| matches!(part, Part::Clear { .. }));
+        if can_be_locked && !one_in(5) && self.write_by_transaction(&options, batch).await {
+            return;
+        }
+        if let Database::Locking(db) = &self.database
+            && can_be_locked
+            && one_in(2)
+        {
+            self.counts.locked_writes.fetch_add(1, Ordering::Relaxed);
+            match self.form {
+                Form::Blocking => db.write(&options, &writes).unwrap(),
+                Form::Async | Form::Reactor => db.write_async(&options, writes).await.unwrap(),
+            }
             return;
         }
         match self.form {
@@ -308,24 +349,29 @@ impl Store for Calls {
     }
 
     async fn multi_get(&self, at: Option<&Snapshot>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
+        let options = options_at(at);
+        let families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| &self.families[*family]).collect();
+        let keys_alone: Vec<&Key> = keys.iter().map(|(_, key)| key).collect();
         if let Some(transaction) = self.reading().await {
-            // As of one moment: a transaction reads one family at a time.
+            if one_in(2) {
+                return transaction.multi_get(&options, &families, &keys_alone).await;
+            }
+            // Family by family, as of one moment all the same.
             let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
             let mut found = vec![None; keys.len()];
             for family in 0..FAMILIES {
                 let of_family = || keys.iter().enumerate().filter(|(_, (of, _))| *of == family);
                 let some: Vec<Key> = of_family().map(|(_, (_, key))| *key).collect();
-                let values = transaction.multi_get(&options_at(Some(&snapshot)), family, &some).await;
+                let values = transaction.multi_get_of(&options_at(Some(&snapshot)), family, &some).await;
                 of_family().zip(values).for_each(|((at, _), value)| found[at] = value);
             }
             return found;
         }
-        let options = options_at(at);
-        let families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| &self.families[*family]).collect();
-        let keys: Vec<&Key> = keys.iter().map(|(_, key)| key).collect();
         let found = match self.form {
-            Form::Blocking => self.db().multi_get_cfs(&options, &families, &keys),
-            Form::Async | Form::Reactor => self.db().multi_get_cfs_async(&options, &families, &keys).await,
+            Form::Blocking => self.db().multi_get_cfs(&options, &families, &keys_alone),
+            Form::Async | Form::Reactor => {
+                self.db().multi_get_cfs_async(&options, &families, &keys_alone).await
+            }
         };
         found.into_iter().map(|value| value.unwrap().map(|value| value_of(&value))).collect()
     }
@@ -393,6 +439,8 @@ struct Mode {
     unordered_write: bool,
     two_write_queues: bool,
     transactions: Transactions,
+    /// Of batches that are written through the transaction database.
+    skip_concurrency_control: bool,
 }
 
 fn open(path: &std::path::Path, mode: Mode, counts: &Arc<Counts>) -> Calls {
@@ -418,7 +466,12 @@ fn open(path: &std::path::Path, mode: Mode, counts: &Arc<Counts>) -> Calls {
             )
         }
         Transactions::Locking(write_policy) => {
-            let transactions = TransactionDbOptions { write_policy, ..TransactionDbOptions::default() };
+            let skip_concurrency_control = mode.skip_concurrency_control;
+            let transactions = TransactionDbOptions {
+                write_policy,
+                skip_concurrency_control,
+                ..TransactionDbOptions::default()
+            };
             Database::Locking(TransactionDb::open_cf(path, &options, &transactions, &families).unwrap())
         }
     };
@@ -481,9 +534,9 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
     tasks.into_iter().for_each(|task| task.join().unwrap());
     drop(reactor);
     let (violations, told) = order.violations();
-    let (checked, seconds) = (order.checked(), start.elapsed().as_secs_f64());
+    let (reads, checked, seconds) = (order.reads(), order.checked(), start.elapsed().as_secs_f64());
     println!(
-        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes and {compactions} compactions asked for, {violations} violations",
+        "{mode:?} {durabilities:?}, writers pause {pause:?}: {checked} keys in {reads} reads checked in {seconds:.1} s ({:.2} million/s), {} batches, {flushes} flushes and {compactions} compactions asked for, {violations} violations",
         checked as f64 / seconds / 1e6,
         order.batches(),
     );
@@ -521,18 +574,21 @@ fn transactions_that_are_inserted_before_they_are_decided_are_seen_when_they_are
     use Durability::{Logged, Unlogged};
     let transactions = Transactions::Locking(WritePolicy::WritePrepared);
     let (keys, counts) = (keys_to_check() / 12, Arc::default());
-    let modes: [(bool, bool, &[Durability]); 4] = [
-        (false, false, &[Logged]),
-        (false, true, &[Logged]),
-        (true, true, &[Logged]),
-        (true, true, &[Unlogged, Logged]),
+    let modes: [(bool, bool, bool, &[Durability]); 6] = [
+        (false, false, false, &[Logged]),
+        (false, true, false, &[Logged]),
+        (true, false, false, &[Logged]),
+        (true, true, false, &[Logged]),
+        (true, true, false, &[Unlogged, Logged]),
+        // As the published command has it.
+        (true, true, true, &[Logged]),
     ];
-    for (unordered_write, two_write_queues, durabilities) in modes {
-        let mode = Mode { unordered_write, two_write_queues, transactions };
+    for (unordered_write, two_write_queues, skip_concurrency_control, durabilities) in modes {
+        let mode = Mode { unordered_write, two_write_queues, transactions, skip_concurrency_control };
         check(mode, durabilities, Duration::ZERO, keys / 50, &counts);
         check(mode, durabilities, Duration::from_millis(3), keys, &counts);
     }
-    assert!(counts.met().iter().all(|(what, count)| (*count > 0) == (*what != "conflicts")), "{counts:?}");
+    counts.check(&["conflicts"]);
 }
 
 #[test]
@@ -540,14 +596,16 @@ fn transactions_that_are_inserted_when_they_are_committed_are_seen_then() {
     use Durability::{Logged, Unlogged};
     let keys = keys_to_check() / 12;
     for (transactions, unmet) in [
-        (Transactions::Optimistic, "prepares"),
-        (Transactions::Locking(WritePolicy::WriteCommitted), "conflicts"),
+        (Transactions::Optimistic, &["prepares", "locked writes"][..]),
+        (Transactions::Locking(WritePolicy::WriteCommitted), &["conflicts"]),
     ] {
         let (mode, counts) = (Mode { transactions, ..Mode::default() }, Arc::default());
         check(mode, &[Logged], Duration::ZERO, keys / 50, &counts);
         check(mode, &[Logged], Duration::from_millis(3), keys / 2, &counts);
-        let mode = Mode { unordered_write: true, two_write_queues: true, ..mode };
-        check(mode, &[Unlogged, Logged], Duration::from_millis(3), keys / 2, &counts);
-        assert!(counts.met().iter().all(|(what, count)| (*count > 0) == (*what != unmet)), "{counts:?}");
+        for two_write_queues in [false, true] {
+            let mode = Mode { unordered_write: true, two_write_queues, ..mode };
+            check(mode, &[Unlogged, Logged], Duration::from_millis(3), keys / 2, &counts);
+        }
+        counts.check(unmet);
     }
 }
