@@ -47,7 +47,7 @@ struct Setting {
 }
 
 fn each_setting(test: impl Fn(Setting)) {
-    for early in [(false, false), (false, true), (true, true)] {
+    for early in [(false, false), (false, true), (true, false), (true, true)] {
         for by_itself in [false, true] {
             let (unordered_write, two_write_queues) = early;
             let setting = Setting { unordered_write, two_write_queues, by_itself };

@@ -182,7 +182,7 @@ fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> (u64, Early
 fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
     let (mut tried, mut early) = (0, Early::default());
     let step = if long() { 1 } else { 8 };
-    each_seed("a_crash_at_every_change_of_the_disk_leaves_transactions_whole", 3, 6, |seed| {
+    each_seed("a_crash_at_every_change_of_the_disk_leaves_transactions_whole", 4, 8, |seed| {
         for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
             let (changes, _) = crash_users_at(seed, users, u64::MAX / 2, crash);
             assert!(changes > 20, "{changes} changes only");
