@@ -26,6 +26,15 @@ pub(super) fn faulty_by(rules: Rules) -> (Bench, Arc<Faults>) {
     (Bench::on(env, Path::new(DIRECTORY), rules, &[CF]), faults)
 }
 
+fn disturbed<D: Disturb + Default>() -> (Bench, Arc<D>) {
+    let files = MemoryFileSystem::new();
+    files.create_dir(Path::new(DIRECTORY)).unwrap();
+    let files = DisturbedFileSystem::new(Arc::new(files), D::default());
+    let between = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    (Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]), between)
+}
+
 pub(super) fn failing() -> FaultPlan {
     FaultPlan { write_error: 1.0, ..FaultPlan::default() }
 }
@@ -104,12 +113,7 @@ fn until(holds: impl Fn() -> bool) {
 /// Its task was slow to come round again.
 #[test]
 fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
-    let files = MemoryFileSystem::new();
-    files.create_dir(Path::new(DIRECTORY)).unwrap();
-    let files = DisturbedFileSystem::new(Arc::new(files), Gate::default());
-    let gate = files.between().clone();
-    let env = Env::builder().file_system(Arc::new(files)).build();
-    let bench = Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]);
+    let (bench, gate) = disturbed::<Gate>();
     let (options, mut cx) = (WriteOptions::new(), Context::from_waker(Waker::noop()));
     gate.shut.store(true, Ordering::SeqCst);
     let mut write = pin!(bench.pipeline.write_async(&options, Source::one(put(b"a", b"1")).unwrap()));
@@ -125,9 +129,48 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
+/// So many changes of files go well, and no more.
+#[derive(Debug)]
+struct Changes(AtomicU64);
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Disturb for Changes {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+    fn write(&self, _: &Path) -> std::io::Result<()> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| std::io::Error::other("no more"))
+    }
+}
+
+/// RocksDB's pull request 15193: a record reached the log whose append was told to have failed, and its number was used again.
+#[test]
+fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_none() {
+    let (bench, changes) = disturbed::<Changes>();
+    bench.put("a", "1").unwrap();
+    // The record goes well, and its sync does not.
+    changes.0.store(1, Ordering::SeqCst);
+    bench.write(&WriteOptions::synced(), put(b"failed", b"2")).unwrap_err();
+    changes.0.store(u64::MAX, Ordering::SeqCst);
+    bench.seal(Some(2));
+    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    bench.put("b", "3").unwrap();
+    assert_eq!(bench.entries(), ["b@3=3"]);
+    let logs = [1, 2].map(|number| (number, bench.log_bytes(number)));
+    let logs = logs.each_ref().map(|(number, bytes)| (*number, &bytes[..]));
+    let (found, next) = recover(&logs, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+    assert_eq!((found, next), (["a@1=1", "failed@2=2", "b@3=3"].map(String::from).to_vec(), SeqNo(4)));
+}
+
 /// Many writers while the disk fails at some moment, again and again: what was acknowledged is in the memtables, what failed is nowhere, and numbers only grow.
 ///
-/// RocksDB's issue 15193: numbers of a failed append were used again; and of others: they went backwards when writes went on after a failure.
+/// RocksDB's 15193 again, and others: numbers went backwards when writes went on after a failure.
 #[test]
 fn stress_failures_under_load() {
     for unordered in [false, true] {
@@ -272,12 +315,7 @@ impl Disturb for Mine {
 #[test]
 fn a_panic_of_the_leader_fails_everybody_and_the_log_can_be_replaced() {
     for sync in [false, true] {
-        let files = MemoryFileSystem::new();
-        files.create_dir(Path::new(DIRECTORY)).unwrap();
-        let files = DisturbedFileSystem::new(Arc::new(files), Mine::default());
-        let mine = files.between().clone();
-        let env = Env::builder().file_system(Arc::new(files)).build();
-        let bench = Bench::on(env, Path::new(DIRECTORY), rules(), &[CF]);
+        let (bench, mine) = disturbed::<Mine>();
         bench.put("a", "1").unwrap();
         mine.0.store(true, Ordering::SeqCst);
         std::thread::scope(|scope| {

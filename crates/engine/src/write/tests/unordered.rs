@@ -1,6 +1,8 @@
 //! Writes that return before older ones are visible, and reads that wait for those.
 
 use super::*;
+use crate::caller::Caller;
+use crate::error::ErrorKind;
 use crate::write::commit::{Commit, Lead};
 use crate::write::gather::Gather;
 use crate::write::pipeline::Ordered;
@@ -189,4 +191,21 @@ fn nobody_waits_for_a_future_that_is_not_polled() {
             }
         }
     }
+}
+
+#[test]
+fn a_write_that_depends_on_a_key_sees_who_writes_it_though_that_is_not_inserted() {
+    let (bench, options) = (unordered(), WriteOptions::new());
+    bench.pipeline.track_conflicts(1 << 10).unwrap();
+    let slow = Slow::order(&bench, &options, one("a"));
+    let depending = |key: &'static str| {
+        let seen = SeqNo(bench.pipeline.ring.value());
+        let claim = bench.pipeline.claim([(CF, key.as_bytes())].into_iter(), seen).unwrap();
+        let write = bench.pipeline.write_by(Caller::Thread, &options, one("b"), Some(&claim));
+        karst_io::block_on(&bench.env, write).err().map(|error| error.kind())
+    };
+    assert_eq!(depending("a"), Some(ErrorKind::Busy));
+    assert_eq!(bench.pipeline.order.lock().next_ticket, 1, "it was not ordered");
+    slow.insert();
+    assert_eq!((depending("a"), bench.entries()), (None, vec!["a@1=".into(), "b@2=".into()]));
 }
