@@ -149,7 +149,7 @@ impl State {
 /// The policy of a history.
 fn policy(seed: u64) -> WritePolicy {
     // Why not by the lowest bit: that says which engine begins.
-    if seed / 2 % 2 == 0 { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared }
+    if (seed / 2).is_multiple_of(2) { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared }
 }
 
 /// The options of the database in a history.
@@ -181,7 +181,7 @@ fn life(seed: u64, number: usize) -> (Life, State) {
     let (mut random, mut state) = (Random::new(seed), State::default());
     let mut names = 0;
     for at in 0.. {
-        let engine = if (seed as usize + at) % 2 == 0 { Engine::KarstDb } else { Engine::RocksDb };
+        let engine = if (seed as usize + at).is_multiple_of(2) { Engine::KarstDb } else { Engine::RocksDb };
         // RocksDB writes no batch with a range under WritePrepared ("DeleteRangeCF not implemented"): it does not count sub-batches of such. It replays ours.
         let ranges = engine == Engine::KarstDb || policy(seed) == WritePolicy::WriteCommitted;
         let before = state.clone();
