@@ -256,7 +256,7 @@ impl FlushContext {
 
     async fn write(&self, flush: &FamilyFlush, info: &FlushInfo) -> Result<Written> {
         let (log, largest_seq) = flush.seal();
-        self.pipeline.wait_visible(largest_seq).await;
+        self.pipeline.wait_visible(largest_seq).await?;
         // Why only now: until here writers may still have been at it.
         let entries = flush.sum(MemTable::entry_count);
         self.events.flush_begun(&FlushInfo { entries, ..info.clone() });

@@ -67,7 +67,10 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     fn resume(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Waits until everything up to `seq` is visible.
-    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()>;
+    ///
+    /// # Errors
+    /// An insert panicked, ever: a memtable may lack a part of a batch, which the log has.
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>>;
 }
 
 /// What a seal has done.

@@ -13,7 +13,7 @@ use super::options::WriteOptions;
 use super::orphans::Orphan;
 use super::pipeline::{NotOrdered, Ordered, Pipeline};
 use super::source::{Pins, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
 use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
@@ -217,8 +217,13 @@ impl<'a, H: Host> Commit<'a, H> {
                             return None;
                         }
                     }
-                    let outcome = match by_other && pipeline.has_panicked.load(Ordering::Relaxed) {
-                        true => pipeline.health.check_writes(),
+                    let panicked = by_other
+                        && pipeline.has_panicked.load(Ordering::Relaxed)
+                        && pipeline.panicked.lock().contains(&ticket);
+                    let outcome = match panicked {
+                        true => {
+                            Err(Error::new(ErrorKind::Io, "the write is logged, but inserting it panicked"))
+                        }
                         false => Ok(()),
                     };
                     return Some(self.end(outcome));
@@ -535,21 +540,33 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Takes no more writes, since an insert panicked; then `finish`es what was being inserted, and tells of it.
+    /// # Errors
+    /// An insert panicked, ever.
+    pub(crate) fn check_inserts(&self) -> Result<()> {
+        match self.has_panicked.load(Ordering::Relaxed) {
+            true => Err(insert_panicked()),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then `finish`es what was being inserted, and tells of it.
     ///
     /// Why fatal: a part of a batch may be in the memtable, and will be seen. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
     #[cold]
-    pub(super) fn insert_panicked(&self, finish: impl FnOnce()) {
+    pub(super) fn insert_panicked(&self, ticket: Option<u64>, finish: impl FnOnce()) {
+        self.panicked.lock().extend(ticket);
         self.has_panicked.store(true, Ordering::Relaxed);
-        let error =
-            Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have");
-        let noted = self.health.note(&error, BackgroundErrorReason::MemTable);
+        let noted = self.health.note(&insert_panicked(), BackgroundErrorReason::MemTable);
         // Why caught: it inserts what waits behind, too, and a second panic would be the process's end.
         let _ = catch_unwind(AssertUnwindSafe(finish));
         if let Some(noted) = noted {
             self.health.tell(noted);
         }
     }
+}
+
+fn insert_panicked() -> Error {
+    Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have")
 }
 
 /// A batch that is being inserted. Dropped if that panics.
@@ -560,6 +577,6 @@ pub(super) struct Applying<'a, H: Host> {
 
 impl<H: Host> Drop for Applying<'_, H> {
     fn drop(&mut self) {
-        self.pipeline.insert_panicked(|| self.pipeline.finish(self.ticket));
+        self.pipeline.insert_panicked(Some(self.ticket), || self.pipeline.finish(self.ticket));
     }
 }

@@ -228,11 +228,12 @@ impl SealsMemtables for Sealer {
         Box::pin(self.pipeline.resume())
     }
 
-    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.pipeline.wait_until_visible(seq).await;
             // Why here: a job takes what is in the list for undecided.
             self.pipeline.forget_decided();
+            self.pipeline.check_inserts()
         })
     }
 }

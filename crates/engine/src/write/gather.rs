@@ -21,7 +21,7 @@ use karst_mem::Unlinked;
 use karst_mem::commit::Gathered;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Entries that are inserted together: as many as searches take turns.
 const GROUP: usize = 8;
@@ -56,15 +56,6 @@ struct Group {
     entries: Entries,
 }
 
-impl Group {
-    #[cold]
-    fn insert(&mut self) {
-        if let Some(memtable) = self.memtable.take() {
-            insert(&memtable, self.entries.drain(..));
-        }
-    }
-}
-
 impl<H: Host> Pipeline<H> {
     /// Offers a write that may be applied. If it is taken, the pins are let go of.
     pub(super) fn gather(
@@ -85,7 +76,9 @@ impl<H: Host> Pipeline<H> {
         }
         let memtable = H::memtable(pin);
         let mut entries = Entries::new();
+        let applying = Applying { pipeline: self, ticket };
         source.each_point(first_seq, |entry| entries.push(memtable.prepare(entry)));
+        std::mem::forget(applying);
         let outcome = self.leave(memtable, (ticket, last_seq), &mut entries);
         self.applied(pins);
         match outcome {
@@ -110,7 +103,8 @@ impl<H: Host> Pipeline<H> {
         };
         let (waiting, next) = (&self.gathering.waiting, (ticket, last_seq.0));
         let inserting = Inserting(self);
-        let left = waiting.leave(&self.ring, next, fits, add, &self.room_waiters, Group::insert);
+        let left =
+            waiting.leave(&self.ring, next, fits, add, &self.room_waiters, |group| self.insert_group(group));
         std::mem::forget(inserting);
         if left {
             return Gather::Waits;
@@ -127,10 +121,19 @@ impl<H: Host> Pipeline<H> {
         if self.gathering.waiting.any() {
             self.hold_off();
             let inserting = Inserting(self);
-            self.gathering.waiting.settle(&self.ring, Group::insert);
+            self.gathering.waiting.settle(&self.ring, |group| self.insert_group(group));
             std::mem::forget(inserting);
             self.ring_room();
         }
+    }
+
+    #[cold]
+    fn insert_group(&self, group: &mut Group) {
+        let Some(memtable) = group.memtable.take() else { return };
+        // Invariant: whoever sees these tickets finished knows.
+        let panicking = SetUnlessForgotten(&self.has_panicked);
+        insert(&memtable, group.entries.drain(..));
+        std::mem::forget(panicking);
     }
 
     #[cold]
@@ -140,12 +143,20 @@ impl<H: Host> Pipeline<H> {
     }
 }
 
+struct SetUnlessForgotten<'a>(&'a AtomicBool);
+
+impl Drop for SetUnlessForgotten<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A group that may be being inserted. Dropped if that panics, when its tickets are finished.
 struct Inserting<'a, H: Host>(&'a Pipeline<H>);
 
 impl<H: Host> Drop for Inserting<'_, H> {
     fn drop(&mut self) {
-        self.0.insert_panicked(|| self.0.ring_room());
+        self.0.insert_panicked(None, || self.0.ring_room());
     }
 }
 

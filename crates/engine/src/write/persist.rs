@@ -175,6 +175,12 @@ impl Persist {
         }
     }
 
+    /// Gives the leadership back without having led.
+    fn leave(&self) {
+        self.leadership.leave();
+        self.progress.notify(usize::MAX);
+    }
+
     pub(super) fn release(&self, number: FileNumber) {
         self.released.fetch_max(number.0, Ordering::Relaxed);
     }
@@ -199,17 +205,21 @@ impl<H: Host> Pipeline<H> {
     #[inline]
     pub(super) fn try_take_round(&self, order: &mut Order) -> Option<Round<'_>> {
         let files = self.persist.files.try_lock()?;
-        self.persist.leadership.try_lead().then(|| self.take_round(files, order))
+        if self.persist.leadership.try_lead() { self.take_round(files, order) } else { None }
     }
 
-    /// Takes all that was framed. The caller leads.
-    fn take_round<'a>(&'a self, mut files: MutexGuard<'a, Files>, order: &mut Order) -> Round<'a> {
+    /// Takes all that was framed. The caller leads; it does so no more if the log has failed.
+    fn take_round<'a>(&'a self, mut files: MutexGuard<'a, Files>, order: &mut Order) -> Option<Round<'a>> {
         let persist = &self.persist;
+        let Some((first, sync)) = persist.leadership.begin_round() else {
+            drop(files);
+            persist.leave();
+            return None;
+        };
         let spare = std::mem::take(&mut files.spare);
         let bytes = order.buffered_bytes();
         persist.in_round.store(bytes, Ordering::Relaxed);
-        let (first, sync) = persist.leadership.begin_round();
-        Round {
+        Some(Round {
             files,
             taken: std::mem::replace(&mut order.buffer, spare),
             switched: std::mem::take(&mut order.switched),
@@ -217,14 +227,16 @@ impl<H: Host> Pipeline<H> {
             tickets: (first, order.next_ticket),
             sync,
             log_bytes: order.log_bytes(),
-        }
+        })
     }
 
     /// Leads one round. The caller has taken the leadership.
     pub(super) fn lead(self: &Arc<Self>) {
         let files = self.persist.files.lock();
         let round = self.take_round(files, &mut self.order.lock());
-        self.lead_round(round);
+        if let Some(round) = round {
+            self.lead_round(round);
+        }
     }
 
     /// Writes a round, and gives the leadership back.
@@ -257,7 +269,6 @@ impl<H: Host> Pipeline<H> {
         let mut wake_end = end;
         if let Err(error) = &outcome {
             self.refuse(error);
-            persist.leadership.fail();
             wake_end = self.order.lock().next_ticket;
         }
         persist.leadership.leave();

@@ -125,6 +125,8 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) orphans: LeftBehind<Orphan<H>>,
     /// Whether an insert panicked, ever. Set before its ticket is finished.
     pub(super) has_panicked: AtomicBool,
+    /// The tickets of batches whose insert panicked.
+    pub(super) panicked: Mutex<Vec<u64>>,
     pub(super) gathering: Gathering,
     /// Which keys were written lately, once somebody wants to know. Set under the order lock.
     pub(super) conflicts: OnceLock<Conflicts>,
@@ -209,6 +211,7 @@ impl<H: Host> Pipeline<H> {
             persist: Persist::new(log.file),
             orphans: LeftBehind::default(),
             has_panicked: AtomicBool::new(false),
+            panicked: Mutex::default(),
             gathering: Gathering::default(),
             conflicts: OnceLock::new(),
             room: Event::new(),
@@ -586,8 +589,6 @@ impl<H: Host> Pipeline<H> {
             pipeline.ring.published() == order.next_ticket
         })
         .await;
-        // Why: a round that failed without a ticket may not have said so yet.
-        self.persist.wait_for_leader().await;
         {
             let mut files = self.persist.files();
             let mut order = self.order.lock();
@@ -608,7 +609,7 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// Refuses writes from now on, because of a failed log. Called by the leader.
+    /// Refuses writes from now on, because of a failed log, and gives up what was not written. Called by the leader.
     pub(super) fn refuse(&self, error: &Error) {
         let mut order = self.order.lock();
         if order.refused.is_none() {
@@ -617,6 +618,8 @@ impl<H: Host> Pipeline<H> {
         order.replaced = false;
         order.buffer.clear();
         order.switched.iter_mut().for_each(|switched| switched.rest.clear());
+        // Why under the lock: whoever resumes finds both or neither.
+        self.persist.leadership.fail();
     }
 }
 

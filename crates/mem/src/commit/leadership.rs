@@ -99,21 +99,11 @@ impl Leadership {
                 || self.errand.load(Ordering::Relaxed))
     }
 
-    /// Takes the leadership if it is free and there is something to do. Who gets it does a round and [leaves](Self::leave).
+    /// Takes the leadership if it is free and there is something to do. Who gets it does a round, or finds that there is none to do any more, and [leaves](Self::leave).
     #[inline]
     pub fn try_lead(&self) -> bool {
-        while self.needs_leader() {
-            // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
-            if !self.take() && !self.take_behind_fence() {
-                return false;
-            }
-            // Why again: the leader before may have done it all, or failed.
-            if self.needs_leader() {
-                return true;
-            }
-            self.leave();
-        }
-        false
+        // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
+        self.needs_leader() && (self.take() || self.take_behind_fence())
     }
 
     #[inline]
@@ -141,12 +131,16 @@ impl Leadership {
         self.leading.load(Ordering::Acquire)
     }
 
-    /// A round begins that does all that was asked for so far: the first ticket that is not written, and whether to sync. By the leader, under the lock that gives out tickets.
+    /// A round begins that does all that was asked for so far: the first ticket that is not written, and whether to sync. By the leader, under the lock that gives out tickets. `None` if the leader before
+    /// has failed, behind the back of who has this leadership.
     #[inline]
-    pub fn begin_round(&self) -> (u64, bool) {
+    pub fn begin_round(&self) -> Option<(u64, bool)> {
+        if self.failed.load(Ordering::Acquire) {
+            return None;
+        }
         self.errand.store(false, Ordering::Relaxed);
         let sync = self.sync_goal.load(Ordering::Relaxed) > self.synced.load(Ordering::Relaxed);
-        (self.written.load(Ordering::Relaxed), sync)
+        Some((self.written.load(Ordering::Relaxed), sync))
     }
 
     /// Tickets below `end` are written. By the leader.

@@ -38,9 +38,13 @@ impl Log {
     /// Leads for as long as there is something to do.
     fn lead(&self) {
         while self.leadership.try_lead() {
-            let (end, (first, sync)) = {
+            let (end, round) = {
                 let next = self.next.lock().unwrap();
                 (*next, self.leadership.begin_round())
+            };
+            let Some((first, sync)) = round else {
+                self.leadership.leave();
+                continue;
             };
             assert!(first <= end);
             match self.fails {

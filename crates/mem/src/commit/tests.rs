@@ -9,8 +9,9 @@ fn after_a_failure_nobody_leads_until_it_is_recovered_from() {
     let leadership = Leadership::default();
     leadership.ask(0, false);
     assert!(leadership.try_lead() && !leadership.try_lead());
-    assert_eq!(leadership.begin_round(), (0, false));
+    assert_eq!(leadership.begin_round(), Some((0, false)));
     leadership.fail();
+    assert_eq!(leadership.begin_round(), None);
     leadership.leave();
     leadership.ask(1, true);
     leadership.ask_errand();
@@ -21,7 +22,7 @@ fn after_a_failure_nobody_leads_until_it_is_recovered_from() {
     assert!(!leadership.try_lead());
     leadership.ask(2, true);
     assert!(leadership.try_lead());
-    assert_eq!(leadership.begin_round(), (2, true));
+    assert_eq!(leadership.begin_round(), Some((2, true)));
     leadership.reach_written(3);
     assert_eq!([false, true].map(|sync| leadership.fate(2, sync)), [Fate::Persisted, Fate::Open]);
 }

@@ -120,6 +120,20 @@ impl WaitGraph {
         }
     }
 
+    /// `holder` has a shared lock beside others from now on. Called under the stripe's mutex.
+    pub(super) fn join(&self, holder: u64, family: u32, key: &[u8]) {
+        // Ordering: as in `let_go`.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for Waiting { of, info } in self.graph.lock().waiting.values_mut() {
+            let waits = info.exclusive && info.family == family && info.waiting_key == key;
+            if waits && !of.contains(&holder) {
+                of.push(holder);
+            }
+        }
+    }
+
     /// `transaction` is about to wait for all of `of`.
     pub(super) fn enter(
         &self,

@@ -220,6 +220,7 @@ impl Locks {
         if !lock.exclusive && !request.exclusive {
             if !lock.holders.iter().any(is_mine) {
                 lock.holders.push(holder.clone());
+                self.graph.join(holder.id, request.family, request.key);
             }
             return Look::Granted;
         }

@@ -3,7 +3,7 @@
 use super::*;
 use karst_engine::caller::finish;
 use std::sync::mpsc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 fn locks(most: Option<u64>) -> Locks {
     Locks::new(Env::posix(), 4, most, 5)
@@ -136,6 +136,25 @@ fn a_lock_that_was_let_go_of_closes_no_circle() {
         locks.unlock(&b, 0, b"2");
         assert!(second.as_mut().poll(&mut cx).is_ready());
     }
+}
+
+/// Who waits for a shared lock waits for those too who have joined since.
+#[test]
+fn who_joins_a_shared_lock_is_waited_for() {
+    let locks = locks(None);
+    let [first, second, waits] = [1, 2, 3].map(holder);
+    assert_eq!((lock(&locks, &first, b"1", false), lock(&locks, &waits, b"2", true)), (None, None));
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waiting = pin!(locks.lock(Caller::Task, &waits, request(b"1", true, 60_000)));
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(lock(&locks, &second, b"1", false), None);
+    let mut circle = pin!(locks.lock(Caller::Task, &second, request(b"2", true, 60_000)));
+    let Poll::Ready(Err(told)) = circle.as_mut().poll(&mut cx) else { panic!("it waits") };
+    assert_eq!(told.kind(), ErrorKind::Deadlock, "{told}");
+    for holder in [&first, &second] {
+        locks.unlock(holder, 0, b"1");
+    }
+    assert!(waiting.as_mut().poll(&mut cx).is_ready());
 }
 
 /// What shares a stripe is woken together; so a simulation's history depends on it.

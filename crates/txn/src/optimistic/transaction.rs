@@ -235,9 +235,7 @@ impl OptimisticTransaction {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
-        self.check_open()?;
-        self.track(family, key.as_ref(), false)?;
-        self.get_cf(options, family, key)
+        finish(self.get_for_update_by(Caller::Thread, options, family, key.as_ref()))
     }
 
     /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf).
@@ -250,9 +248,24 @@ impl OptimisticTransaction {
         family: &ColumnFamily,
         key: &[u8],
     ) -> Result<Option<Value>> {
+        self.get_for_update_by(Caller::Task, options, family, key).await
+    }
+
+    async fn get_for_update_by(
+        &mut self,
+        by: Caller,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
         self.check_open()?;
+        let before = self.work.tracked.get(family.id(), key);
         self.track(family, key, false)?;
-        self.get_cf_async(options, family, key).await
+        let outcome = self.work.batch.get_by(by, &self.work.db, options, family, key).await;
+        if outcome.is_err() {
+            self.work.tracked.take_back(family.id(), key, before);
+        }
+        outcome
     }
 
     /// An iterator over a column family as the transaction sees it now.

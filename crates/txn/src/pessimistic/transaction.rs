@@ -134,7 +134,10 @@ impl Transaction {
         }
         let depth = usize::try_from(options.deadlock_detect_depth).unwrap_or(0);
         let waiting = Waiting {
-            timeout: lock_timeout_of(&shared, options.lock_timeout),
+            timeout: match options.lock_timeout {
+                own if own >= 0 => milliseconds(own),
+                _ => milliseconds(shared.options.transaction_lock_timeout),
+            },
             detect_depth: options.deadlock_detect.then_some(depth),
             skip: options.skip_concurrency_control,
         };
@@ -186,13 +189,12 @@ impl Transaction {
         self.parts.as_ref().map(|parts| parts.holder.state())
     }
 
-    /// From now on it waits for locks as if its options had this `lock_timeout`: so many milliseconds; negative: as the database's `transaction_lock_timeout` has it; 0: not at all.
+    /// From now on it waits for locks for so many milliseconds; negative: for ever; 0: not at all.
     ///
     /// # Errors
     /// It takes nothing more.
     pub fn set_lock_timeout(&mut self, lock_timeout: i64) -> Result<()> {
-        let timeout = lock_timeout_of(&self.shared, lock_timeout);
-        self.started()?.waiting.timeout = timeout;
+        self.started()?.waiting.timeout = milliseconds(lock_timeout);
         Ok(())
     }
 
@@ -488,7 +490,7 @@ impl Transaction {
         finish(self.get_for_update_by(Caller::Thread, options, family, key, exclusive, do_validate))
     }
 
-    /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it waits, it has locked nothing.
+    /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it waits for the lock, it has locked nothing; dropped while it reads, it keeps the lock until it ends.
     ///
     /// # Errors
     /// The same.
@@ -586,13 +588,6 @@ impl Transaction {
 }
 
 /// How long is waited for a lock with this option.
-fn lock_timeout_of(shared: &Shared, own: i64) -> Option<Duration> {
-    match own {
-        0.. => milliseconds(own),
-        _ => milliseconds(shared.options.transaction_lock_timeout),
-    }
-}
-
 fn given_up() -> Error {
     Error::invalid_argument(
         "the transaction takes nothing more: its prepare, commit or rollback was given up, and goes on without it",
