@@ -51,7 +51,7 @@ pub use options::{
     ReadTier,
 };
 pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
-pub use read::iter::{DbIterator, Direction, Entries, EntryStream};
+pub use read::iter::{DbIterator, Direction, Entries, EntryStream, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
 pub use snapshot::Snapshot;
 pub use stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};

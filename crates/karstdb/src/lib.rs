@@ -147,7 +147,7 @@ pub use karst_engine::{
     Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind,
     IoPriority, KeyRange, LiveFile, MergeOperator, OptionSet, Options, PreparedTransaction, RateLimiter,
     ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions, Snapshot, SortedRun,
-    Statistics, StatsLevel, Ticker, Unchanged, UserKeyRange, Value, WaitForCompactOptions, WalFile,
+    Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange, Value, WaitForCompactOptions, WalFile,
     WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format, io,
     merge_operator, options, perf_context,
 };

@@ -16,6 +16,7 @@ mod holder;
 mod lock;
 mod optimistic;
 mod pessimistic;
+mod reads;
 mod tracked;
 mod undo;
 mod workspace;

@@ -181,18 +181,24 @@ impl Calls {
         }
     }
 
+    /// A transaction, if the database has any.
+    fn begin(&self, options: &WriteOptions) -> Option<Through<'_>> {
+        match &self.database {
+            Database::Plain(_) => None,
+            Database::Optimistic(db) => {
+                let one = db.begin(options, &OptimisticTransactionOptions::default());
+                Some(Through::Optimistic(self, one.into()))
+            }
+            Database::Locking(db) => {
+                Some(Through::Locking(self, db.begin(options, &TransactionOptions::default())))
+            }
+        }
+    }
+
     /// Writes a batch of puts by a transaction, or gives it up; false if it came to nothing.
     async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> bool {
         let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
-        let mut transaction = match &self.database {
-            Database::Plain(_) => return false,
-            Database::Optimistic(db) => {
-                Through::Optimistic(self, db.begin(options, &OptimisticTransactionOptions::default()).into())
-            }
-            Database::Locking(db) => {
-                Through::Locking(self, db.begin(options, &TransactionOptions::default()))
-            }
-        };
+        let Some(mut transaction) = self.begin(options) else { return false };
         if one_in(4)
             && let Through::Optimistic(_, one) = &mut transaction
         {
@@ -238,20 +244,11 @@ impl Calls {
 
     /// Sometimes, a transaction to read through, which has written something itself.
     async fn reading(&self) -> Option<Through<'_>> {
-        if matches!(self.database, Database::Plain(_)) || !one_in(4) {
+        if !one_in(4) {
             return None;
         }
+        let mut transaction = self.begin(&WriteOptions::new())?;
         let number = self.counts.reads_in_transactions.fetch_add(1, Ordering::Relaxed);
-        let options = WriteOptions::new();
-        let mut transaction = match &self.database {
-            Database::Plain(_) => return None,
-            Database::Optimistic(db) => {
-                Through::Optimistic(self, db.begin(&options, &OptimisticTransactionOptions::default()).into())
-            }
-            Database::Locking(db) => {
-                Through::Locking(self, db.begin(&options, &TransactionOptions::default()))
-            }
-        };
         // Behind all keys, where no other transaction writes.
         transaction
             .put(number as usize % FAMILIES, &key(GROUPS + number as usize, 0), &Value::default())

@@ -351,6 +351,41 @@ fn numbers(values: Vec<Result<Option<Value>>>) -> Vec<Option<u64>> {
     values.into_iter().map(|value| number(value.unwrap())).collect()
 }
 
+/// Every plain read of a transaction, of either kind, in every form shows what is seen through it.
+macro_rules! reads_show {
+    ($transaction:expr, $families:expr) => {{
+        let (transaction, families, read) = ($transaction, $families, ReadOptions::new());
+        for (key, expected) in KEYS.into_iter().zip(seen(10)) {
+            let in_either_form = [
+                transaction.get(&read, key),
+                pollster::block_on(transaction.get_async(&read, key.as_bytes())),
+            ];
+            assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
+        }
+        assert_eq!(numbers(transaction.multi_get(&read, &KEYS)), seen(10));
+        assert_eq!(numbers(pollster::block_on(transaction.multi_get_async(&read, &KEYS))), seen(10));
+        let (of_each, keys) = in_both(&families);
+        let both = in_turns(seen(10), seen(20));
+        assert_eq!(numbers(transaction.multi_get_cfs(&read, &of_each, &keys)), both);
+        let multi = pollster::block_on(transaction.multi_get_cfs_async(&read, &of_each, &keys));
+        assert_eq!(numbers(multi), both);
+        assert_eq!(shown(&mut transaction.iter(&read).unwrap()), entries(seen(10)));
+        for (family, first) in families.iter().zip([10, 20]) {
+            for (key, expected) in KEYS.into_iter().zip(seen(first)) {
+                let in_either_form = [
+                    transaction.get_cf(&read, family, key),
+                    pollster::block_on(transaction.get_cf_async(&read, family, key.as_bytes())),
+                ];
+                assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
+            }
+            assert_eq!(numbers(transaction.multi_get_cf(&read, family, &KEYS)), seen(first));
+            let multi = pollster::block_on(transaction.multi_get_cf_async(&read, family, &KEYS));
+            assert_eq!(numbers(multi), seen(first));
+            assert_eq!(shown(&mut transaction.iter_cf(&read, family).unwrap()), entries(seen(first)));
+        }
+    }};
+}
+
 #[test]
 fn every_form_of_a_read_sees_the_transaction_over_the_database() {
     for (policy, prepares) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
@@ -388,34 +423,8 @@ fn every_form_of_a_read_sees_the_transaction_over_the_database() {
             transaction.set_name("prepared").unwrap();
             transaction.prepare().unwrap();
         }
-        for (key, expected) in KEYS.into_iter().zip(seen(10)) {
-            let in_either_form = [
-                transaction.get(&read, key),
-                pollster::block_on(transaction.get_async(&read, key.as_bytes())),
-            ];
-            assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
-        }
-        assert_eq!(numbers(transaction.multi_get(&read, &KEYS)), seen(10));
-        assert_eq!(numbers(pollster::block_on(transaction.multi_get_async(&read, &KEYS))), seen(10));
-        let (of_each, keys) = in_both(&families);
-        let both = in_turns(seen(10), seen(20));
-        assert_eq!(numbers(transaction.multi_get_cfs(&read, &of_each, &keys)), both);
-        let multi = pollster::block_on(transaction.multi_get_cfs_async(&read, &of_each, &keys));
-        assert_eq!(numbers(multi), both);
-        assert_eq!(shown(&mut transaction.iter(&read).unwrap()), entries(seen(10)));
-        for (family, first) in families.iter().zip([10, 20]) {
-            for (key, expected) in KEYS.into_iter().zip(seen(first)) {
-                let in_either_form = [
-                    transaction.get_cf(&read, family, key),
-                    pollster::block_on(transaction.get_cf_async(&read, family, key.as_bytes())),
-                ];
-                assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
-            }
-            assert_eq!(numbers(transaction.multi_get_cf(&read, family, &KEYS)), seen(first));
-            let multi = pollster::block_on(transaction.multi_get_cf_async(&read, family, &KEYS));
-            assert_eq!(numbers(multi), seen(first));
-            assert_eq!(shown(&mut transaction.iter_cf(&read, family).unwrap()), entries(seen(first)));
-        }
+        reads_show!(&transaction, &families);
+        let ((of_each, keys), both) = (in_both(&families), in_turns(seen(10), seen(20)));
 
         // The batch that is behind it, read by itself.
         let batch = transaction.write_batch().unwrap();
@@ -635,32 +644,7 @@ fn every_form_of_a_read_sees_the_optimistic_transaction_over_the_database() {
         transaction.put_cf(family, "f", 6u64.to_le_bytes()).unwrap();
     }
     let read = ReadOptions::new();
-    for (key, expected) in KEYS.into_iter().zip(seen(10)) {
-        let task = transaction.get_async(&read, key.as_bytes());
-        let in_either_form = [transaction.get(&read, key), pollster::block_on(task)];
-        assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
-    }
-    assert_eq!(numbers(transaction.multi_get(&read, &KEYS)), seen(10));
-    assert_eq!(numbers(pollster::block_on(transaction.multi_get_async(&read, &KEYS))), seen(10));
-    let (of_each, keys) = in_both(&families);
-    let both = in_turns(seen(10), seen(20));
-    assert_eq!(numbers(transaction.multi_get_cfs(&read, &of_each, &keys)), both);
-    let multi = pollster::block_on(transaction.multi_get_cfs_async(&read, &of_each, &keys));
-    assert_eq!(numbers(multi), both);
-    assert_eq!(shown(&mut transaction.iter(&read).unwrap()), entries(seen(10)));
-    for (family, first) in families.iter().zip([10, 20]) {
-        for (key, expected) in KEYS.into_iter().zip(seen(first)) {
-            let in_either_form = [
-                transaction.get_cf(&read, family, key),
-                pollster::block_on(transaction.get_cf_async(&read, family, key.as_bytes())),
-            ];
-            assert_eq!(in_either_form.map(|value| number(value.unwrap())), [expected; 2], "{key}");
-        }
-        assert_eq!(numbers(transaction.multi_get_cf(&read, family, &KEYS)), seen(first));
-        let multi = pollster::block_on(transaction.multi_get_cf_async(&read, family, &KEYS));
-        assert_eq!(numbers(multi), seen(first));
-        assert_eq!(shown(&mut transaction.iter_cf(&read, family).unwrap()), entries(seen(first)));
-    }
+    reads_show!(&transaction, &families);
     assert_eq!(transaction.tracked_keys(), 10, "plain reads are none of the commit's business");
     transaction.commit().unwrap();
     let refused = transaction.multi_get_cf(&read, &families[0], &KEYS);

@@ -33,10 +33,8 @@ impl Modules {
             "mod.rs" => directory.rsplit_once('/').unwrap_or(("", directory)),
             file => (directory, file.trim_end_matches(".rs")),
         };
-        let names = |text: &String| {
-            let is = |line: &str| line.trim_end_matches(';').ends_with(&format!("mod {module}"));
-            text.lines().any(|line| line.ends_with(';') && is(line))
-        };
+        let naming = format!("mod {module};");
+        let names = |text: &String| text.lines().any(|line| line.ends_with(&naming));
         let parents = ["mod.rs", "lib.rs", "main.rs"].map(|file| format!("{directory}/{file}"));
         let beside = |path: &str| path.rsplit_once('/').is_some_and(|(other, _)| other == directory);
         parents.iter().chain([&format!("{directory}.rs")]).any(|parent| self.0.get(parent).is_some_and(names))

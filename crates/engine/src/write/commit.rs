@@ -540,6 +540,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
+    /// Whether memtables have all that was inserted into them.
+    ///
     /// # Errors
     /// An insert panicked, ever.
     pub(crate) fn check_inserts(&self) -> Result<()> {

@@ -9,7 +9,7 @@
 use super::WriteBatchWithIndex;
 use super::index::{Amount, FamilyIndex, From, Updates, amount, merged};
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{ColumnFamily, Db, DbIterator, Error, ReadOptions, Result, Value};
+use karst_engine::{ColumnFamily, Db, DbIterator, Error, ReadOptions, Result, Streamed, Value};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -21,8 +21,6 @@ pub struct BatchDbIterator {
     delta: Option<Arc<FamilyIndex>>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    /// Whether it was ever sent anywhere.
-    was_sent: bool,
     forward: bool,
     /// Where the batch's side stands.
     at: Option<(Arc<[u8]>, Updates)>,
@@ -72,7 +70,6 @@ impl WriteBatchWithIndex {
             delta: self.families.get(&family.id()).cloned(),
             lower: options.iterate_lower_bound.clone(),
             upper: options.iterate_upper_bound.clone(),
-            was_sent: false,
             forward: true,
             at: None,
             current: Current::Nowhere,
@@ -133,7 +130,8 @@ impl BatchDbIterator {
 
     /// Whether it was ever sent anywhere, or stands nowhere because it is new.
     pub(super) fn was_sent(&self) -> bool {
-        self.was_sent
+        // Wherever it is sent, the database's side is sent first.
+        Streamed::was_sent(&self.base)
     }
 
     /// The error that ended the last move, if one did.
@@ -242,7 +240,6 @@ impl BatchDbIterator {
     }
 
     async fn seek_by(&mut self, by: Caller, to: Move<'_>) -> Result<()> {
-        self.was_sent = true;
         self.current = Current::Nowhere;
         self.status = Ok(());
         let outcome = self.try_seek(by, to).await;

@@ -8,6 +8,7 @@
 
 use super::db::OptimisticTransactionOptions;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
+use crate::reads::reads;
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
@@ -88,112 +89,19 @@ impl OptimisticTransaction {
         Ok(())
     }
 
-    /// The value of a key of the default column family, as the transaction sees it.
-    ///
-    /// # Errors
-    /// As [`Db::get_opt`]; the transaction has ended.
-    pub fn get(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_cf(options, self.work.batch.default_family(), key)
+    fn default_family(&self) -> &ColumnFamily {
+        self.work.batch.default_family()
     }
 
-    /// The asynchronous form of [`get`](Self::get).
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn get_async(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
-        self.get_cf_async(options, self.work.batch.default_family(), key).await
-    }
-
-    /// The same of a column family.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get), and if the column family is of another database.
-    pub fn get_cf(
+    async fn get_by(
         &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<Value>> {
-        self.check_open()?;
-        finish(self.work.batch.get_by(Caller::Thread, &self.work.db, options, family, key.as_ref()))
-    }
-
-    /// The asynchronous form of [`get_cf`](Self::get_cf).
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn get_cf_async(
-        &self,
+        by: Caller,
         options: &ReadOptions,
         family: &ColumnFamily,
         key: &[u8],
     ) -> Result<Option<Value>> {
         self.check_open()?;
-        self.work.batch.get_by(Caller::Task, &self.work.db, options, family, key).await
-    }
-
-    /// The values of keys of the default column family, as the transaction sees them. What has to be read is read at the same time.
-    pub fn multi_get<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_cf(options, self.work.batch.default_family(), keys)
-    }
-
-    /// The asynchronous form of [`multi_get`](Self::multi_get).
-    pub async fn multi_get_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_cf_async(options, self.work.batch.default_family(), keys).await
-    }
-
-    /// The same of a column family.
-    pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, Families::One(family), keys))
-    }
-
-    /// The asynchronous form of [`multi_get_cf`](Self::multi_get_cf).
-    pub async fn multi_get_cf_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
-    }
-
-    /// The values of keys, each of its own column family, as the transaction sees them; what it has not written as of the same moment.
-    ///
-    /// # Panics
-    /// When there are not as many column families as keys.
-    pub fn multi_get_cfs<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        families: &[&ColumnFamily],
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, Families::OfEach(families), keys))
-    }
-
-    /// The asynchronous form of [`multi_get_cfs`](Self::multi_get_cfs).
-    ///
-    /// # Panics
-    /// When there are not as many column families as keys.
-    pub async fn multi_get_cfs_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        families: &[&ColumnFamily],
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, Families::OfEach(families), keys).await
+        self.work.batch.get_by(by, &self.work.db, options, family, key).await
     }
 
     async fn multi_get_by<K: AsRef<[u8]> + Sync>(
@@ -214,7 +122,7 @@ impl OptimisticTransaction {
     /// # Errors
     /// The same.
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_for_update_cf(options, &self.work.batch.default_family().clone(), key)
+        self.get_for_update_cf(options, &self.default_family().clone(), key)
     }
 
     /// The asynchronous form of [`get_for_update`](Self::get_for_update).
@@ -222,7 +130,7 @@ impl OptimisticTransaction {
     /// # Errors
     /// The same.
     pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
-        self.get_for_update_cf_async(options, &self.work.batch.default_family().clone(), key).await
+        self.get_for_update_cf_async(options, &self.default_family().clone(), key).await
     }
 
     /// The same of a column family.
@@ -261,7 +169,7 @@ impl OptimisticTransaction {
         self.check_open()?;
         let before = self.work.tracked.get(family.id(), key);
         self.track(family, key, false)?;
-        let outcome = self.work.batch.get_by(by, &self.work.db, options, family, key).await;
+        let outcome = self.get_by(by, options, family, key).await;
         if outcome.is_err() {
             self.work.tracked.take_back(family.id(), key, before);
         }
@@ -378,6 +286,8 @@ impl OptimisticTransaction {
     }
 }
 
+reads!(OptimisticTransaction, "the transaction has ended");
+
 /// The forms of a call that writes one key.
 macro_rules! writes {
     ($($(#[$doc:meta])* $plain:ident $cf:ident $untracked:ident ($($value:ident)?);)*) => {
@@ -390,7 +300,7 @@ macro_rules! writes {
                 /// # Errors
                 /// The key, the value or the batch would be too large; the transaction has ended.
                 pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    self.$cf(&self.work.batch.default_family().clone(), key $(, $value)?)
+                    self.$cf(&self.default_family().clone(), key $(, $value)?)
                 }
 
                 /// The same in a column family.

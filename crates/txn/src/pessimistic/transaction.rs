@@ -9,6 +9,7 @@ use super::options::TransactionOptions;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
 use crate::holder::{Holder, TransactionState};
 use crate::lock::Request;
+use crate::reads::reads;
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
@@ -132,12 +133,13 @@ impl Transaction {
         if options.set_snapshot {
             work.take_snapshot();
         }
+        let timeout = match options.lock_timeout {
+            own if own >= 0 => milliseconds(own),
+            _ => milliseconds(shared.options.transaction_lock_timeout),
+        };
         let depth = usize::try_from(options.deadlock_detect_depth).unwrap_or(0);
         let waiting = Waiting {
-            timeout: match options.lock_timeout {
-                own if own >= 0 => milliseconds(own),
-                _ => milliseconds(shared.options.transaction_lock_timeout),
-            },
+            timeout,
             detect_depth: options.deadlock_detect.then_some(depth),
             skip: options.skip_concurrency_control,
         };
@@ -327,46 +329,8 @@ impl Transaction {
         outcome
     }
 
-    /// The value of a key of the default column family, as the transaction sees it.
-    ///
-    /// # Errors
-    /// As [`Db::get_opt`](karst_engine::Db::get_opt); the transaction has ended or expired.
-    pub fn get(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_cf(options, self.shared.db.default_column_family(), key)
-    }
-
-    /// The asynchronous form of [`get`](Self::get).
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn get_async(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
-        self.get_cf_async(options, self.shared.db.default_column_family(), key).await
-    }
-
-    /// The same of a column family.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get), and if the column family is of another database.
-    pub fn get_cf(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<Value>> {
-        finish(self.get_by(Caller::Thread, options, family, key.as_ref()))
-    }
-
-    /// The asynchronous form of [`get_cf`](Self::get_cf).
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn get_cf_async(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        key: &[u8],
-    ) -> Result<Option<Value>> {
-        self.get_by(Caller::Task, options, family, key).await
+    fn default_family(&self) -> &ColumnFamily {
+        self.shared.db.default_column_family()
     }
 
     async fn get_by(
@@ -377,70 +341,6 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<Value>> {
         self.readable()?.work.batch.get_by(by, &self.shared.db, options, family, key).await
-    }
-
-    /// The values of keys of the default column family, as the transaction sees them. What has to be read is read at the same time.
-    pub fn multi_get<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_cf(options, self.shared.db.default_column_family(), keys)
-    }
-
-    /// The asynchronous form of [`multi_get`](Self::multi_get).
-    pub async fn multi_get_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_cf_async(options, self.shared.db.default_column_family(), keys).await
-    }
-
-    /// The same of a column family.
-    pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, Families::One(family), keys))
-    }
-
-    /// The asynchronous form of [`multi_get_cf`](Self::multi_get_cf).
-    pub async fn multi_get_cf_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
-    }
-
-    /// The values of keys, each of its own column family, as the transaction sees them; what it has not written as of the same moment.
-    ///
-    /// # Panics
-    /// When there are not as many column families as keys.
-    pub fn multi_get_cfs<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        families: &[&ColumnFamily],
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        finish(self.multi_get_by(Caller::Thread, options, Families::OfEach(families), keys))
-    }
-
-    /// The asynchronous form of [`multi_get_cfs`](Self::multi_get_cfs).
-    ///
-    /// # Panics
-    /// When there are not as many column families as keys.
-    pub async fn multi_get_cfs_async<K: AsRef<[u8]> + Sync>(
-        &self,
-        options: &ReadOptions,
-        families: &[&ColumnFamily],
-        keys: &[K],
-    ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_by(Caller::Task, options, Families::OfEach(families), keys).await
     }
 
     async fn multi_get_by<K: AsRef<[u8]> + Sync>(
@@ -461,7 +361,7 @@ impl Transaction {
     /// # Errors
     /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it since the snapshot; `Expired`; as [`get`](Self::get).
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let family = self.shared.db.default_column_family().clone();
+        let family = self.default_family().clone();
         self.get_for_update_cf(options, &family, key, true, true)
     }
 
@@ -470,7 +370,7 @@ impl Transaction {
     /// # Errors
     /// The same.
     pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
-        let family = self.shared.db.default_column_family().clone();
+        let family = self.default_family().clone();
         self.get_for_update_cf_async(options, &family, key, true, true).await
     }
 
@@ -587,7 +487,6 @@ impl Transaction {
     }
 }
 
-/// How long is waited for a lock with this option.
 fn given_up() -> Error {
     Error::invalid_argument(
         "the transaction takes nothing more: its prepare, commit or rollback was given up, and goes on without it",
@@ -599,6 +498,8 @@ fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
     let text = format!("key {key} of column family {name:?} was written since the transaction's snapshot");
     Error::new(ErrorKind::Busy, text)
 }
+
+reads!(Transaction, "the transaction has ended or expired");
 
 /// The forms of a call that writes one key.
 macro_rules! writes {
@@ -612,7 +513,7 @@ macro_rules! writes {
                 /// # Errors
                 /// As [`get_for_update`](Self::get_for_update); the key, the value or the batch would be too large.
                 pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    let family = self.shared.db.default_column_family().clone();
+                    let family = self.default_family().clone();
                     self.$cf(&family, key $(, $value)?)
                 }
 
@@ -621,7 +522,7 @@ macro_rules! writes {
                 /// # Errors
                 /// The same.
                 pub async fn $plain_async(&mut self, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
-                    let family = self.shared.db.default_column_family().clone();
+                    let family = self.default_family().clone();
                     self.$cf_async(&family, key $(, $value)?).await
                 }
 

@@ -51,7 +51,7 @@ use readahead::{MOST_BYTES, ReadaheadLimits};
 use visible::Visible;
 
 pub use internal::InternalIterator;
-pub use stream::{Direction, Entries, EntryStream};
+pub use stream::{Direction, Entries, EntryStream, Streamed};
 
 /// The bounds of an iteration, as user keys.
 #[derive(Clone, Debug, Default)]

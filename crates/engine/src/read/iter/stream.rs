@@ -19,22 +19,66 @@ pub enum Direction {
     Backward,
 }
 
-type Moved = Pin<Box<dyn Future<Output = (DbIterator, Result<()>)> + Send>>;
+/// An iterator that can be made a stream of its entries: those of this crate and of its transactions.
+pub trait Streamed: Send + Sized + 'static {
+    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    fn was_sent(&self) -> bool;
+    /// Whether it stands at an entry.
+    fn valid(&self) -> bool;
+    /// The error that ended the last move, if one did.
+    ///
+    /// # Errors
+    /// That error.
+    fn status(&self) -> Result<()>;
+    /// The entry that it stands at: a copy of the key, and the value with what keeps it in memory.
+    fn entry(&self) -> (Box<[u8]>, Value);
+    /// Goes to the next entry; a new one to the first. Backward, to the one before, and to the last.
+    fn advance(&mut self, direction: Direction) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Streamed for DbIterator {
+    fn was_sent(&self) -> bool {
+        self.was_sent()
+    }
+
+    fn valid(&self) -> bool {
+        self.valid()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.status()
+    }
+
+    fn entry(&self) -> (Box<[u8]>, Value) {
+        (self.key().into(), self.pinned_value())
+    }
+
+    async fn advance(&mut self, direction: Direction) -> Result<()> {
+        match (self.was_sent(), direction) {
+            (false, Direction::Forward) => self.seek_to_first_async().await,
+            (false, Direction::Backward) => self.seek_to_last_async().await,
+            (true, Direction::Forward) => self.next_async().await,
+            (true, Direction::Backward) => self.prev_async().await,
+        }
+    }
+}
+
+type Moved<I> = Pin<Box<dyn Future<Output = (Box<I>, Result<()>)> + Send>>;
 
 /// A `Stream` of keys and values from where an iterator stands; see [`DbIterator::into_stream`].
 ///
 /// The values pin what they are in, the keys are copies. After an error the stream ends.
 #[must_use = "streams do nothing unless polled"]
-pub struct EntryStream {
+pub struct EntryStream<I = DbIterator> {
     direction: Direction,
-    state: State,
+    state: State<I>,
 }
 
-enum State {
+enum State<I> {
     /// At the entry that comes next.
-    At(Box<DbIterator>),
+    At(Box<I>),
     /// On its way to it.
-    Moving(Moved),
+    Moving(Moved<I>),
     Ended,
 }
 
@@ -44,7 +88,7 @@ impl DbIterator {
     ///
     /// Moves inside a block are plain code; only those that have to read make the stream pend.
     pub fn into_stream(self, direction: Direction) -> EntryStream {
-        EntryStream { direction, state: State::At(Box::new(self)) }
+        EntryStream::new(self, direction)
     }
 
     /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks the calling thread where it has to read.
@@ -53,29 +97,21 @@ impl DbIterator {
     }
 }
 
-impl EntryStream {
-    fn begin(mut iter: Box<DbIterator>, direction: Direction) -> Moved {
-        Box::pin(async move {
-            let moved = match direction {
-                Direction::Forward => iter.seek_to_first_async().await,
-                Direction::Backward => iter.seek_to_last_async().await,
-            };
-            (*iter, moved)
-        })
+impl<I: Streamed> EntryStream<I> {
+    /// The entries of `iter` from the current one on; all, of one that was never sent anywhere.
+    pub fn new(iter: I, direction: Direction) -> Self {
+        Self { direction, state: State::At(Box::new(iter)) }
     }
 
-    fn go_on(mut iter: Box<DbIterator>, direction: Direction) -> Moved {
-        Box::pin(async move {
-            let moved = match direction {
-                Direction::Forward => iter.next_async().await,
-                Direction::Backward => iter.prev_async().await,
-            };
-            (*iter, moved)
-        })
+    fn moving(mut iter: Box<I>, direction: Direction) -> State<I> {
+        State::Moving(Box::pin(async move {
+            let moved = iter.advance(direction).await;
+            (iter, moved)
+        }))
     }
 }
 
-impl Stream for EntryStream {
+impl<I: Streamed> Stream for EntryStream<I> {
     type Item = Result<(Box<[u8]>, Value)>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -83,15 +119,15 @@ impl Stream for EntryStream {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::Ended => return Poll::Ready(None),
                 State::At(iter) if !iter.was_sent() => {
-                    self.state = State::Moving(EntryStream::begin(iter, self.direction));
+                    self.state = Self::moving(iter, self.direction);
                 }
                 State::At(iter) if !iter.valid() => {
                     // An iterator that failed before it was made a stream tells so.
                     return Poll::Ready(iter.status().err().map(Err));
                 }
                 State::At(iter) => {
-                    let entry = (iter.key().into(), iter.pinned_value());
-                    self.state = State::Moving(EntryStream::go_on(iter, self.direction));
+                    let entry = iter.entry();
+                    self.state = Self::moving(iter, self.direction);
                     return Poll::Ready(Some(Ok(entry)));
                 }
                 State::Moving(mut moving) => match moving.as_mut().poll(cx) {
@@ -100,14 +136,14 @@ impl Stream for EntryStream {
                         return Poll::Pending;
                     }
                     Poll::Ready((_, Err(error))) => return Poll::Ready(Some(Err(error))),
-                    Poll::Ready((iter, Ok(()))) => self.state = State::At(Box::new(iter)),
+                    Poll::Ready((iter, Ok(()))) => self.state = State::At(iter),
                 },
             }
         }
     }
 }
 
-impl std::fmt::Debug for EntryStream {
+impl<I> std::fmt::Debug for EntryStream<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EntryStream").field("direction", &self.direction).finish_non_exhaustive()
     }
