@@ -62,10 +62,9 @@ impl Job<'_> {
                 seconds,
                 user_us: user,
                 system_us: system,
-                switches: 0.0,
                 reads: Some(total),
                 bytes: Some(bytes),
-                batch_ms: None,
+                ..Figures::default()
             })
         })();
         parsed.ok_or_else(|| format!("fio said: {text}{}", String::from_utf8_lossy(&output.stderr)))

@@ -12,6 +12,8 @@ pub(super) struct Figures {
     pub(super) system_us: f64,
     /// How often a thread gave up its processor, to wait for something.
     pub(super) switches: f64,
+    /// System calls that write, of all threads.
+    pub(super) writes: f64,
     /// Reads from files, if this run can tell.
     pub(super) reads: Option<f64>,
     /// Bytes that storage delivered, if this run can tell.
@@ -35,14 +37,13 @@ pub(super) struct Meter {
     start: Instant,
     usage: (f64, f64),
     switches: f64,
-    syscalls: f64,
-    storage_bytes: f64,
+    io: ProcessIo,
 }
 
 impl Meter {
     pub(super) fn start() -> Self {
-        let (syscalls, storage_bytes) = process_io();
-        Meter { usage: cpu(), switches: switches(), syscalls, storage_bytes, start: Instant::now() }
+        let io = ProcessIo::now();
+        Meter { usage: cpu(), switches: switches(), io, start: Instant::now() }
     }
 
     /// For work that a child process does: [`Meter::stop_children`] ends it.
@@ -62,15 +63,16 @@ impl Meter {
     pub(super) fn stop(self, operations: u64) -> Figures {
         let seconds = self.start.elapsed().as_secs_f64();
         let (user, system) = cpu();
-        let (syscalls, storage_bytes) = process_io();
+        let io = ProcessIo::now();
         Figures {
             operations: operations as f64,
             seconds,
             user_us: user - self.usage.0,
             system_us: system - self.usage.1,
             switches: switches() - self.switches,
-            reads: Some(syscalls - self.syscalls),
-            bytes: Some(storage_bytes - self.storage_bytes),
+            writes: io.writes - self.io.writes,
+            reads: Some(io.reads - self.io.reads),
+            bytes: Some(io.storage_bytes - self.io.storage_bytes),
             batch_ms: None,
         }
     }
@@ -101,13 +103,23 @@ fn cpu_of(who: libc::c_int) -> (f64, f64) {
     (us(usage.ru_utime), us(usage.ru_stime))
 }
 
-/// Read system calls of this process, and bytes it had storage deliver.
-fn process_io() -> (f64, f64) {
-    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let field = |name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap_or(0.0)
-    };
-    (field("syscr:"), field("read_bytes:"))
+/// What this process has read and written so far.
+struct ProcessIo {
+    /// System calls.
+    reads: f64,
+    writes: f64,
+    /// Bytes it had storage deliver.
+    storage_bytes: f64,
+}
+
+impl ProcessIo {
+    fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let field = |name: &str| {
+            text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        ProcessIo { reads: field("syscr:"), writes: field("syscw:"), storage_bytes: field("read_bytes:") }
+    }
 }
 
 /// A deadline shared by the workers of one run.

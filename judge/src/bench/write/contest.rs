@@ -7,6 +7,9 @@ use crate::bench::Settings;
 /// One who takes part: a name, and a run.
 pub(super) type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<Row, String> + 'a>);
 
+/// One who does not run: a name, and its figures from those of a round's contenders, in their order. What is not a number is left empty.
+pub(super) type Derived<'a> = (&'static str, Box<dyn Fn(&[Row]) -> Row + 'a>);
+
 pub(super) struct Contest {
     title: String,
     columns: &'static [Column],
@@ -30,23 +33,30 @@ impl Contest {
         settings: &Settings,
         label: &str,
         mut contenders: Vec<Contender<'_>>,
+        derived: &[Derived<'_>],
     ) -> Result<(), String> {
-        let mut all: Vec<Vec<Row>> = vec![Vec::new(); contenders.len()];
+        let names: Vec<&str> = contenders.iter().map(|c| c.0).chain(derived.iter().map(|d| d.0)).collect();
+        let mut all: Vec<Vec<Row>> = vec![Vec::new(); names.len()];
         for round in 0..settings.repeat {
-            for ((name, run), runs) in contenders.iter_mut().zip(&mut all) {
+            let mut rows: Vec<Row> = Vec::with_capacity(names.len());
+            for (name, run) in &mut contenders {
                 let row = run().map_err(|e| format!("{}: {label}: {name}: {e}", self.title))?;
                 let unit = self.columns[0].name;
                 eprintln!("  {label} [{}/{}] {name}: {:.0} {unit}", round + 1, settings.repeat, row[0]);
-                runs.push(row);
+                rows.push(row);
             }
+            let more: Vec<Row> = derived.iter().map(|(_, row)| row(&rows)).collect();
+            all.iter_mut().zip(rows.into_iter().chain(more)).for_each(|(runs, row)| runs.push(row));
         }
-        for ((name, _), runs) in contenders.iter().zip(&all) {
+        for (name, runs) in names.iter().zip(&all) {
             let mut line = format!("| {label} | {name} |");
             for (column, figure) in self.columns.iter().zip(median(runs)) {
-                line.push_str(&format!(" {figure:.*} |", column.digits));
+                let text =
+                    if figure.is_nan() { String::new() } else { format!("{figure:.*}", column.digits) };
+                line.push_str(&format!(" {text} |"));
             }
             for baseline in self.baselines {
-                let at = contenders.iter().position(|(name, _)| name == baseline);
+                let at = names.iter().position(|name| name == baseline);
                 let ratio = at.map(|at| format!("{:.2}", median_ratio(runs, &all[at])));
                 line.push_str(&format!(" {} |", ratio.unwrap_or_default()));
             }

@@ -1,12 +1,12 @@
-//! The rows of transactions: fills through a database with transactions, as published, and transactions that read two keys for update and write them.
+//! The rows of transactions that read two keys for update and write them. Fills through databases with transactions are in [`super::unordered`].
 
 use super::contest::{Contender, Contest};
 use super::latency::Latencies;
 use super::load::{self, End, Keys};
-use super::store::{Durability, Engine, Store};
+use super::store::{Durability, Engine};
 use super::table::{Column, Row};
 use super::transaction_store::{Policy, TransactionStore};
-use super::unordered::{DURABILITIES, FILL, PUBLISHED, THREADS, UNORDERED, fill};
+use super::unordered::{PUBLISHED, THREADS};
 use super::{NO_WAL, VALUE_BYTES, WAL};
 use crate::bench::Settings;
 use crate::bench::measure::{Deadline, Meter};
@@ -26,67 +26,6 @@ const TRANSACTIONS: [Column; 5] = [
 ];
 
 pub(super) fn run(settings: &Settings) -> Result<(), String> {
-    // Why asked: without the policy its rows are left out, which is said.
-    let prepared = settings.with_path(|path| {
-        let policy = Policy::Prepared { locks: true };
-        Ok(TransactionStore::open(Engine::KarstDb, policy, path, PUBLISHED)
-            .and_then(TransactionStore::close)
-            .map_err(|e| eprintln!("  KarstDB has no rows of WritePrepared: {e}"))
-            .is_ok())
-    })?;
-    fills(settings, prepared)?;
-    updates(settings, prepared)
-}
-
-/// fillrandom in batches of 8 through databases with transactions, beside the same without.
-fn fills(settings: &Settings, prepared: bool) -> Result<(), String> {
-    const LOCKLESS: Policy = Policy::Prepared { locks: false };
-    for (name, durability) in DURABILITIES {
-        let title = format!("fillrandom {name}, batches of 8, through databases with transactions");
-        let baselines = &["RocksDB WriteCommitted", "RocksDB WritePrepared, unordered", "KarstDB unordered"];
-        let mut table = Contest::new(title, &FILL, baselines);
-        for threads in THREADS {
-            let through = |engine, policy, more: &'static str| -> Box<dyn FnMut() -> Result<Row, String>> {
-                Box::new(move || {
-                    settings.with_path(|path| {
-                        let store =
-                            TransactionStore::open(engine, policy, path, &format!("{PUBLISHED}{more}"))?;
-                        let row = fill(settings, &store, threads, durability);
-                        store.close()?;
-                        row
-                    })
-                })
-            };
-            let plain = |engine| -> Box<dyn FnMut() -> Result<Row, String>> {
-                Box::new(move || {
-                    settings.with_path(|path| {
-                        let store = Store::open(engine, path, &format!("{PUBLISHED}{UNORDERED}"))?;
-                        let row = fill(settings, &store, threads, durability);
-                        store.close()?;
-                        row
-                    })
-                })
-            };
-            let mut contenders: Vec<Contender<'_>> = vec![
-                ("RocksDB unordered", plain(Engine::RocksDb)),
-                ("RocksDB WriteCommitted", through(Engine::RocksDb, Policy::Committed, "")),
-                ("RocksDB WritePrepared, unordered", through(Engine::RocksDb, LOCKLESS, UNORDERED)),
-                ("KarstDB unordered", plain(Engine::KarstDb)),
-                ("KarstDB WriteCommitted", through(Engine::KarstDb, Policy::Committed, "")),
-            ];
-            if prepared {
-                let run = through(Engine::KarstDb, LOCKLESS, UNORDERED);
-                contenders.push(("KarstDB WritePrepared, unordered", run));
-            }
-            table.round(settings, &format!("{threads} threads"), contenders)?;
-        }
-        table.print();
-    }
-    Ok(())
-}
-
-/// Transactions of two keys.
-fn updates(settings: &Settings, prepared: bool) -> Result<(), String> {
     const LOCKING: Policy = Policy::Prepared { locks: true };
     for (prepare, title) in [
         (false, "Transactions that read two of 500,000 keys for update, write them and commit, with a log"),
@@ -112,15 +51,13 @@ fn updates(settings: &Settings, prepared: bool) -> Result<(), String> {
                 ("RocksDB WriteCommitted", run(Engine::RocksDb, Policy::Committed)),
                 ("RocksDB WritePrepared", run(Engine::RocksDb, LOCKING)),
                 ("KarstDB WriteCommitted", run(Engine::KarstDb, Policy::Committed)),
+                ("KarstDB WritePrepared", run(Engine::KarstDb, LOCKING)),
             ];
-            if prepared {
-                contenders.push(("KarstDB WritePrepared", run(Engine::KarstDb, LOCKING)));
-            }
             if !prepare {
                 contenders.push(("RocksDB optimistic", run(Engine::RocksDb, Policy::Optimistic)));
                 contenders.push(("KarstDB optimistic", run(Engine::KarstDb, Policy::Optimistic)));
             }
-            table.round(settings, &format!("{threads} threads"), contenders)?;
+            table.round(settings, &format!("{threads} threads"), contenders, &[])?;
         }
         table.print();
     }

@@ -1,13 +1,16 @@
-//! The published comparison of unordered writes: fillrandom in batches of 8 by 2, 8 and 32 threads, ordered and unordered, with and without a log; and what
-//! threads cost each other.
+//! The published comparison of unordered writes, with its variants, in one table: fillrandom in batches of 8 by 2, 8 and 32 threads, with and without a log; ordered, unordered, and through databases with
+//! transactions under both write policies. And what threads cost each other.
 //!
-//! Two bounds on what a pipeline can do on this machine are measured, with the same code and batches. *No waiting*: writers of one database that do not wait until the log has their records (`manual_wal_flush`),
-//! two batches to a write of the log, the fewest with which anybody goes on at once. *Nobody to meet*: as many databases as there are processors, each with one writer, so that processors share no memory either.
+//! Bounds on what a pipeline can do on this machine are measured with the same code and batches. *No waiting*: writers of one database that do not wait until the log has their records (`manual_wal_flush`),
+//! two batches to a write of the log, the fewest with which anybody goes on at once. *No waiting, as many writes*: what that would be if the log were written as often as KarstDB unordered writes it; a
+//! straight line in the writes of the log for each key, through no waiting with two batches to a write and with sixteen. *Nobody to meet*: as many databases as there are processors, each with one writer,
+//! so that processors share no memory either.
 
-use super::contest::{Contender, Contest};
+use super::contest::{Contender, Contest, Derived};
 use super::load::{Keys, Load, Target};
 use super::store::{Durability, Engine, Store};
 use super::table::{Column, Row};
+use super::transaction_store::{Policy, TransactionStore};
 use super::{NO_WAL, WAL, load};
 use crate::bench::Settings;
 use crate::bench::measure::Meter;
@@ -18,27 +21,34 @@ pub(super) const PUBLISHED: &str = "write_buffer_size=67108864;max_write_buffer_
      level0_slowdown_writes_trigger=99999;level0_stop_writes_trigger=99999;enable_pipelined_write=false;disable_auto_compactions=true;compression=kSnappyCompression;\
      level_compaction_dynamic_level_bytes=false;";
 pub(super) const UNORDERED: &str = "unordered_write=true;";
-/// Unordered writes that do not wait for the log, until there is more for it than a batch of the published command.
+/// Unordered writes that do not wait for the log, until there is more for it than a batch of the published command, or than fifteen.
 const NO_WAITING: &str = "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=1024;";
+const NO_WAITING_FEW_WRITES: &str =
+    "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=16384;";
 /// `--num` and `--batch_size` of the published command.
 pub(super) const NUM: u64 = 10_000_000;
 pub(super) const BATCH: u64 = 8;
 pub(super) const THREADS: [usize; 3] = [2, 8, 32];
 
-/// Columns of a fill by several threads. `blocked` is the share of their time in which writers neither ran nor waited for a processor: time in locks and waits.
-pub(super) const FILL: [Column; 6] = [
+/// Columns of a fill by several threads. `writes` are system calls, nearly all of them on the log; `blocked` is the share of their time in which writers neither ran nor waited for a processor: time in locks and waits.
+const FILL: [Column; 7] = [
     Column { name: "keys/s", digits: 0, ratio: true },
     Column { name: "CPU us/key", digits: 2, ratio: true },
     Column { name: "system us/key", digits: 2, ratio: false },
+    Column { name: "writes/1000 keys", digits: 0, ratio: false },
     Column { name: "switches/1000 keys", digits: 1, ratio: false },
     Column { name: "blocked %", digits: 0, ratio: false },
     Column { name: "p99 us", digits: 0, ratio: false },
 ];
 
-pub(super) const DURABILITIES: [(&str, Durability); 2] = [("with a log", WAL), ("without a log", NO_WAL)];
+/// Places in [`FILL`].
+const RATE: usize = 0;
+const WRITES: usize = 3;
+
+const DURABILITIES: [(&str, Durability); 2] = [("with a log", WAL), ("without a log", NO_WAL)];
 
 /// One run of a fill, in the columns of [`FILL`].
-pub(super) fn fill<T: Target>(
+fn fill<T: Target>(
     settings: &Settings,
     target: &T,
     threads: usize,
@@ -52,6 +62,7 @@ pub(super) fn fill<T: Target>(
         outcome.keys as f64 / outcome.seconds,
         figures.cpu_us(),
         figures.system_us / figures.operations,
+        figures.writes * 1000.0 / figures.operations,
         figures.switches * 1000.0 / figures.operations,
         outcome.blocked * 100.0,
         outcome.latencies.percentile_us(99.0),
@@ -68,6 +79,23 @@ fn one(
 ) -> Result<Row, String> {
     settings.with_path(|path| {
         let store = Store::open(engine, path, &format!("{PUBLISHED}{more}"))?;
+        let row = fill(settings, &store, threads, durability);
+        store.close()?;
+        row
+    })
+}
+
+/// A fill of one database with transactions.
+fn through(
+    settings: &Settings,
+    engine: Engine,
+    policy: Policy,
+    more: &str,
+    threads: usize,
+    durability: Durability,
+) -> Result<Row, String> {
+    settings.with_path(|path| {
+        let store = TransactionStore::open(engine, policy, path, &format!("{PUBLISHED}{more}"))?;
         let row = fill(settings, &store, threads, durability);
         store.close()?;
         row
@@ -91,39 +119,73 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// The figures without waiting at as many writes of the log as `real` has, from two runs without waiting.
+fn at_equal_writes(real: &Row, more_writes: &Row, fewer_writes: &Row) -> Row {
+    let seconds = |row: &Row| 1.0 / row[RATE];
+    let slope = (seconds(more_writes) - seconds(fewer_writes)) / (more_writes[WRITES] - fewer_writes[WRITES]);
+    let mut row = vec![f64::NAN; FILL.len()];
+    row[RATE] = 1.0 / (seconds(more_writes) + slope * (real[WRITES] - more_writes[WRITES]));
+    row[WRITES] = real[WRITES];
+    row
+}
+
 pub(super) fn published(settings: &Settings) -> Result<(), String> {
+    // What db_bench chooses for the published command: WritePrepared without locks for what is no transaction.
+    const PREPARED: Policy = Policy::Prepared { locks: false };
+    const REAL: &str = "KarstDB unordered";
+    const MORE_WRITES: &str = "KarstDB, no waiting";
+    const FEWER_WRITES: &str = "KarstDB, no waiting, few writes";
+    const EQUAL_WRITES: &str = "KarstDB, no waiting, as many writes";
+    const APART: &str = "KarstDB, nobody to meet";
+    let title = format!(
+        "fillrandom in batches of 8, as published for unordered writes, and its variants; {} processors",
+        processors()
+    );
+    let baselines = &[
+        "RocksDB ordered",
+        "RocksDB unordered",
+        "RocksDB WriteCommitted",
+        "RocksDB WritePrepared, unordered",
+        REAL,
+        EQUAL_WRITES,
+        APART,
+    ];
+    let mut table = Contest::new(title, &FILL, baselines);
     for (name, durability) in DURABILITIES {
-        let title = format!(
-            "fillrandom {name}, batches of 8, as published for unordered writes; {} processors",
-            processors()
-        );
-        let mut table = Contest::new(
-            title,
-            &FILL,
-            &["RocksDB ordered", "RocksDB unordered", "KarstDB, no waiting", "KarstDB, nobody to meet"],
-        );
         for threads in THREADS {
-            let run = |engine, more: &'static str| -> Box<dyn FnMut() -> Result<Row, String>> {
+            let plain = |engine, more: &'static str| -> Box<dyn FnMut() -> Result<Row, String>> {
                 Box::new(move || one(settings, engine, more, threads, durability))
             };
+            let through = |engine, policy, more: &'static str| -> Box<dyn FnMut() -> Result<Row, String>> {
+                Box::new(move || through(settings, engine, policy, more, threads, durability))
+            };
             let mut contenders: Vec<Contender<'_>> = vec![
-                ("RocksDB ordered", run(Engine::RocksDb, "")),
-                ("RocksDB unordered", run(Engine::RocksDb, UNORDERED)),
-                ("KarstDB ordered", run(Engine::KarstDb, "")),
-                ("KarstDB unordered", run(Engine::KarstDb, UNORDERED)),
-                (
-                    "KarstDB, nobody to meet",
-                    Box::new(|| nobody_to_meet(settings, Engine::KarstDb, durability)),
-                ),
+                ("RocksDB ordered", plain(Engine::RocksDb, "")),
+                ("RocksDB unordered", plain(Engine::RocksDb, UNORDERED)),
+                ("RocksDB WriteCommitted", through(Engine::RocksDb, Policy::Committed, "")),
+                ("RocksDB WritePrepared, unordered", through(Engine::RocksDb, PREPARED, UNORDERED)),
+                ("KarstDB ordered", plain(Engine::KarstDb, "")),
+                (REAL, plain(Engine::KarstDb, UNORDERED)),
+                ("KarstDB WriteCommitted", through(Engine::KarstDb, Policy::Committed, "")),
+                ("KarstDB WritePrepared, unordered", through(Engine::KarstDb, PREPARED, UNORDERED)),
+                (APART, Box::new(|| nobody_to_meet(settings, Engine::KarstDb, durability))),
             ];
+            let mut derived: Vec<Derived<'_>> = Vec::new();
             // Without a log unordered writes wait for nothing as it is.
             if durability == WAL {
-                contenders.push(("KarstDB, no waiting", run(Engine::KarstDb, NO_WAITING)));
+                contenders.push((MORE_WRITES, plain(Engine::KarstDb, NO_WAITING)));
+                contenders.push((FEWER_WRITES, plain(Engine::KarstDb, NO_WAITING_FEW_WRITES)));
+                let place = |name| contenders.iter().position(|c| c.0 == name).expect("it takes part");
+                let [real, more, fewer] = [REAL, MORE_WRITES, FEWER_WRITES].map(place);
+                derived.push((
+                    EQUAL_WRITES,
+                    Box::new(move |rows| at_equal_writes(&rows[real], &rows[more], &rows[fewer])),
+                ));
             }
-            table.round(settings, &format!("{threads} threads"), contenders)?;
+            table.round(settings, &format!("{threads} threads {name}"), contenders, &derived)?;
         }
-        table.print();
     }
+    table.print();
     Ok(())
 }
 
@@ -140,7 +202,7 @@ pub(super) fn contention(settings: &Settings) -> Result<(), String> {
                 ("RocksDB unordered", run(Engine::RocksDb)),
                 ("KarstDB unordered", run(Engine::KarstDb)),
             ];
-            table.round(settings, &format!("{threads} threads"), contenders)?;
+            table.round(settings, &format!("{threads} threads"), contenders, &[])?;
         }
         table.print();
     }
@@ -156,5 +218,23 @@ impl Settings {
             Err(e) if outcome.is_ok() && path.exists() => Err(format!("{}: {e}", path.display())),
             _ => outcome,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_at_equal_writes_is_on_the_line_through_the_other_two() {
+        // 1 us a key and 4 us a write of the log.
+        let with_writes = |writes: f64| {
+            let mut row = vec![0.0; FILL.len()];
+            (row[RATE], row[WRITES]) = (1e6 / (1.0 + 4.0 * writes / 1000.0), writes);
+            row
+        };
+        let at = at_equal_writes(&with_writes(125.0), &with_writes(62.5), &with_writes(8.0));
+        assert!((at[RATE] - 1e6 / 1.5).abs() < 1.0, "{at:?}");
+        assert_eq!(at[WRITES], 125.0);
     }
 }
