@@ -79,3 +79,25 @@ fn loom_a_number_above_an_unfinished_range_is_read_without_it() {
         writer.join().unwrap();
     });
 }
+
+/// RocksDB's pull request 14544: of two threads that refreshed a list, one put an older in the place of a newer.
+#[test]
+fn loom_no_list_takes_the_place_of_a_newer_one() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let pending = Arc::new(PendingRanges::new());
+        pending.add(1, 1, 0).decide(2);
+        let others = {
+            let pending = pending.clone();
+            thread::spawn(move || pending.remove_decided(2))
+        };
+        let range = pending.add(3, 1, 0);
+        assert!(pending.now().hides(3, 3), "what is undecided is seen");
+        others.join().unwrap();
+        assert!(pending.now().hides(3, 3), "a list without it took the place of that with it");
+        range.decide(4);
+        pending.remove_decided(4);
+        assert!(pending.now().is_empty());
+    });
+}

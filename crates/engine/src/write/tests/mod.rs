@@ -2,6 +2,7 @@
 
 mod broken;
 mod failing;
+mod forgotten;
 mod gathering;
 mod logs;
 mod ordering;

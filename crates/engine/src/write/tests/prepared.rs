@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-fn two_queues() -> Rules {
+pub(super) fn two_queues() -> Rules {
     Rules { two_queues: true, ..rules() }
 }
 
@@ -22,11 +22,11 @@ fn section(name: &str, key: &str) -> Arc<Section> {
     Arc::new(Section::new(name.as_bytes(), batch, Some(numbers)))
 }
 
-fn phase(section: &Arc<Section>, phase: Phase) -> Source<'static> {
+pub(super) fn phase(section: &Arc<Section>, phase: Phase) -> Source<'static> {
     Source::Phase(PhaseWrite::new(section, phase))
 }
 
-fn readers(bench: &Bench) -> Arc<Snapshots> {
+pub(super) fn readers(bench: &Bench) -> Arc<Snapshots> {
     Arc::new(Snapshots::new(bench.pipeline.pending.clone()))
 }
 
