@@ -8,11 +8,12 @@
 //! What every read is checked for:
 //! - *Atomicity*: all keys of a group that are read together have one number, and none is missing.
 //! - *Recency*: the number is not below any that was acknowledged, or returned by any read, before this one began; so reads are monotonic, over all threads.
-//! - *No invention*: the number is not above that of the last batch that had begun when the read ended.
+//! - *No invention*: the number is not above that of the last batch that had begun when the read ended, nor that of a batch that was refused, before or after.
 //! - *Order*: what a batch has witnessed is seen by who sees the batch.
 //! - *Immutability*: a snapshot, however old, shows what it showed.
 
 use crate::random::Random;
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,8 +72,8 @@ pub trait Store {
     /// A moment to read at.
     type Snapshot;
 
-    /// Writes a batch.
-    async fn write(&self, durability: Durability, batch: &[Part]);
+    /// Writes a batch. False if it was refused: then nothing of it may ever be seen.
+    async fn write(&self, durability: Durability, batch: &[Part]) -> bool;
     /// The value of a key, now or as of a snapshot.
     async fn get(&self, at: Option<&Self::Snapshot>, family: usize, key: &Key) -> Option<Value>;
     /// The values of keys of several column families, as of one moment.
@@ -132,6 +133,10 @@ struct Group {
     begun: AtomicU64,
     /// The last batch that was acknowledged or seen.
     floor: AtomicU64,
+    /// The last batch that was refused.
+    last_refused: AtomicU64,
+    /// All that were.
+    refused: Mutex<HashSet<u64>>,
 }
 
 /// What was written and seen so far.
@@ -238,6 +243,11 @@ impl CommitOrder {
     }
 
     async fn write_next(&self, store: &impl Store, group: usize, random: &mut Random) {
+        while !self.try_next(store, group, random).await {}
+    }
+
+    /// Writes the next batch of a group; false if it was refused.
+    async fn try_next(&self, store: &impl Store, group: usize, random: &mut Random) -> bool {
         let number = self.groups[group].begun.load(Ordering::Relaxed) + 1;
         self.groups[group].begun.store(number, Ordering::SeqCst);
         let witnessed = random.below(GROUPS as u64) as usize;
@@ -260,9 +270,31 @@ impl CommitOrder {
             Durability::Synced if random.below(64) > 0 => Durability::Logged,
             durability => durability,
         };
-        store.write(durability, &batch).await;
+        if !store.write(durability, &batch).await {
+            self.refuse(group, number);
+            return false;
+        }
         self.groups[group].floor.fetch_max(number, Ordering::SeqCst);
         self.batches.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A batch was refused, and not seen before.
+    fn refuse(&self, group: usize, number: u64) {
+        let Group { floor, last_refused, refused, .. } = &self.groups[group];
+        refused.lock().expect("nobody panics with it").insert(number);
+        last_refused.store(number, Ordering::SeqCst);
+        // Ordering: whoever sees the batch raises the floor, and then looks whether it was refused; here it is the other way round. One of the two finds out.
+        if floor.load(Ordering::SeqCst) >= number {
+            self.violation(|| format!("batch {number} of group {group} was seen, and refused"));
+        }
+    }
+
+    fn is_refused(&self, group: usize, number: u64) -> bool {
+        let Group { last_refused, refused, .. } = &self.groups[group];
+        // Why first: mostly none is, or all that were are older.
+        number <= last_refused.load(Ordering::SeqCst)
+            && refused.lock().expect("nobody panics with it").contains(&number)
     }
 
     /// A reader: reads of every kind until the end.
@@ -423,6 +455,9 @@ impl CommitOrder {
             });
         } else if number > floor {
             self.groups[group].floor.fetch_max(number, Ordering::SeqCst);
+        }
+        if self.is_refused(group, number) {
+            self.violation(|| format!("{what}: group {group} has {number}, which was refused"));
         }
         number
     }

@@ -195,10 +195,10 @@ impl Calls {
         }
     }
 
-    /// Writes a batch of puts by a transaction, or gives it up; false if it came to nothing.
-    async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> bool {
+    /// Writes a batch of puts by a transaction, or gives it up. Whether it was written, or refused; `None` if it has still to be written.
+    async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> Option<bool> {
         let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
-        let Some(mut transaction) = self.begin(options) else { return false };
+        let mut transaction = self.begin(options)?;
         if one_in(4)
             && let Through::Optimistic(_, one) = &mut transaction
         {
@@ -210,7 +210,7 @@ impl Calls {
         }
         let commits = !one_in(8);
         for part in batch {
-            let Part::Put { family, key, value } = part else { return false };
+            let Part::Put { family, key, value } = part else { return None };
             let value = if commits { *value } else { never_seen(value) };
             transaction.put(*family, key, &value).await;
         }
@@ -222,7 +222,7 @@ impl Calls {
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                         count(&self.counts.conflicts);
-                        return false;
+                        return Some(false);
                     }
                 };
             }
@@ -239,7 +239,7 @@ impl Calls {
             }
         }
         count(if commits { &self.counts.commits } else { &self.counts.rollbacks });
-        commits
+        commits.then_some(true)
     }
 
     /// Sometimes, a transaction to read through, which has written something itself.
@@ -292,7 +292,7 @@ macro_rules! scan {
 impl Store for Calls {
     type Snapshot = Snapshot;
 
-    async fn write(&self, durability: Durability, batch: &[Part]) {
+    async fn write(&self, durability: Durability, batch: &[Part]) -> bool {
         let mut writes = WriteBatch::new();
         for part in batch {
             match part {
@@ -312,8 +312,11 @@ impl Store for Calls {
         };
         // Why not with a range: it cannot be locked.
         let can_be_locked = !batch.iter().any(|part| matches!(part, Part::Clear { .. }));
-        if can_be_locked && !one_in(5) && self.write_by_transaction(&options, batch).await {
-            return;
+        if can_be_locked
+            && !one_in(5)
+            && let Some(is_written) = self.write_by_transaction(&options, batch).await
+        {
+            return is_written;
         }
         if let Database::Locking(db) = &self.database
             && can_be_locked
@@ -324,12 +327,13 @@ impl Store for Calls {
                 Form::Blocking => db.write(&options, &writes).unwrap(),
                 Form::Async | Form::Reactor => db.write_async(&options, writes).await.unwrap(),
             }
-            return;
+            return true;
         }
         match self.form {
             Form::Blocking => self.db().write(&options, &writes).unwrap(),
             Form::Async | Form::Reactor => self.db().write_async(&options, &writes).await.unwrap(),
         }
+        true
     }
 
     async fn get(&self, at: Option<&Snapshot>, family: usize, key: &Key) -> Option<Value> {

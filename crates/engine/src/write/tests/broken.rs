@@ -52,6 +52,8 @@ struct Memory<H: Host> {
     waits: bool,
     /// Batches are prepared, and then committed, under names of numbers from here on.
     prepares: Option<AtomicU64>,
+    /// Now and then, a batch is written and said to have been refused.
+    leaks: bool,
 }
 
 impl<H: Host> Memory<H> {
@@ -66,7 +68,7 @@ impl<H: Host> Memory<H> {
         let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
         let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
         let prepares = pipeline.pending.is_some().then(AtomicU64::default);
-        Self { pipeline, memtables, readers, waits, prepares }
+        Self { pipeline, memtables, readers, waits, prepares, leaks: false }
     }
 
     /// Where a read that begins now reads.
@@ -96,7 +98,7 @@ impl<H: Host> Memory<H> {
 impl<H: Host> Store for Memory<H> {
     type Snapshot = ReadAt;
 
-    async fn write(&self, durability: Durability, batch: &[Part]) {
+    async fn write(&self, durability: Durability, batch: &[Part]) -> bool {
         let mut writes = WriteBatch::new();
         for part in batch {
             if let Part::Put { family, key, value } = part {
@@ -107,7 +109,8 @@ impl<H: Host> Store for Memory<H> {
         let disable_wal = durability == Durability::Unlogged;
         let options = WriteOptions { disable_wal, ..WriteOptions::new() };
         let Some(names) = &self.prepares else {
-            return self.pipeline.write(&options, Source::Batch(&writes)).unwrap();
+            self.pipeline.write(&options, Source::Batch(&writes)).unwrap();
+            return !self.leaks || !self.pipeline.ring.value().is_multiple_of(64);
         };
         let numbers = SubBatches::of(writes.iter(), |_, a, b| a.cmp(b));
         let name = names.fetch_add(1, Ordering::Relaxed).to_le_bytes();
@@ -116,6 +119,7 @@ impl<H: Host> Store for Memory<H> {
             self.pipeline.write(&options, Source::Phase(PhaseWrite::new(&section, phase))).unwrap();
         }
         self.pipeline.forget_decided();
+        true
     }
 
     async fn get(&self, at: Option<&ReadAt>, family: usize, key: &Key) -> Option<Value> {
@@ -194,6 +198,12 @@ fn a_batch_that_is_published_before_it_is_inserted_is_found_out() {
 #[test]
 fn a_commit_that_is_published_before_it_is_decided_is_found_out() {
     assert!(violations(&Memory::new(prepared(), true, Slow::<true>), Durability::Logged, MANY) > 0);
+}
+
+#[test]
+fn a_batch_that_is_refused_and_written_all_the_same_is_found_out() {
+    let memory = Memory { leaks: true, ..Memory::new(unordered(), true, Slow::<false>) };
+    assert!(violations(&memory, Durability::Logged, MANY) > 0);
 }
 
 #[test]
