@@ -3,8 +3,11 @@
 use super::unordered::Slow;
 use super::*;
 use crate::error::ErrorKind;
+use crate::options::{FamilyConfig, Instances};
 use crate::write::gather::Gather;
 use karst_format::comparator::UserComparator;
+use karst_format::options::ColumnFamilyOptions;
+use karst_format::slice_transform::{PrefixExtractor, SliceTransform};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, FaultFileSystem, FaultPlan, Faults};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -293,6 +296,44 @@ fn a_panic_in_an_insert_holds_up_nobody() {
     let refused = bench.put("b", "3").unwrap_err().to_string();
     assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
     // The log has it, for the next opening, perhaps with a comparator that is well.
+    let (found, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
+    assert_eq!(found, ["a@1=1", "boom@2=2"]);
+    karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+}
+
+/// Panics when it is asked for the prefix of one key.
+#[derive(Debug)]
+struct FragilePrefix;
+
+impl SliceTransform for FragilePrefix {
+    fn name(&self) -> &str {
+        "fragile"
+    }
+    fn in_domain(&self, _: &[u8]) -> bool {
+        true
+    }
+    fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        assert!(key != b"boom", "the extractor's own");
+        key
+    }
+}
+
+/// A lone put is left to be inserted with others, but its prefix is asked for at once.
+#[test]
+fn a_prefix_extractor_that_panics_in_a_lone_put_holds_up_nobody() {
+    let bench = Bench::new(rules());
+    let options = ColumnFamilyOptions { memtable_prefix_bloom_size_ratio: 0.01, ..Default::default() };
+    let prefix_extractor = Some(PrefixExtractor::Custom(Arc::new(FragilePrefix)));
+    let instances = Instances { prefix_extractor, ..Instances::default() };
+    let config = FamilyConfig::resolve(CF, "default", options, None, instances).unwrap();
+    bench.memtables.lock().insert(CF, Arc::new(MemTable::of(&config)));
+    bench.put("a", "1").unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.put("boom", "2"))).is_err());
+    // Why first: what is behind an open ticket would wait for ever.
+    assert_eq!(bench.pipeline.ring.published(), bench.pipeline.order.lock().next_ticket);
+    let refused = bench.put("b", "3").unwrap_err().to_string();
+    assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
+    assert_eq!((bench.pipeline.visible_seq(), bench.entries()), (SeqNo(2), vec!["a@1=1".to_owned()]));
     let (found, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
     assert_eq!(found, ["a@1=1", "boom@2=2"]);
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
