@@ -2,6 +2,7 @@
 
 mod crashes;
 mod failures;
+mod panics;
 mod stalls;
 
 use karst_engine::io::{Env, MemoryFileSystem};
