@@ -154,6 +154,8 @@ impl Db {
 
     /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync` everything in the logs reach the device.
     ///
+    /// After a failure of the log that was overcome (`Db::resume`) it says the same of what was acknowledged before, which is in tables on the device then, though it may never have reached the log.
+    ///
     /// # Errors
     /// The log failed, now or before, or the database is open for reading only.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {

@@ -5,8 +5,11 @@ use karst_engine::{
     BackgroundErrorReason, Db, ErrorKind, FlushOptions, Options, Severity, WaitForCompactOptions, WriteBatch,
     WriteOptions,
 };
-use karst_io::{Env, Simulation, Trouble, sleep};
+use karst_io::{Crash, Env, Simulation, Trouble, sleep};
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -141,4 +144,41 @@ fn a_log_that_cannot_be_begun_refuses_writes_until_it_can() {
     });
     assert_both(&db, &model, "resumed");
     assert!(db.int_property("rocksdb.background-errors") > Some(0));
+}
+
+/// What gathered for a log that fails never gets there; but it was acknowledged, so it is in the memtables that are flushed before writing goes on.
+#[test]
+fn what_flush_wal_says_after_a_failure_that_was_overcome_holds_though_the_log_lacks_it() {
+    for begins_before in [false, true] {
+        let simulation = Simulation::new(7);
+        let env = simulation.env().clone();
+        let options = options(&env).db(|db| {
+            db.manual_wal_flush = true;
+            db.max_bgerror_resume_count = 0;
+        });
+        let db = Db::open("/db", &options).unwrap();
+        db.create_column_family("other", &options).unwrap();
+        let mut model = Entries::new();
+        simulation.run(async {
+            assert_eq!(write(&db, &mut model, 0, 20).await, 0);
+            simulation.fs().set_trouble(Trouble { write_error: 1.0, ..Trouble::default() });
+            let mut synced = pin!(db.flush_wal_async(true));
+            if begins_before {
+                assert!(poll_fn(|cx| Poll::Ready(synced.as_mut().poll(cx).is_pending())).await);
+            } else {
+                assert_eq!(db.flush_wal_async(true).await.unwrap_err().kind(), ErrorKind::Io);
+            }
+            while db.background_error().is_none() {
+                sleep(&env, Duration::from_millis(1)).await;
+            }
+            simulation.fs().set_trouble(Trouble::default());
+            db.resume_async().await.unwrap();
+            synced.await.unwrap();
+        });
+        simulation.fs().lose_power_now();
+        drop(db);
+        let simulation = simulation.restart(Crash::Power, 8);
+        let db = Db::open("/db", &options.env(simulation.env().clone())).unwrap();
+        assert_both(&db, &model, "after a loss of power");
+    }
 }
