@@ -1,5 +1,6 @@
 //! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock stays behind.
 
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_engine::options::ReadTier;
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
 use karst_engine::{ErrorKind, FlushOptions, Options, ReadOptions, Result, WriteBatch, WriteOptions};
@@ -7,8 +8,12 @@ use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// A write policy, and whether transactions are prepared before they commit. Nothing here may depend on either.
 #[derive(Clone, Copy, Debug)]
@@ -407,6 +412,64 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
         assert_eq!(db.lock_status()[0].transactions, vec![other.id().unwrap()]);
         way.commit(&mut other).unwrap();
         assert_eq!(read(&db, "a").as_deref(), Some("2"));
+    });
+}
+
+/// A disk that, once, holds up who writes a log, and fails when it is let go on.
+#[derive(Debug)]
+struct HoldsUp {
+    next: AtomicBool,
+    /// Passed when the writer is held up, and when it goes on.
+    gate: Barrier,
+}
+
+impl Disturb for HoldsUp {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        if path.extension().is_some_and(|of| of == "log") && self.next.swap(false, Ordering::SeqCst) {
+            self.gate.wait();
+            self.gate.wait();
+            return Err(std::io::Error::other("the log is out of order"));
+        }
+        Ok(())
+    }
+}
+
+/// While its locks cannot be stolen no alarm is set for that: who waits has found it expired, on its way to the end.
+#[test]
+fn who_waits_is_told_when_a_transaction_that_has_expired_fails_to_end() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = HoldsUp { next: AtomicBool::new(false), gate: Barrier::new(2) };
+        let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), disk);
+        let disk = files.between().clone();
+        let env = Env::builder().file_system(Arc::new(files)).build();
+        let options = Options::new().env(env).db(|db| db.create_if_missing = true);
+        let transactions =
+            TransactionDbOptions { write_policy: way.write_policy, ..TransactionDbOptions::default() };
+        let db = TransactionDb::open(directory.path(), &options, &transactions).unwrap();
+        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
+        let mut soon = db.begin(&WriteOptions::new(), &soon);
+        soon.put("a", "1").unwrap();
+        disk.next.store(true, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let ends = scope.spawn(|| kind(way.commit(&mut soon)));
+            disk.gate.wait();
+            std::thread::sleep(Duration::from_millis(600));
+            let endless = TransactionOptions { lock_timeout: -1, ..TransactionOptions::default() };
+            let mut waits = db.begin(&WriteOptions::new(), &endless);
+            let read = ReadOptions::new();
+            let mut got = pin!(waits.get_for_update_async(&read, b"a"));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(got.as_mut().poll(&mut cx).is_pending(), "it is held by who has begun to end");
+            disk.gate.wait();
+            assert_eq!(ends.join().unwrap(), Some(ErrorKind::Io));
+            assert!(matches!(got.as_mut().poll(&mut cx), Poll::Ready(Ok(None))));
+        });
+        assert_eq!(soon.state(), Some(TransactionState::LocksStolen));
     });
 }
 

@@ -99,8 +99,10 @@ impl Transaction {
         parts.holder.leave_started(now, TransactionState::AwaitingPrepare)?;
         let batch = parts.work.batch.write_batch().clone();
         let outcome = shared.db.prepare(by, &parts.write_options, &name, batch).await;
-        let state = if outcome.is_ok() { TransactionState::Prepared } else { TransactionState::Started };
-        parts.holder.set(state);
+        match outcome {
+            Ok(()) => parts.holder.set(TransactionState::Prepared),
+            Err(_) => back_to(&shared, parts, TransactionState::Started),
+        }
         outcome
     }
 
@@ -145,12 +147,20 @@ impl Transaction {
         let shared = self.shared.clone();
         let parts = self.parts_mut()?;
         if outcome.is_err() {
-            parts.holder.set(before);
+            back_to(&shared, parts, before);
             return outcome;
         }
         parts.holder.set(after);
         release(&shared, parts);
         Ok(())
+    }
+}
+
+/// A step has failed: the transaction is where it was before. It may have expired meanwhile, so that its locks may be stolen now.
+fn back_to(shared: &super::db::Shared, parts: &Parts, before: TransactionState) {
+    parts.holder.set(before);
+    for (family, key) in parts.work.tracked.iter() {
+        shared.locks.look_again(family, key);
     }
 }
 
