@@ -77,39 +77,52 @@ struct Graph {
 #[derive(Debug)]
 pub(super) struct WaitGraph {
     graph: Mutex<Graph>,
-    /// How many wait. Changed under the mutex.
-    waiting: AtomicUsize,
+}
+
+/// How many of the graph wait for locks of one stripe: where nobody does, the graph is not looked at.
+///
+/// Ordering: `Relaxed`. Whoever enters is counted under the stripe's mutex, under which it is asked, and whoever leaves is out of the graph before it is counted out.
+#[derive(Debug, Default)]
+pub(super) struct Waiters(AtomicUsize);
+
+impl Waiters {
+    fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// A transaction's place in the graph.
 #[derive(Debug)]
 pub(super) struct InGraph<'a> {
     graph: &'a WaitGraph,
+    waiters: &'a Waiters,
     transaction: u64,
 }
 
 impl Drop for InGraph<'_> {
     fn drop(&mut self) {
-        self.graph.leave(&mut self.graph.graph.lock(), self.transaction);
+        self.graph.graph.lock().waiting.remove(&self.transaction);
+        self.waiters.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl WaitGraph {
     pub(super) fn new(kept: usize) -> Self {
-        Self { graph: Mutex::new(Graph { kept, ..Graph::default() }), waiting: AtomicUsize::new(0) }
-    }
-
-    fn leave(&self, graph: &mut Graph, transaction: u64) {
-        graph.waiting.remove(&transaction);
-        self.waiting.store(graph.waiting.len(), Ordering::Relaxed);
+        Self { graph: Mutex::new(Graph { kept, ..Graph::default() }) }
     }
 
     /// `holder` has let go of a lock, or has it as a shared one from now on. Called under the stripe's mutex, before anybody else can see it.
     ///
     /// Why not left to those who wait: before they have looked again, the holder may come to wait for one of them.
-    pub(super) fn let_go(&self, holder: u64, family: u32, key: &[u8], is_shared_now: bool) {
-        // Ordering: whoever waits for this key has entered under the same stripe's mutex.
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+    pub(super) fn let_go(
+        &self,
+        waiters: &Waiters,
+        holder: u64,
+        family: u32,
+        key: &[u8],
+        is_shared_now: bool,
+    ) {
+        if !waiters.any() {
             return;
         }
         for Waiting { of, info } in self.graph.lock().waiting.values_mut() {
@@ -121,9 +134,8 @@ impl WaitGraph {
     }
 
     /// `holder` has a shared lock beside others from now on. Called under the stripe's mutex.
-    pub(super) fn join(&self, holder: u64, family: u32, key: &[u8]) {
-        // Ordering: as in `let_go`.
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+    pub(super) fn join(&self, waiters: &Waiters, holder: u64, family: u32, key: &[u8]) {
+        if !waiters.any() {
             return;
         }
         for Waiting { of, info } in self.graph.lock().waiting.values_mut() {
@@ -134,15 +146,16 @@ impl WaitGraph {
         }
     }
 
-    /// `transaction` is about to wait for all of `of`.
-    pub(super) fn enter(
-        &self,
+    /// `transaction` is about to wait for all of `of`. Called under the stripe's mutex.
+    pub(super) fn enter<'a>(
+        &'a self,
+        waiters: &'a Waiters,
         env: &Env,
         transaction: u64,
         of: Vec<u64>,
         request: &Request<'_>,
         depth: usize,
-    ) -> Result<InGraph<'_>> {
+    ) -> Result<InGraph<'a>> {
         let info = DeadlockInfo {
             transaction,
             family: request.family,
@@ -151,13 +164,15 @@ impl WaitGraph {
         };
         let mut graph = self.graph.lock();
         graph.waiting.insert(transaction, Waiting { of, info });
-        self.waiting.store(graph.waiting.len(), Ordering::Relaxed);
         let found = match graph.circle(transaction, depth) {
-            Found::Nothing => return Ok(InGraph { graph: self, transaction }),
+            Found::Nothing => {
+                waiters.0.fetch_add(1, Ordering::Relaxed);
+                return Ok(InGraph { graph: self, waiters, transaction });
+            }
             Found::Circle(path) => (path, false),
             Found::TooDeep => (Vec::new(), true),
         };
-        self.leave(&mut graph, transaction);
+        graph.waiting.remove(&transaction);
         let deadlock_time = env.unix_time().as_secs();
         let found = DeadlockPath { path: found.0, limit_exceeded: found.1, deadlock_time };
         let error = Error::new(ErrorKind::Deadlock, found.to_string());

@@ -18,7 +18,7 @@ mod tests;
 pub use deadlock::{DeadlockInfo, DeadlockPath};
 
 use crate::holder::Holder;
-use deadlock::WaitGraph;
+use deadlock::{WaitGraph, Waiters};
 use event_listener::{Event, EventListener};
 use karst_engine::caller::Caller;
 use karst_engine::io::{Env, sleep};
@@ -69,6 +69,8 @@ struct Lock {
 #[derive(Debug, Default)]
 struct Stripe {
     keys: Mutex<BTreeMap<Box<[u8]>, Lock>>,
+    /// Who waits here and looks for deadlocks.
+    detecting: Waiters,
     released: Event,
 }
 
@@ -164,7 +166,7 @@ impl Locks {
         loop {
             let (listener, waiting, until) = {
                 let mut keys = stripe.keys.lock();
-                let (held_by, until) = match self.look(&map, &mut keys, holder, &request) {
+                let (held_by, until) = match self.look(&map, stripe, &mut keys, holder, &request) {
                     Look::Granted => return Ok(()),
                     Look::TooMany => return Err(self.too_many(&request)),
                     Look::Held { by, until } => (by, until),
@@ -177,7 +179,10 @@ impl Locks {
                     return Err(timed_out(&request, &held_by));
                 }
                 let waiting = match request.detect_depth {
-                    Some(depth) => Some(self.graph.enter(&self.env, holder.id, held_by, &request, depth)?),
+                    Some(depth) => {
+                        let (waiters, id) = (&stripe.detecting, holder.id);
+                        Some(self.graph.enter(waiters, &self.env, id, held_by, &request, depth)?)
+                    }
                     None => None,
                 };
                 let until = [deadline, until].into_iter().flatten().min();
@@ -202,6 +207,7 @@ impl Locks {
     fn look(
         &self,
         map: &LockMap,
+        stripe: &Stripe,
         keys: &mut BTreeMap<Box<[u8]>, Lock>,
         holder: &Arc<Holder>,
         request: &Request<'_>,
@@ -220,7 +226,7 @@ impl Locks {
         if !lock.exclusive && !request.exclusive {
             if !lock.holders.iter().any(is_mine) {
                 lock.holders.push(holder.clone());
-                self.graph.join(holder.id, request.family, request.key);
+                self.graph.join(&stripe.detecting, holder.id, request.family, request.key);
             }
             return Look::Granted;
         }
@@ -230,7 +236,7 @@ impl Locks {
         if others.iter().all(|other| other.is_expired(|| now)) && others.iter().all(|other| other.steal()) {
             // Why no ring: who waits for them has set an alarm for when they expire, or is rung when they may be stolen from again (`look_again`), and then finds the thief.
             for other in &others {
-                self.graph.let_go(other.id, request.family, request.key, false);
+                self.graph.let_go(&stripe.detecting, other.id, request.family, request.key, false);
             }
             lock.holders = vec![holder.clone()];
             // Why not less: what it has exclusively it keeps so.
@@ -268,7 +274,7 @@ impl Locks {
             if lock.holders.len() == before {
                 return;
             }
-            self.graph.let_go(holder.id, family, key, false);
+            self.graph.let_go(&stripe.detecting, holder.id, family, key, false);
             if lock.holders.is_empty() {
                 keys.remove(key);
                 map.locked.fetch_sub(1, Ordering::Relaxed);
@@ -285,7 +291,7 @@ impl Locks {
             && lock.holders.iter().any(|other| other.id == holder.id)
         {
             lock.exclusive = false;
-            self.graph.let_go(holder.id, family, key, true);
+            self.graph.let_go(&stripe.detecting, holder.id, family, key, true);
         }
         stripe.released.notify(usize::MAX);
     }
