@@ -18,7 +18,8 @@
 //! list, and with it the number that its remover had seen published; so what it loads after that is not below.
 
 pub use crate::sync::Pinned;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Swap};
+use crate::sync::{AtomicU64, Mutex, Ordering, Swap};
+use std::sync::Arc;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -97,24 +97,46 @@ impl<T> Swap<T> {
     }
 }
 
-// Why a lock in the model: what is modelled is what is done with the value; arc-swap is taken at its word.
+// Why a lock in the model, and std's `Arc`: what is modelled is what is done with the value; arc-swap and `Arc` are taken at their word. So crates above see the same types with loom and without.
 #[cfg(loom)]
-pub(crate) struct Swap<T>(Mutex<Arc<T>>);
+pub(crate) struct Swap<T>(Mutex<std::sync::Arc<T>>);
+/// A value that was in a `Swap`, kept in hand.
 #[cfg(loom)]
-pub type Pinned<T> = Arc<T>;
+#[derive(Debug)]
+pub struct Pinned<T>(std::sync::Arc<T>);
+
+#[cfg(loom)]
+impl<T> Pinned<T> {
+    /// As arc-swap's guard.
+    pub fn from_inner(value: std::sync::Arc<T>) -> Self {
+        Self(value)
+    }
+    /// As arc-swap's guard.
+    pub fn into_inner(pinned: Self) -> std::sync::Arc<T> {
+        pinned.0
+    }
+}
+
+#[cfg(loom)]
+impl<T> std::ops::Deref for Pinned<T> {
+    type Target = std::sync::Arc<T>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 #[cfg(loom)]
 impl<T> Swap<T> {
-    pub(crate) fn new(value: Arc<T>) -> Self {
+    pub(crate) fn new(value: std::sync::Arc<T>) -> Self {
         Self(Mutex::new(value))
     }
     pub(crate) fn load(&self) -> Pinned<T> {
+        Pinned(self.load_full())
+    }
+    pub(crate) fn load_full(&self) -> std::sync::Arc<T> {
         self.0.lock().clone()
     }
-    pub(crate) fn load_full(&self) -> Arc<T> {
-        self.load()
-    }
-    pub(crate) fn store(&self, value: Arc<T>) {
+    pub(crate) fn store(&self, value: std::sync::Arc<T>) {
         *self.0.lock() = value;
     }
 }
