@@ -39,7 +39,9 @@ pub(crate) fn ci(args: &[String]) -> Result {
 fn model_checks() -> Result {
     let target = cache_dir().join("loom-target");
     let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", path_text(&target)?)];
-    step("cargo", &["test", "--release", "-p", "karst-mem", "-p", "karst-io", "--lib", "loom"], &env)?;
+    let crates = ["-p", "karst-mem", "-p", "karst-io", "-p", "karst-txn"];
+    let args = [&["test", "--release"], &crates[..], &["--lib", "loom"]].concat();
+    step("cargo", &args, &env)?;
     if !succeeds("cargo", &["+nightly", "miri", "--version"]) {
         println!("Miri is not installed (rustup +nightly component add miri): its check is left out");
         return Ok(());

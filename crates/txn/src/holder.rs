@@ -2,9 +2,11 @@
 //!
 //! Invariant: locks are stolen only from a transaction that has expired and is still `Started`; whoever commits or prepares leaves that state first. Both change it by compare and exchange, so
 //! one of them wins.
+//!
+//! Ordering: `Relaxed`. Who wins is decided in the state alone; what a lock guards is handed over under the mutex of the lock's stripe.
 
+use crate::sync::{AtomicU8, Ordering};
 use karst_engine::{Error, ErrorKind, Result};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// How far a transaction is.
@@ -57,11 +59,11 @@ impl Holder {
     }
 
     pub(crate) fn state(&self) -> TransactionState {
-        STATES[usize::from(self.state.load(Ordering::Acquire))]
+        STATES[usize::from(self.state.load(Ordering::Relaxed))]
     }
 
     pub(crate) fn set(&self, state: TransactionState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.store(state as u8, Ordering::Relaxed);
     }
 
     /// When its locks may be stolen; never once it is prepared.
@@ -81,7 +83,7 @@ impl Holder {
     }
 
     fn change(&self, from: TransactionState, to: TransactionState) -> bool {
-        self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.state.compare_exchange(from as u8, to as u8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Refuses what only a transaction that has started, and not expired, may do.

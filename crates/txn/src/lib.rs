@@ -8,6 +8,9 @@
 //!
 //! Every call on a transaction that may wait has two forms over one implementation: the plain one may block the calling thread, the `_async` one never does, and returns a future for any executor. Opening blocks.
 //! docs/decisions/transactions.md has the guarantees and the argument.
+//!
+//! What locks share is checked in every interleaving of small scenarios, with loom (`cargo xtask ci` runs it):
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p karst-txn --lib loom`
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -17,6 +20,7 @@ mod lock;
 mod optimistic;
 mod pessimistic;
 mod reads;
+mod sync;
 mod tracked;
 mod undo;
 mod workspace;

@@ -6,12 +6,11 @@
 //! Invariant: every edge is of a transaction that waits now, for one that holds the lock now; so whoever closes a circle finds it, and is the one who is told, and nobody is told of a circle that is none.
 
 use super::Request;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 use karst_engine::io::Env;
 use karst_engine::{Error, ErrorKind, Result};
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One transaction of a circle: it waits for a lock that the next one holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,19 +12,22 @@
 //! Lock: a stripe's, then the graph's.
 
 mod deadlock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(test)]
 mod tests;
 
 pub use deadlock::{DeadlockInfo, DeadlockPath};
 
 use crate::holder::Holder;
+use crate::sync::Mutex;
 use deadlock::{WaitGraph, Waiters};
 use event_listener::{Event, EventListener};
 use karst_engine::caller::Caller;
 use karst_engine::io::{Env, sleep};
 use karst_engine::perf_context::{self, PerfMetric};
 use karst_engine::{Error, ErrorKind, Result};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hasher};
