@@ -23,6 +23,7 @@ const HELP: &str = "karst-judge bench
   --seconds N     of each run (default 5)
   --paced-seconds N  of the overwrites at 90 % of the sustained rate (default 12 times --seconds)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
+  --give-way      in the rows of write and unordered, background jobs of both engines leave the processors to the writers
   --make-data     make the databases and stop";
 
 const ROWS: [&str; 11] = [
@@ -68,6 +69,10 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         }
         if *word == "--make-data" {
             only_data = true;
+            continue;
+        }
+        if *word == "--give-way" {
+            write::jobs_give_way()?;
             continue;
         }
         let value = words.next().ok_or_else(|| format!("{word}: no value\n\n{HELP}"))?;

@@ -18,6 +18,7 @@ use super::measure::Meter;
 use load::{End, Keys, Load, Outcome};
 use std::path::PathBuf;
 use std::time::Instant;
+pub(super) use store::jobs_give_way;
 use store::{Durability, Engine, Store};
 use table::{Column, Row, Table};
 

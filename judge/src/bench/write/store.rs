@@ -7,6 +7,7 @@ use librocksdb_sys as ffi;
 use rocksdb::{AsRawPtr, DB};
 use std::path::Path;
 use std::ptr;
+use std::sync::OnceLock;
 
 /// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,17 @@ impl Engine {
             Engine::KarstDb => "KarstDB",
         }
     }
+}
+
+/// What background jobs of both engines give way with, once [`jobs_give_way`] was called.
+static GIVE_WAY: OnceLock<(rocksdb::Env, karst_io::Env)> = OnceLock::new();
+
+/// From now on background jobs leave the processors to other threads: RocksDB's compactions by `LowerThreadPoolCPUPriority`, which is for good, KarstDB's jobs by `jobs_give_way`.
+pub(in crate::bench) fn jobs_give_way() -> Result<(), String> {
+    let mut rocks = rocksdb::Env::new().map_err(|e| e.to_string())?;
+    rocks.lower_thread_pool_cpu_priority();
+    let karst = karst_io::Env::builder().jobs_give_way(true).build();
+    GIVE_WAY.set((rocks, karst)).map_err(|_| "asked for twice".into())
 }
 
 /// How a write is acknowledged.
@@ -45,12 +57,19 @@ impl Store {
         let options = format!("create_if_missing=true;{options}");
         match engine {
             Engine::RocksDb => {
-                DB::open(&rocks::options(&options)?, path).map(Store::Rocks).map_err(|e| e.to_string())
+                let mut options = rocks::options(&options)?;
+                if let Some((env, _)) = GIVE_WAY.get() {
+                    options.set_env(env);
+                }
+                DB::open(&options, path).map(Store::Rocks).map_err(|e| e.to_string())
             }
             Engine::KarstDb => {
                 // A nested string sets the options of tables under their own names.
                 let flat = flatten(&options);
-                let options = karst_engine::Options::new().set_all(&flat).map_err(|e| e.to_string())?;
+                let mut options = karst_engine::Options::new().set_all(&flat).map_err(|e| e.to_string())?;
+                if let Some((_, env)) = GIVE_WAY.get() {
+                    options = options.env(env.clone());
+                }
                 Db::open(path, &options).map(Store::Karst).map_err(|e| e.to_string())
             }
         }
