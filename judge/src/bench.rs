@@ -23,7 +23,7 @@ const HELP: &str = "karst-judge bench
   --seconds N     of each run (default 5)
   --paced-seconds N  of the overwrites at 90 % of the sustained rate (default 12 times --seconds)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
-  --give-way      in the rows of write and unordered, background jobs of both engines leave the processors to the writers
+  --give-way      in the rows of writes and transactions, background jobs of both engines leave the processors to the writers
   --make-data     make the databases and stop";
 
 const ROWS: [&str; 11] = [

@@ -57,20 +57,10 @@ impl Store {
         let options = format!("create_if_missing=true;{options}");
         match engine {
             Engine::RocksDb => {
-                let mut options = rocks::options(&options)?;
-                if let Some((env, _)) = GIVE_WAY.get() {
-                    options.set_env(env);
-                }
-                DB::open(&options, path).map(Store::Rocks).map_err(|e| e.to_string())
+                DB::open(&rocks_options(&options)?, path).map(Store::Rocks).map_err(|e| e.to_string())
             }
             Engine::KarstDb => {
-                // A nested string sets the options of tables under their own names.
-                let flat = flatten(&options);
-                let mut options = karst_engine::Options::new().set_all(&flat).map_err(|e| e.to_string())?;
-                if let Some((_, env)) = GIVE_WAY.get() {
-                    options = options.env(env.clone());
-                }
-                Db::open(path, &options).map(Store::Karst).map_err(|e| e.to_string())
+                Db::open(path, &karst_options(&options)?).map(Store::Karst).map_err(|e| e.to_string())
             }
         }
     }
@@ -161,8 +151,27 @@ pub(super) fn karst_write_options(durability: Durability) -> WriteOptions {
     WriteOptions { sync: durability.sync, disable_wal: !durability.wal, ..WriteOptions::default() }
 }
 
+/// RocksDB's options of a database and of its one column family.
+pub(super) fn rocks_options(text: &str) -> Result<rocksdb::Options, String> {
+    let mut options = rocks::options(text)?;
+    if let Some((env, _)) = GIVE_WAY.get() {
+        options.set_env(env);
+    }
+    Ok(options)
+}
+
+/// The same options for KarstDB.
+pub(super) fn karst_options(text: &str) -> Result<karst_engine::Options, String> {
+    // A nested string sets the options of tables under their own names.
+    let options = karst_engine::Options::new().set_all(&flatten(text)).map_err(|e| e.to_string())?;
+    Ok(match GIVE_WAY.get() {
+        Some((_, env)) => options.env(env.clone()),
+        None => options,
+    })
+}
+
 /// `a=b;block_based_table_factory={c=d;};` becomes `a=b;c=d;`.
-pub(super) fn flatten(options: &str) -> String {
+fn flatten(options: &str) -> String {
     let flat = options.replace("block_based_table_factory={", "").replace('}', "");
     flat.split(';').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(";")
 }

@@ -1,7 +1,9 @@
 //! The databases with transactions of both engines behind one face: batches written through them, and transactions that read, write and commit.
 
 use super::load::{BatchWriter, Target};
-use super::store::{Durability, Engine, flatten, karst_write_options, rocks_write_options};
+use super::store::{
+    Durability, Engine, karst_options, karst_write_options, rocks_options, rocks_write_options,
+};
 use crate::rocks;
 use karst_engine::{ErrorKind, ReadOptions, WriteBatch, WriteOptions};
 use karst_txn::{
@@ -92,7 +94,7 @@ impl TransactionStore {
 }
 
 fn open_rocks(policy: Policy, path: &Path, options: &str) -> Result<TransactionStore, String> {
-    let options = rocks::options(options)?;
+    let options = rocks_options(options)?;
     let path = CString::new(path.to_string_lossy().into_owned()).map_err(|e| e.to_string())?;
     let mut error = ptr::null_mut();
     // SAFETY: the options and the path outlive the call, which copies them; RocksDB sets the error to null or to a string of its own, and
@@ -118,7 +120,7 @@ fn open_rocks(policy: Policy, path: &Path, options: &str) -> Result<TransactionS
 
 fn open_karst(policy: Policy, path: &Path, options: &str) -> Result<TransactionStore, String> {
     let error = |e: karst_engine::Error| e.to_string();
-    let options = karst_engine::Options::new().set_all(&flatten(options)).map_err(error)?;
+    let options = karst_options(options)?;
     let mut transactions = TransactionDbOptions::default();
     match policy {
         Policy::Committed => {}

@@ -69,6 +69,22 @@ fn fill<T: Target>(
     ])
 }
 
+/// A fill of what `open` makes in a new folder.
+fn filled<T: Target>(
+    settings: &Settings,
+    threads: usize,
+    durability: Durability,
+    open: impl FnOnce(&Path) -> Result<T, String>,
+    close: impl FnOnce(T) -> Result<(), String>,
+) -> Result<Row, String> {
+    settings.with_path(|path| {
+        let target = open(path)?;
+        let row = fill(settings, &target, threads, durability);
+        close(target)?;
+        row
+    })
+}
+
 /// A fill of one database.
 fn one(
     settings: &Settings,
@@ -77,42 +93,20 @@ fn one(
     threads: usize,
     durability: Durability,
 ) -> Result<Row, String> {
-    settings.with_path(|path| {
-        let store = Store::open(engine, path, &format!("{PUBLISHED}{more}"))?;
-        let row = fill(settings, &store, threads, durability);
-        store.close()?;
-        row
-    })
-}
-
-/// A fill of one database with transactions.
-fn through(
-    settings: &Settings,
-    engine: Engine,
-    policy: Policy,
-    more: &str,
-    threads: usize,
-    durability: Durability,
-) -> Result<Row, String> {
-    settings.with_path(|path| {
-        let store = TransactionStore::open(engine, policy, path, &format!("{PUBLISHED}{more}"))?;
-        let row = fill(settings, &store, threads, durability);
-        store.close()?;
-        row
-    })
+    let options = format!("{PUBLISHED}{more}");
+    filled(settings, threads, durability, |path| Store::open(engine, path, &options), Store::close)
 }
 
 /// As many databases as processors, each with one writer.
 fn nobody_to_meet(settings: &Settings, engine: Engine, durability: Durability) -> Result<Row, String> {
     let processors = processors();
-    settings.with_path(|path| {
+    let open = |path: &Path| {
         std::fs::create_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let open = |number: usize| Store::open(engine, &path.join(number.to_string()), PUBLISHED);
-        let stores = (0..processors).map(open).collect::<Result<Vec<Store>, String>>()?;
-        let row = fill(settings, &stores, processors, durability);
-        stores.into_iter().try_for_each(Store::close)?;
-        row
-    })
+        (0..processors).map(open).collect::<Result<Vec<Store>, String>>()
+    };
+    let close = |stores: Vec<Store>| stores.into_iter().try_for_each(Store::close);
+    filled(settings, processors, durability, open, close)
 }
 
 fn processors() -> usize {
@@ -157,7 +151,11 @@ pub(super) fn published(settings: &Settings) -> Result<(), String> {
                 Box::new(move || one(settings, engine, more, threads, durability))
             };
             let through = |engine, policy, more: &'static str| -> Box<dyn FnMut() -> Result<Row, String>> {
-                Box::new(move || through(settings, engine, policy, more, threads, durability))
+                let options = format!("{PUBLISHED}{more}");
+                Box::new(move || {
+                    let open = |path: &Path| TransactionStore::open(engine, policy, path, &options);
+                    filled(settings, threads, durability, open, TransactionStore::close)
+                })
             };
             let mut contenders: Vec<Contender<'_>> = vec![
                 ("RocksDB ordered", plain(Engine::RocksDb, "")),
