@@ -26,9 +26,11 @@ use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
 use crate::snapshot::{ReadAt, Snapshot, Snapshots};
 use crate::stats::Statistics;
+use crate::superversion::SuperVersion;
 use crate::table::Value;
 use crate::table::drive::{Attempt, Lazy};
 use crate::write::Section;
+use arc_swap::Guard;
 use karst_format::key::SeqNo;
 use karst_io::Env;
 use parking_lot::Mutex;
@@ -38,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
+use read_at::pin_with_all;
 pub use two_phase::PreparedTransaction;
 pub use validation::Unchanged;
 pub use wal_files::WalFile;
@@ -162,10 +165,7 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
-        let family = self.family(family)?;
-        // Invariant: first the superversion, then the sequence number.
-        let superversion = family.pin();
-        let at = self.read_at(options)?;
+        let (family, superversion, at) = self.view(options, family)?;
         self.wait_until_readable(at.seq);
         get::get(&family.tables, &superversion, options, &at, key.as_ref())
     }
@@ -194,18 +194,11 @@ impl Db {
         family: &'a ColumnFamily,
         key: &'a [u8],
     ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
-        Lazy::new(move || {
-            let family = match self.family(family) {
-                Ok(family) => family,
-                Err(e) => return Attempt::Done(Err(e)),
-            };
-            let superversion = family.pin();
-            match self.read_at(options) {
-                Ok(at) => self.attempt_at(at.seq, move || {
-                    get::attempt(&family.tables, &superversion, options, at, key)
-                }),
-                Err(e) => Attempt::Done(Err(e)),
+        Lazy::new(move || match self.view(options, family) {
+            Ok((family, superversion, at)) => {
+                self.attempt_at(at.seq, move || get::attempt(&family.tables, &superversion, options, at, key))
             }
+            Err(e) => Attempt::Done(Err(e)),
         })
     }
 
@@ -221,7 +214,7 @@ impl Db {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        match self.batch_of_one(options, family) {
+        match self.view(options, family) {
             Ok((family, superversion, at)) => {
                 self.wait_until_readable(at.seq);
                 multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, &at, keys)
@@ -264,7 +257,7 @@ impl Db {
         family: &'a ColumnFamily,
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
-        Lazy::new(move || match self.batch_of_one(options, family) {
+        Lazy::new(move || match self.view(options, family) {
             Ok((family, superversion, at)) => self.attempt_at(at.seq, move || {
                 multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, at, keys)
             }),
@@ -405,11 +398,9 @@ impl Db {
     /// # Errors
     /// As [`Db::iter`], and if the column family or the snapshot is of another database.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
-        let family = self.family(family)?;
-        let superversion = family.superversion();
-        let at = self.read_at(options)?;
+        let (family, superversion, at) = self.view(options, family)?;
         let gate = self.gate(at.seq);
-        DbIterator::new(family.tables.clone(), superversion, at, options.clone(), gate)
+        DbIterator::new(family.tables.clone(), Guard::into_inner(superversion), at, options.clone(), gate)
     }
 
     /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
@@ -449,18 +440,6 @@ impl Db {
         if family.0.database == self.0.database { Ok(&family.0) } else { Err(foreign(family)) }
     }
 
-    #[allow(clippy::type_complexity, reason = "three parts that go to one place")]
-    fn batch_of_one<'a>(
-        &self,
-        options: &ReadOptions,
-        family: &'a ColumnFamily,
-    ) -> Result<(&'a Arc<Family>, arc_swap::Guard<Arc<crate::superversion::SuperVersion>>, ReadAt)> {
-        let family = self.family(family)?;
-        let superversion = family.pin();
-        let at = self.read_at(options)?;
-        Ok((family, superversion, at))
-    }
-
     /// Pins every column family of a batch, each once.
     fn batch(&self, options: &ReadOptions, families: &[&ColumnFamily], keys: usize) -> Result<Batch> {
         assert_eq!(families.len(), keys, "each key has a column family");
@@ -474,18 +453,14 @@ impl Db {
             });
             of_keys.push(number as u32);
         }
-        loop {
-            let pinned: Vec<_> = distinct.iter().map(|f| f.superversion()).collect();
-            let at = self.read_at(options)?;
-            // Invariant: no family switched in between, so all are seen as of the same moment.
-            if distinct.iter().zip(&pinned).all(|(f, pinned)| f.pin().number == pinned.number) {
-                let sources = distinct.iter().zip(pinned);
-                let sources = sources
-                    .map(|(f, superversion)| multi_get::Source { tables: f.tables.clone(), superversion })
-                    .collect();
-                return Ok(Batch { sources, of_keys, at });
-            }
-        }
+        let pin = || -> Vec<_> { distinct.iter().map(|family| family.superversion()).collect() };
+        let has_all = |pinned: &Vec<Arc<SuperVersion>>, seq| pinned.iter().all(|one| one.has_all_to(seq));
+        let (pinned, at) = pin_with_all(pin, || self.read_at(options), has_all)?;
+        let sources = distinct.iter().zip(pinned);
+        let sources = sources
+            .map(|(family, superversion)| multi_get::Source { tables: family.tables.clone(), superversion })
+            .collect();
+        Ok(Batch { sources, of_keys, at })
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! In: memtables and versions as replay, and later flushes and compactions, install them. Out: an immutable set of both that a read pins with one cheap guard.
 //!
-//! Invariant: a read pins its superversion first and takes the visible sequence number after that, so everything visible is in what it has pinned.
+//! Invariant: a read pins its superversion first and takes the sequence number to read at after that; everything up to it is in what was pinned, or the read pins again (`db/read_at.rs`).
 //! A superversion keeps its memtables, its version and through that the files alive.
 
 use crate::memtable::MemTable;
 use crate::options::FamilyConfig;
+use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::Arc;
 
@@ -64,6 +65,12 @@ impl SuperVersion {
     #[inline]
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         std::iter::once(&self.mem).chain(self.immutable.iter())
+    }
+
+    /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken after this was pinned.
+    #[inline]
+    pub(crate) fn has_all_to(&self, seq: SeqNo) -> bool {
+        self.mem.sealed().is_none_or(|seal| seal.largest_seq >= seq)
     }
 
     /// The tree.

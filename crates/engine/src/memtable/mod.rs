@@ -228,6 +228,7 @@ impl MemTable {
     }
 
     /// The seal; `None` while writes go to it.
+    #[inline]
     pub(crate) fn sealed(&self) -> Option<Seal> {
         self.sealed.get().copied()
     }
