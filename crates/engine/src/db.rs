@@ -24,7 +24,7 @@ use crate::options::{DbOptions, ReadOptions};
 use crate::properties;
 use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
-use crate::snapshot::{ReadAt, Snapshot, Snapshots};
+use crate::snapshot::{ReadAt, Snapshot, Snapshots, pin_with_all};
 use crate::stats::Statistics;
 use crate::superversion::SuperVersion;
 use crate::table::Value;
@@ -40,7 +40,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
-use read_at::pin_with_all;
 pub use two_phase::PreparedTransaction;
 pub use validation::Unchanged;
 pub use wal_files::WalFile;

@@ -8,6 +8,7 @@
 //!
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 
+use crate::error::Result;
 use karst_format::key::SeqNo;
 use karst_lsm::SnapshotList;
 use karst_mem::PendingRanges;
@@ -52,6 +53,42 @@ impl ReadAt {
     /// The same, to be kept for long.
     pub(crate) fn kept(self) -> Self {
         Self { pending: self.pending.map(|pinned| Pinned::from_inner(Pinned::into_inner(pinned))), ..self }
+    }
+}
+
+/// Pins something, then takes where to read; once more for as long as that is beyond what was pinned. `db/read_at.rs` says why.
+#[inline]
+pub(crate) fn pin_with_all<P>(
+    pin: impl Fn() -> P,
+    read_at: impl Fn() -> Result<ReadAt>,
+    has_all_to: impl Fn(&P, SeqNo) -> bool,
+) -> Result<(P, ReadAt)> {
+    loop {
+        let pinned = pin();
+        #[cfg(test)]
+        overtaken::come_between();
+        let at = read_at()?;
+        if has_all_to(&pinned, at.seq) {
+            return Ok((pinned, at));
+        }
+    }
+}
+
+/// What a test has come between what a read pins and what it reads at.
+#[cfg(test)]
+pub(crate) mod overtaken {
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// By what the next read of this thread is overtaken.
+        pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn come_between() {
+        // Why taken first: it may read itself.
+        if let Some(between) = BETWEEN.take() {
+            between();
+        }
     }
 }
 

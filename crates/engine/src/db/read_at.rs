@@ -14,28 +14,12 @@ use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, Result};
 use crate::options::ReadOptions;
 use crate::read::Gate;
-use crate::snapshot::ReadAt;
+use crate::snapshot::{ReadAt, pin_with_all};
 use crate::superversion::SuperVersion;
 use crate::table::drive::Attempt;
 use arc_swap::Guard;
 use karst_format::key::SeqNo;
 use std::sync::Arc;
-
-/// Pins something, then takes where to read; once more for as long as that is beyond what was pinned.
-#[inline]
-pub(super) fn pin_with_all<P>(
-    pin: impl Fn() -> P,
-    read_at: impl Fn() -> Result<ReadAt>,
-    has_all_to: impl Fn(&P, SeqNo) -> bool,
-) -> Result<(P, ReadAt)> {
-    loop {
-        let pinned = pin();
-        let at = read_at()?;
-        if has_all_to(&pinned, at.seq) {
-            return Ok((pinned, at));
-        }
-    }
-}
 
 /// A family, what was pinned of it, and where that is read.
 type View<'a> = (&'a Arc<Family>, Guard<Arc<SuperVersion>>, ReadAt);
@@ -59,7 +43,7 @@ impl Db {
         }
     }
 
-    /// Where to read what was pinned before; for [`pin_with_all`].
+    /// Where to read what was pinned before; for `pin_with_all`.
     #[inline]
     pub(super) fn read_at(&self, options: &ReadOptions) -> Result<ReadAt> {
         match &options.snapshot {
@@ -125,60 +109,104 @@ mod tests {
     use crate::caller::Caller;
     use crate::open::Options;
     use crate::read::iter::DbIterator;
+    use crate::snapshot::overtaken::BETWEEN;
+    use crate::table::Value;
     use crate::write::{WriteBatch, WriteOptions};
     use karst_io::{Env, MemoryFileSystem, block_on};
-    use std::cell::Cell;
 
-    /// What an iterator shows that pins, and takes where to read after `meanwhile` has happened to a transaction that is prepared already and puts "k".
-    fn shown(meanwhile: impl Fn(&Db)) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
-        let options = Options::new().env(env).write_prepared(true).db(|db| {
-            db.create_if_missing = true;
-            db.allow_2pc = true;
-        });
-        let db = Db::open("/db", &options).unwrap();
-        db.put("k", "before").unwrap();
-        let mut batch = WriteBatch::new();
-        batch.put("k", "prepared").unwrap();
-        block_on(db.env(), db.prepare(Caller::Thread, &WriteOptions::new(), b"one", batch)).unwrap();
-        let (calls, read, family) = (Cell::new(0), ReadOptions::new(), &db.0.default_family.0);
-        let read_at = || {
-            if calls.replace(calls.get() + 1) == 0 {
-                db.flush(&FlushOptions::default()).unwrap();
-                meanwhile(&db);
-            }
-            db.read_at(&read)
+    /// Keys with what a read finds under them.
+    type Found = Vec<(&'static str, Option<Vec<u8>>)>;
+
+    fn found<const N: usize>(keys: [&'static str; N], values: Vec<Result<Option<Value>>>) -> Found {
+        assert_eq!(values.len(), N);
+        keys.into_iter().zip(values).map(|(key, value)| (key, value.unwrap().map(|v| v.to_vec()))).collect()
+    }
+
+    fn shown(mut iter: DbIterator) -> Found {
+        let mut get = |key: &'static str| {
+            iter.seek(key).unwrap();
+            (key, (iter.valid() && iter.key() == key.as_bytes()).then(|| iter.value().to_vec()))
         };
-        let (view, at) =
-            pin_with_all(|| family.superversion(), read_at, |view, seq| view.has_all_to(seq)).unwrap();
-        let gate = db.gate(at.seq);
-        let mut iter = DbIterator::new(family.tables.clone(), view, at, read.clone(), gate).unwrap();
-        iter.seek_to_first().unwrap();
-        let mut shown = Vec::new();
-        while iter.valid() {
-            shown.push((iter.key().to_vec(), iter.value().to_vec()));
-            iter.next().unwrap();
+        vec![get("a"), get("k")]
+    }
+
+    /// A way to read a family, and some the other one too, in which only "k" was written.
+    type Read = fn(&Db, &ColumnFamily, &ColumnFamily) -> Found;
+    const READS: [Read; 8] = [
+        |db, family, _| found(["k"], vec![db.get_cf(&ReadOptions::new(), family, "k")]),
+        |db, family, _| {
+            let read = ReadOptions::new();
+            found(["k"], vec![block_on(db.env(), db.get_cf_async(&read, family, b"k"))])
+        },
+        |db, family, _| found(["a", "k"], db.multi_get_cf(&ReadOptions::new(), family, &["a", "k"])),
+        |db, family, _| {
+            let read = ReadOptions::new();
+            found(["a", "k"], block_on(db.env(), db.multi_get_cf_async(&read, family, &["a", "k"])))
+        },
+        |db, family, other| {
+            let (families, keys) = ([other, family, family], ["k", "a", "k"]);
+            found(keys, db.multi_get_cfs(&ReadOptions::new(), &families, &keys))
+        },
+        |db, family, other| {
+            let (read, families, keys) = (ReadOptions::new(), [other, family, family], ["k", "a", "k"]);
+            found(keys, block_on(db.env(), db.multi_get_cfs_async(&read, &families, &keys)))
+        },
+        |db, family, _| shown(db.iter_cf(&ReadOptions::new(), family).unwrap()),
+        |db, family, _| {
+            let between = BETWEEN.take();
+            let mut iter = db.iter_cf(&ReadOptions::new(), family).unwrap();
+            BETWEEN.set(between);
+            db.refresh(&mut iter, family, None).unwrap();
+            shown(iter)
+        },
+    ];
+
+    /// Every way to read, overtaken by new memtables for one of two families, a plain write to them, and what then decides about a transaction that was prepared before.
+    fn overtaken(decide: fn(&Db), k: &str) {
+        let wanted = |key: &str| Some(if key == "a" { "first" } else { k }.as_bytes().to_vec());
+        for (number, read) in READS.into_iter().enumerate() {
+            let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+            let options = Options::new().env(env).write_prepared(true).db(|db| {
+                db.create_if_missing = true;
+                db.create_missing_column_families = true;
+                db.allow_2pc = true;
+            });
+            let db = Db::open_cf("/db", &options, &["default", "second"]).unwrap();
+            let families = ["default", "second"].map(|name| db.column_family(name).unwrap());
+            let mut batch = WriteBatch::new();
+            for family in &families {
+                db.put_cf(&WriteOptions::new(), family, "k", "before").unwrap();
+                batch.put_cf(family, "k", "prepared").unwrap();
+            }
+            block_on(db.env(), db.prepare(Caller::Thread, &WriteOptions::new(), b"one", batch)).unwrap();
+            let [other, family] = families;
+            let (of, exchanged) = (db.clone(), family.clone());
+            BETWEEN.set(Some(Box::new(move || {
+                of.flush_cfs(&FlushOptions::default(), &[&exchanged]).unwrap();
+                of.put_cf(&WriteOptions::new(), &exchanged, "a", "first").unwrap();
+                decide(&of);
+            })));
+            for (key, value) in read(&db, &family, &other) {
+                assert_eq!(value, wanted(key), "key {key} by way {number}");
+            }
+            assert!(BETWEEN.take().is_none());
+            db.close().unwrap();
         }
-        db.close().unwrap();
-        shown
     }
 
     #[test]
     fn a_rollback_in_newer_memtables_than_were_pinned_is_seen_whole() {
-        let shown = shown(|db| {
-            let options = WriteOptions::new();
-            block_on(db.env(), db.rollback_prepared(Caller::Thread, &options, b"one")).unwrap();
-        });
-        assert_eq!(shown, [(b"k".to_vec(), b"before".to_vec())]);
+        let rollback = |db: &Db| {
+            block_on(db.env(), db.rollback_prepared(Caller::Thread, &WriteOptions::new(), b"one")).unwrap();
+        };
+        overtaken(rollback, "before");
     }
 
     #[test]
     fn a_commit_is_not_seen_without_what_was_written_before_it_to_newer_memtables() {
-        let shown = shown(|db| {
-            db.put("earlier", "yes").unwrap();
+        let commit = |db: &Db| {
             block_on(db.env(), db.commit_prepared(Caller::Thread, &WriteOptions::new(), b"one")).unwrap();
-        });
-        let expected = [("earlier", "yes"), ("k", "prepared")];
-        assert_eq!(shown, expected.map(|(key, value)| (key.into(), value.into())));
+        };
+        overtaken(commit, "prepared");
     }
 }

@@ -1,10 +1,13 @@
 //! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a publish step that is broken it reports violations, at the one that ships none.
 
 use super::*;
-use crate::snapshot::{ReadAt, Snapshots};
+use crate::snapshot::{ReadAt, Snapshots, pin_with_all};
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section};
-use karst_testkit::commit_order::{self, CommitOrder, Durability, FAMILIES, Key, Part, Store, Value};
+use arc_swap::ArcSwap;
+use karst_testkit::commit_order::{
+    self, CommitOrder, Durability, FAMILIES, Key, Part, Store, Value, never_seen,
+};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -43,15 +46,23 @@ impl<const HASTY: bool> Host for Slow<HASTY> {
     fn log_ended(&self, _: FileNumber) {}
 }
 
+/// The memtables of a column family, newest first.
+type View = Vec<Arc<MemTable>>;
+
 /// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one puts all that it deletes.
 struct Memory<H: Host> {
     pipeline: Arc<Pipeline<H>>,
-    memtables: Vec<Arc<MemTable>>,
+    /// Those that take writes.
+    open: Memtables,
+    /// All of each column family, newest first. They are exchanged, and never flushed.
+    memtables: Vec<ArcSwap<View>>,
     readers: Arc<Snapshots>,
     /// Whether reads wait for what is acknowledged.
     waits: bool,
     /// Batches are prepared, and then committed, under names of numbers from here on.
     prepares: Option<AtomicU64>,
+    /// Whether reads pin again if memtables were exchanged before they knew where to read.
+    pins_again: bool,
     /// Now and then, a batch is written and said to have been refused.
     leaks: bool,
 }
@@ -61,14 +72,16 @@ impl<H: Host> Memory<H> {
         let files = MemoryFileSystem::new();
         files.create_dir(Path::new(DIRECTORY)).unwrap();
         let env = Env::builder().file_system(Arc::new(files)).build();
-        let memtables: Vec<_> = (0..FAMILIES).map(|_| memtable()).collect();
+        let first: Vec<_> = (0..FAMILIES).map(|_| memtable()).collect();
         let host = TestHost::default();
-        let families = (0..).map(ColumnFamilyId).zip(memtables.iter().cloned());
-        host.open.lock().extend(families);
+        host.open.lock().extend((0..).map(ColumnFamilyId).zip(first.iter().cloned()));
+        let (open, memtables) =
+            (host.open.clone(), first.into_iter().map(|one| ArcSwap::from_pointee(vec![one])));
+        let memtables = memtables.collect();
         let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
         let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
         let prepares = pipeline.pending.is_some().then(AtomicU64::default);
-        Self { pipeline, memtables, readers, waits, prepares, leaks: false }
+        Self { pipeline, open, memtables, readers, waits, prepares, pins_again: true, leaks: false }
     }
 
     /// Where a read that begins now reads.
@@ -76,22 +89,85 @@ impl<H: Host> Memory<H> {
         self.readers.newest(|| self.pipeline.read_seq()).kept()
     }
 
-    /// What `read` makes of the moment to read at.
-    fn at<T>(&self, at: Option<&ReadAt>, read: impl FnOnce(&ReadAt) -> T) -> T {
-        let newest = at.is_none().then(|| self.newest());
-        let at = at.or(newest.as_ref()).expect("one of them");
-        if self.waits {
-            self.pipeline.wait_until_readable(at.seq);
+    fn pin(&self) -> Pinned {
+        let pinned = self.memtables.iter().map(|view| view.load_full()).collect();
+        dawdle();
+        Pinned(pinned)
+    }
+
+    /// What `read` makes of what is pinned and the moment to read at.
+    fn at<T>(&self, at: Option<&ReadAt>, read: impl FnOnce(&Pinned, &ReadAt) -> T) -> T {
+        let newest = || {
+            let has_all_to = |pinned: &Pinned, seq| !self.pins_again || pinned.has_all_to(seq);
+            pin_with_all(|| self.pin(), || Ok(self.newest()), has_all_to).unwrap()
+        };
+        let wait = |at: &ReadAt| {
+            if self.waits {
+                self.pipeline.wait_until_readable(at.seq);
+            }
+        };
+        match at {
+            Some(at) => {
+                let pinned = self.pin();
+                wait(at);
+                read(&pinned, at)
+            }
+            None => {
+                let (pinned, at) = newest();
+                wait(&at);
+                read(&pinned, &at)
+            }
         }
-        read(at)
+    }
+
+    /// Exchanges the memtables of all column families.
+    fn exchange(&self) {
+        let exchange = |seal| {
+            for ((_, open), view) in self.open.lock().iter_mut().zip(&self.memtables) {
+                let old = std::mem::replace(open, memtable());
+                old.seal(seal);
+                let all = std::iter::once(&*open).chain(view.load().iter()).cloned().collect();
+                view.store(Arc::new(all));
+            }
+        };
+        self.pipeline.seal(None, exchange).unwrap();
+    }
+
+    /// Prepares what nobody is to see, and rolls it back.
+    fn roll_back(&self, options: &WriteOptions, name: &[u8], batch: &[Part]) {
+        let (mut never, mut before) = (WriteBatch::new(), WriteBatch::new());
+        for part in batch {
+            let Part::Put { family, key, value } = part else { continue };
+            let cf = ColumnFamilyId(*family as u32);
+            never.push_checked(Op::Put { cf, key, value: &never_seen(value) });
+            // Why: at first nothing is there.
+            let Some(value) = self.at(None, |pinned, at| pinned.find(at, *family, key)) else { return };
+            before.push_checked(Op::Put { cf, key, value: &value });
+        }
+        let numbers = SubBatches::of(never.iter(), |_, a, b| a.cmp(b));
+        let section = Arc::new(Section::new(name, never, Some(numbers)));
+        for phase in [PhaseWrite::new(&section, Phase::Prepare), PhaseWrite::restoring(&section, before)] {
+            self.pipeline.write(options, Source::Phase(phase)).unwrap();
+        }
+    }
+}
+
+/// What a read has pinned of each column family.
+struct Pinned(Vec<Arc<View>>);
+
+impl Pinned {
+    fn has_all_to(&self, seq: SeqNo) -> bool {
+        self.0.iter().all(|view| view[0].sealed().is_none_or(|seal| seal.largest_seq >= seq))
     }
 
     fn find(&self, at: &ReadAt, family: usize, key: &Key) -> Option<Value> {
         let mut seek = Vec::new();
         key::append(&mut seek, key, key::pack_trailer(at.seq, key::ValueType::FOR_SEEK));
-        let mut entries = self.memtables[family].entries_of(&seek).unwrap().map(Result::unwrap);
-        let entry = entries.find(|entry| !at.hides(entry.seq))?;
-        Some(self.memtables[family].value(entry.at).try_into().expect("a value of ours"))
+        self.0[family].iter().find_map(|memtable| {
+            let mut entries = memtable.entries_of(&seek).unwrap().map(Result::unwrap);
+            let entry = entries.find(|entry| !at.hides(entry.seq))?;
+            Some(memtable.value(entry.at).try_into().expect("a value of ours"))
+        })
     }
 }
 
@@ -113,7 +189,11 @@ impl<H: Host> Store for Memory<H> {
             return !self.leaks || !self.pipeline.ring.value().is_multiple_of(64);
         };
         let numbers = SubBatches::of(writes.iter(), |_, a, b| a.cmp(b));
-        let name = names.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+        let name = names.fetch_add(1, Ordering::Relaxed);
+        if name % 4 == 3 {
+            self.roll_back(&options, &name.to_be_bytes(), batch);
+        }
+        let name = name.to_le_bytes();
         let section = Arc::new(Section::new(&name, writes, Some(numbers)));
         for phase in [Phase::Prepare, Phase::Commit] {
             self.pipeline.write(&options, Source::Phase(PhaseWrite::new(&section, phase))).unwrap();
@@ -123,11 +203,11 @@ impl<H: Host> Store for Memory<H> {
     }
 
     async fn get(&self, at: Option<&ReadAt>, family: usize, key: &Key) -> Option<Value> {
-        self.at(at, |at| self.find(at, family, key))
+        self.at(at, |pinned, at| pinned.find(at, family, key))
     }
 
     async fn multi_get(&self, at: Option<&ReadAt>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
-        self.at(at, |at| keys.iter().map(|(family, key)| self.find(at, *family, key)).collect())
+        self.at(at, |pinned, at| keys.iter().map(|(family, key)| pinned.find(at, *family, key)).collect())
     }
 
     async fn scan(
@@ -143,8 +223,8 @@ impl<H: Host> Store for Memory<H> {
             keys.reverse();
         }
         let from = keys.iter().position(|key| key == from).expect("a key of ours");
-        self.at(at, |at| {
-            let find = |key: &Key| Some((*key, self.find(at, family, key)?));
+        self.at(at, |pinned, at| {
+            let find = |key: &Key| Some((*key, pinned.find(at, family, key)?));
             keys[from..].iter().take(entries).filter_map(find).collect()
         })
     }
@@ -169,6 +249,7 @@ fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) ->
         }
         while order.violations().0 == 0 && order.checked() < keys {
             std::thread::sleep(Duration::from_millis(1));
+            memory.exchange();
         }
         order.end();
     });
@@ -211,6 +292,12 @@ fn reads_that_do_not_wait_for_what_is_acknowledged_are_found_out() {
     for rules in [unordered(), prepared()] {
         assert!(violations(&Memory::new(rules, false, Slow::<false>), Durability::Unlogged, MANY) > 0);
     }
+}
+
+#[test]
+fn reads_that_decide_by_more_than_they_have_pinned_are_found_out() {
+    let memory = Memory { pins_again: false, ..Memory::new(prepared(), true, Slow::<false>) };
+    assert!(violations(&memory, Durability::Logged, MANY) > 0);
 }
 
 #[test]
