@@ -29,18 +29,17 @@ use crate::stats::Statistics;
 use crate::superversion::SuperVersion;
 use crate::table::Value;
 use crate::table::drive::{Attempt, Lazy};
-use crate::write::Section;
 use arc_swap::Guard;
 use karst_format::key::SeqNo;
 use karst_io::Env;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
 pub use two_phase::PreparedTransaction;
+use two_phase::Sections;
 pub use validation::Unchanged;
 pub use wal_files::WalFile;
 pub use wal_updates::{WalUpdate, WalUpdates};
@@ -60,7 +59,7 @@ pub(crate) struct Inner {
     /// What a database open for writing has besides; before `opened` ends, it does.
     pub(crate) live: Option<Live>,
     /// What is prepared and not decided, by name. Lock: held to look or change, never while waiting.
-    sections: Mutex<BTreeMap<Vec<u8>, Arc<Section>>>,
+    sections: Mutex<Sections>,
     /// Everything that a database open for reading holds has at most this sequence number.
     last_seq: SeqNo,
     default_family: ColumnFamily,
@@ -115,7 +114,7 @@ impl Db {
             database: default_family.database,
             default_family: ColumnFamily(default_family),
             opened_at: opened.env.now(),
-            sections: Mutex::new(opened.prepared.iter().map(|s| (s.name.clone(), s.clone())).collect()),
+            sections: Mutex::new(Sections::found(&opened.prepared)),
             last_asked: properties::LastAsked::default(),
             opened,
         }));

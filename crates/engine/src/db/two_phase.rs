@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //! - Each phase is logged, whatever the write options say of the log; a commit that only the memtables knew of could come again.
-//! - A name is in the list from when its prepare is begun until it is decided, but for the time in which it is being decided; so two do not decide the same one.
+//! - A name is in the list from when its prepare is begun until it is decided, with what is being done to it ([`Stage`]); so nobody else prepares, or decides, under it meanwhile.
 //! - The log with a prepared section is kept until that is decided, and after a commit until all that it brought is in tables.
-//! - The futures are driven to their end. One that is dropped leaves the log of the section kept until the database is opened anew.
+//! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of the section kept, until the database is opened anew.
 
 use super::Db;
 use crate::caller::Caller;
@@ -22,7 +22,75 @@ use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions}
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
+
+/// What is being done to a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Preparing,
+    Prepared,
+    Deciding,
+}
+
+/// The sections that are prepared and not decided, or being so, by name.
+#[derive(Debug, Default)]
+pub(super) struct Sections(BTreeMap<Vec<u8>, (Arc<Section>, Stage)>);
+
+impl Sections {
+    /// Those that were found prepared.
+    pub(super) fn found(sections: &[Arc<Section>]) -> Self {
+        Self(sections.iter().map(|s| (s.name.clone(), (s.clone(), Stage::Prepared))).collect())
+    }
+
+    fn begin(&mut self, section: &Arc<Section>) -> Result<()> {
+        match self.0.entry(section.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert((section.clone(), Stage::Preparing));
+                Ok(())
+            }
+            Entry::Occupied(entry) => {
+                let name = entry.key().escape_ascii();
+                Err(Error::invalid_argument(format!("a transaction {name} is prepared already")))
+            }
+        }
+    }
+
+    fn begin_decision(&mut self, name: &[u8]) -> Result<Arc<Section>> {
+        let (section, stage) = self.0.get_mut(name).ok_or_else(|| {
+            let name = name.escape_ascii();
+            Error::new(ErrorKind::NotFound, format!("no transaction {name} is prepared"))
+        })?;
+        match stage {
+            Stage::Prepared => {
+                *stage = Stage::Deciding;
+                Ok(section.clone())
+            }
+            Stage::Preparing | Stage::Deciding => {
+                let name = name.escape_ascii();
+                let text = format!("transaction {name} is being prepared, committed or rolled back");
+                Err(Error::new(ErrorKind::Busy, text))
+            }
+        }
+    }
+
+    /// A section is prepared, be it again.
+    fn set_prepared(&mut self, name: &[u8]) {
+        if let Some((_, stage)) = self.0.get_mut(name) {
+            *stage = Stage::Prepared;
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        self.0.remove(name);
+    }
+
+    /// Those that are prepared, in the order of names.
+    fn prepared(&self) -> impl Iterator<Item = &Arc<Section>> {
+        self.0.values().filter(|(_, stage)| *stage != Stage::Preparing).map(|(section, _)| section)
+    }
+}
 
 /// A transaction that is prepared and not decided.
 #[derive(Clone, Debug)]
@@ -37,7 +105,7 @@ impl Db {
     /// Makes `batch` durable under `name`, without effect. The database must have been opened with `allow_2pc`.
     ///
     /// # Errors
-    /// As [`Db::write`]; the name is in use; `allow_2pc` is off. Then it is not prepared, but for an `Io` error of the log, after which it may be found so when the database is opened anew.
+    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off. Then it is not prepared, but for an `Io` error of the log, after which it may be found so when the database is opened anew.
     pub async fn prepare(
         &self,
         by: Caller,
@@ -51,20 +119,15 @@ impl Db {
         let (live, _) = self.batch_source(&batch)?;
         let numbers = self.0.opened.pending.is_some().then(|| self.numbers(&batch)).transpose()?;
         let section = Arc::new(Section::new(name, batch, numbers));
-        {
-            let mut sections = self.0.sections.lock();
-            if sections.contains_key(name) {
-                let name = name.escape_ascii();
-                return Err(Error::invalid_argument(format!("a transaction {name} is prepared already")));
-            }
-            sections.insert(name.to_vec(), section.clone());
-        }
+        self.0.sections.lock().begin(&section)?;
         let outcome = phase(live, by, options, &section, Phase::Prepare).await;
         // Why not if it may be in memtables: an insert panicked, and what was inserted must stay hidden. It is prepared in the log, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
             self.0.sections.lock().remove(name);
             self.release(live, &section);
             live.pipeline.withdraw(&section);
+        } else if outcome.is_ok() {
+            self.0.sections.lock().set_prepared(name);
         }
         outcome
     }
@@ -72,7 +135,7 @@ impl Db {
     /// Writes what was prepared under `name`.
     ///
     /// # Errors
-    /// `NotFound` if nothing is; otherwise as [`Db::write`]. It is prepared as before, but for an `Io` error of the log, after which it may be found committed when the database is opened anew.
+    /// `NotFound` if nothing is; `Busy` if somebody prepares or decides it right now; otherwise as [`Db::write`], and then it is prepared as before, but for an `Io` error of the log, after which it may be found committed when the database is opened anew.
     pub async fn commit_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
         self.decide(by, options, name, Phase::Commit).await
     }
@@ -87,24 +150,21 @@ impl Db {
 
     async fn decide(&self, by: Caller, options: &WriteOptions, name: &[u8], what: Phase) -> Result<()> {
         let live = self.live()?;
-        let missing = || {
-            let name = name.escape_ascii();
-            Error::new(ErrorKind::NotFound, format!("no transaction {name} is prepared"))
-        };
-        let section = self.0.sections.lock().remove(name).ok_or_else(missing)?;
+        let section = self.0.sections.lock().begin_decision(name)?;
         let outcome = match what {
             Phase::Rollback if section.is_inserted_early() => self.restore(live, by, options, &section).await,
             _ => phase(live, by, options, &section, what).await,
         };
         match outcome {
             Ok(()) => {
+                self.0.sections.lock().remove(name);
                 // Why its log stays if this fails: the decision may be lost with what was written before it, and then it is prepared again; and what was inserted must not look like a plain write.
                 if !section.waits_for_sync() || self.sync_logs(live, by).await {
                     self.release(live, &section);
                 }
                 live.pipeline.forget_decided();
             }
-            Err(_) => drop(self.0.sections.lock().insert(name.to_vec(), section)),
+            Err(_) => self.0.sections.lock().set_prepared(name),
         }
         outcome
     }
@@ -178,12 +238,18 @@ impl Db {
 
     /// What is prepared and not decided, in the order of names.
     pub fn prepared_transactions(&self) -> Vec<PreparedTransaction> {
-        let sections = self.0.sections.lock();
-        let listed = |section: &Arc<Section>| PreparedTransaction {
+        // Why first: a batch may be large, and whoever prepares or decides waits for the lock.
+        let sections: Vec<_> = self.0.sections.lock().prepared().cloned().collect();
+        let listed = |section: Arc<Section>| PreparedTransaction {
             name: section.name.clone(),
             batch: section.batch.clone(),
         };
-        sections.values().map(listed).collect()
+        sections.into_iter().map(listed).collect()
+    }
+
+    /// Their names, in order.
+    pub fn prepared_names(&self) -> Vec<Vec<u8>> {
+        self.0.sections.lock().prepared().map(|section| section.name.clone()).collect()
     }
 }
 
@@ -200,4 +266,36 @@ async fn phase(
     let options = WriteOptions { disable_wal: false, ignore_missing_column_families: ignore, ..*options };
     let source = Source::Phase(PhaseWrite::new(section, phase));
     live.pipeline.write_by(by, &options, source, None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_for_as_long_as_anything_is_done_to_it() {
+        let mut sections = Sections::default();
+        let section = |name: &str| Arc::new(Section::new(name.as_bytes(), WriteBatch::new(), None));
+        let (first, second) = (section("x"), section("x"));
+        let listed = |sections: &Sections| sections.prepared().cloned().collect::<Vec<_>>();
+        let refused = |outcome: Result<Arc<Section>>| outcome.unwrap_err().kind();
+        assert_eq!(refused(sections.begin_decision(b"x")), ErrorKind::NotFound);
+        sections.begin(&first).unwrap();
+        assert_eq!(sections.begin(&second).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(refused(sections.begin_decision(b"x")), ErrorKind::Busy, "it is not prepared yet");
+        assert!(listed(&sections).is_empty());
+        sections.set_prepared(b"x");
+        for _ in 0..2 {
+            assert!(Arc::ptr_eq(&sections.begin_decision(b"x").unwrap(), &first));
+            assert_eq!(refused(sections.begin_decision(b"x")), ErrorKind::Busy, "it is being decided");
+            // Otherwise a decision that fails would put the first in place of the second.
+            assert_eq!(sections.begin(&second).unwrap_err().kind(), ErrorKind::InvalidArgument);
+            assert_eq!(listed(&sections).len(), 1, "it is not decided yet");
+            // The decision failed.
+            sections.set_prepared(b"x");
+        }
+        sections.remove(b"x");
+        assert!(listed(&sections).is_empty());
+        sections.begin(&second).unwrap();
+    }
 }

@@ -171,7 +171,7 @@ impl TransactionDb {
 
     /// The names of all transactions that are prepared and not decided, in order, whoever has their handles.
     pub fn get_all_prepared_transactions(&self) -> Vec<Vec<u8>> {
-        self.shared.db.prepared_transactions().into_iter().map(|prepared| prepared.name).collect()
+        self.shared.db.prepared_names()
     }
 
     /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose handle was dropped.
