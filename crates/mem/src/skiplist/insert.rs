@@ -10,7 +10,9 @@
 //! finger too, only decides how far there is still to go.
 
 use super::KeyOrder;
-use super::{LINK_BYTES, Link, MAX_HEIGHT, Node, RISE_BITS, SEARCHED, SkipList, Tower, key_of, prefetch};
+use super::{
+    LINK_BYTES, Link, MAX_HEIGHT, Node, RISE_BITS, SEARCHED, SkipList, Tower, fetch_below, key_of, prefetch,
+};
 use crate::sync::{AtomicPtr, MutexGuard, Ordering};
 use std::ptr::{self, NonNull};
 
@@ -370,11 +372,8 @@ impl<C: KeyOrder> SkipList<C> {
         loop {
             // SAFETY: `before` was reached on this level or one above.
             let next = unsafe { before.next(level) };
-            if level > 0 {
-                // Why: if `next` ends this level, this is what the search looks at then; both can be on their way at once.
-                // SAFETY: as above; whoever has a link on a level has one on each below.
-                prefetch(unsafe { before.next(level - 1) }, SEARCHED);
-            }
+            // SAFETY: as above.
+            unsafe { fetch_below(before, level) };
             // Why first: the node that ended the level above ends this one too, without a comparison.
             // SAFETY: a linked node of this list.
             if next.is_null() || next == beyond || self.order.compare(unsafe { key_of(next) }, key).is_ge() {
