@@ -275,6 +275,10 @@ macro_rules! scan {
         }
         .unwrap();
         while $iter.valid() {
+            if one_in(300) {
+                // What it shows stays, whatever is written and flushed meanwhile.
+                $calls.pause(Duration::from_micros(500)).await;
+            }
             found.push(($iter.key().try_into().expect("a key of ours"), value_of($iter.value())));
             if found.len() == $entries {
                 break;
@@ -395,7 +399,11 @@ impl Store for Calls {
                 found
             }
             None => {
-                let mut iter = self.db().iter_cf(&options, &self.families[family]).unwrap();
+                let family = &self.families[family];
+                let mut iter = self.db().iter_cf(&options, family).unwrap();
+                if one_in(8) {
+                    self.db().refresh(&mut iter, family, at).unwrap();
+                }
                 scan!(iter, self, from, entries, backward)
             }
         }

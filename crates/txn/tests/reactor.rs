@@ -1,16 +1,37 @@
-//! Transactions as tasks of one reactor: a wait for a lock holds up the task, never the thread.
+//! Transactions as tasks of one reactor: a wait for a lock, or for the log, holds up the task, never the thread.
 
-use karst_engine::io::{JoinHandle, Reactor, yield_now};
+use karst_engine::io::{
+    Disturb, Disturbance, DisturbedFileSystem, Env, JoinHandle, PosixFileSystem, Reactor, yield_now,
+};
 use karst_engine::{ErrorKind, Options, ReadOptions, WriteOptions};
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+/// A disk on which whoever writes a log is held up for as long as that is wanted.
+#[derive(Debug, Default)]
+struct Holding(AtomicBool);
+
+impl Disturb for Holding {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        while path.extension().is_some_and(|of| of == "log") && self.0.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
 struct Bench {
+    disk: Arc<DisturbedFileSystem<Holding>>,
     db: TransactionDb,
     reactor: Reactor,
     /// How often another task has come round on the reactor's thread.
@@ -21,11 +42,13 @@ struct Bench {
 impl Bench {
     fn new(write_policy: WritePolicy) -> Bench {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::new().db(|db| db.create_if_missing = true);
+        let disk = Arc::new(DisturbedFileSystem::new(Arc::new(PosixFileSystem), Holding::default()));
+        let env = Env::builder().file_system(disk.clone()).build();
+        let options = Options::new().env(env).db(|db| db.create_if_missing = true);
         let transactions = TransactionDbOptions { write_policy, ..TransactionDbOptions::default() };
         let db = TransactionDb::open(directory.path(), &options, &transactions).unwrap();
         let reactor = Reactor::builder(db.db().env()).threads(1).build().unwrap();
-        Bench { db, reactor, rounds: Arc::default(), _directory: directory }
+        Bench { disk, db, reactor, rounds: Arc::default(), _directory: directory }
     }
 
     fn begin(&self, options: TransactionOptions) -> Transaction {
@@ -203,5 +226,41 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
         assert!(told.len() == 1 && told[0].kind() == ErrorKind::Deadlock, "{told:?}");
         assert_eq!(bench.db.get_deadlock_info_buffer()[0].path.len(), 2);
         assert!(bench.db.lock_status().is_empty());
+    }
+}
+
+#[test]
+fn who_waits_for_the_log_holds_up_nobody_on_its_thread() {
+    for policy in POLICIES {
+        let bench = Bench::new(policy);
+        bench.db.put("a", "before").unwrap();
+        for rolls_back in [false, true] {
+            let waits = [bench.wait(), bench.wait()];
+            let mut transaction = bench.begin(TransactionOptions::default());
+            transaction.set_name("one").unwrap();
+            let ending = {
+                let (disk, waits) = (bench.disk.clone(), waits.clone());
+                bench.spawn(async move {
+                    transaction.put_async(b"a", b"after").await.unwrap();
+                    disk.between().0.store(true, SeqCst);
+                    waits[0].of(transaction.prepare_async()).await.unwrap();
+                    disk.between().0.store(true, SeqCst);
+                    match rolls_back {
+                        false => waits[1].of(transaction.commit_async()).await.unwrap(),
+                        true => waits[1].of(transaction.rollback_async()).await.unwrap(),
+                    };
+                })
+            };
+            // Each goes on when others have come round.
+            let disk = bench.disk.clone();
+            let letting_go = bench.spawn(async move {
+                for wait in waits {
+                    wait.lasts().await;
+                    disk.between().0.store(false, SeqCst);
+                }
+            });
+            bench.join_beside_another(vec![ending, letting_go]);
+            assert_eq!(bench.db.get("a").unwrap().as_deref(), Some(&b"after"[..]));
+        }
     }
 }
