@@ -70,7 +70,7 @@ impl SuperVersion {
     /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken after this was pinned.
     #[inline]
     pub(crate) fn has_all_to(&self, seq: SeqNo) -> bool {
-        self.mem.sealed().is_none_or(|seal| seal.largest_seq >= seq)
+        self.mem.has_all_to(seq)
     }
 
     /// The tree.

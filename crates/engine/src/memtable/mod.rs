@@ -233,6 +233,12 @@ impl MemTable {
         self.sealed.get().copied()
     }
 
+    /// Whether nothing up to `seq` went to a memtable that took its place; `seq` was taken when this was known to be the newest, or later.
+    #[inline]
+    pub(crate) fn has_all_to(&self, seq: SeqNo) -> bool {
+        self.sealed().is_none_or(|seal| seal.largest_seq >= seq)
+    }
+
     /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including, `value`.
     ///
     /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes nothing.

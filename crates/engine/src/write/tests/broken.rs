@@ -157,7 +157,7 @@ struct Pinned(Vec<Arc<View>>);
 
 impl Pinned {
     fn has_all_to(&self, seq: SeqNo) -> bool {
-        self.0.iter().all(|view| view[0].sealed().is_none_or(|seal| seal.largest_seq >= seq))
+        self.0.iter().all(|view| view[0].has_all_to(seq))
     }
 
     fn find(&self, at: &ReadAt, family: usize, key: &Key) -> Option<Value> {
