@@ -3,7 +3,7 @@
 //! One test, since it looks at all threads of the process.
 
 use karst_engine::{Db, Options};
-use karst_io::Env;
+use karst_io::{Env, Priority};
 use std::time::{Duration, Instant};
 
 /// How nice the threads of a name are; empty if there are none.
@@ -49,6 +49,21 @@ fn may_go_back() -> bool {
     std::thread::spawn(try_it).join().unwrap()
 }
 
+fn compactions_give_way_where_nothing_is_said(ordinary: i32) {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        Options::new().set_all("create_if_missing=true;level0_file_num_compaction_trigger=2").unwrap();
+    let db = Db::open(folder.path(), &options.env(Env::builder().build())).unwrap();
+    for _ in 0..2 {
+        db.put("k", "v").unwrap();
+        db.flush(&Default::default()).unwrap();
+    }
+    db.wait_for_compact(&Default::default()).unwrap();
+    wait_for("karst-high", ordinary);
+    wait_for("karst-low", 19);
+    db.close().unwrap();
+}
+
 #[test]
 fn jobs_give_way_until_their_backlog_presses() {
     let own = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -57,10 +72,11 @@ fn jobs_give_way_until_their_backlog_presses() {
         eprintln!("not tried: this process may not raise its threads' priorities");
         return;
     }
+    compactions_give_way_where_nothing_is_said(ordinary);
     let folder = tempfile::tempdir().unwrap();
     let options = "create_if_missing=true;max_write_buffer_number=6;level0_file_num_compaction_trigger=2;\
                    level0_slowdown_writes_trigger=8;level0_stop_writes_trigger=100;write_buffer_size=65536";
-    let env = Env::builder().jobs_give_way(true).build();
+    let env = Env::builder().jobs_give_way(&Priority::ALL).build();
     let db = Db::open(folder.path(), &Options::new().set_all(options).unwrap().env(env)).unwrap();
     db.put("k", "v").unwrap();
     db.flush(&Default::default()).unwrap();

@@ -160,12 +160,12 @@ impl Drop for Counted {
 }
 
 impl Pools {
-    pub(crate) fn new(limits: impl Fn(Priority) -> usize, give_way: bool) -> Self {
+    pub(crate) fn new(limits: impl Fn(Priority) -> usize, giving_way: &[Priority]) -> Self {
         Self(Priority::ALL.map(|priority| Pool {
             priority,
             limit: AtomicUsize::new(limits(priority).max(1)),
             threads: Mutex::default(),
-            giving_way: give_way.then(|| GivingWay::new(priority.nicer_by())),
+            giving_way: giving_way.contains(&priority).then(|| GivingWay::new(priority.nicer_by())),
         }))
     }
 

@@ -398,7 +398,7 @@ pub struct EnvBuilder {
     submit_batch: usize,
     register_buffers: bool,
     threads: usize,
-    jobs_give_way: bool,
+    giving_way: Vec<Priority>,
     simulation: Option<Arc<Executor>>,
 }
 
@@ -413,7 +413,7 @@ impl Default for EnvBuilder {
             submit_batch: 6,
             register_buffers: true,
             threads: 64,
-            jobs_give_way: false,
+            giving_way: vec![Priority::Bottom, Priority::Low],
             simulation: None,
         }
     }
@@ -471,11 +471,12 @@ impl EnvBuilder {
         self
     }
 
-    /// Whether the threads of background jobs leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
-    /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, memtables and tables of L0 wait longer, and reads have more of them to look into.
-    /// Default: no.
-    pub fn jobs_give_way(mut self, yes: bool) -> Self {
-        self.jobs_give_way = yes;
+    /// The priorities whose background threads leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
+    /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, what gives way waits longer, and reads have more tables of L0 to look into,
+    /// or, with [`Priority::High`], more memtables.
+    /// Default: those of compactions, [`Priority::Low`] and [`Priority::Bottom`]. None: `&[]`.
+    pub fn jobs_give_way(mut self, priorities: &[Priority]) -> Self {
+        self.giving_way = priorities.to_vec();
         self
     }
 
@@ -516,7 +517,7 @@ impl EnvBuilder {
             seed: AtomicU64::new(seed),
             maker: Arc::new(maker),
             blocking: ThreadPool::new(self.threads, "karst-blocking"),
-            background: Pools::new(|_| 1, self.jobs_give_way),
+            background: Pools::new(|_| 1, &self.giving_way),
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
             direct_refusal_said: AtomicBool::new(false),

@@ -34,7 +34,7 @@ static GIVE_WAY: OnceLock<(rocksdb::Env, karst_io::Env)> = OnceLock::new();
 pub(in crate::bench) fn jobs_give_way() -> Result<(), String> {
     let mut rocks = rocksdb::Env::new().map_err(|e| e.to_string())?;
     rocks.lower_thread_pool_cpu_priority();
-    let karst = karst_io::Env::builder().jobs_give_way(true).build();
+    let karst = karst_io::Env::builder().jobs_give_way(&karst_io::Priority::ALL).build();
     GIVE_WAY.set((rocks, karst)).map_err(|_| "asked for twice".into())
 }
 
