@@ -34,6 +34,8 @@ pub enum Priority {
 impl Priority {
     /// All of them, the least urgent first.
     pub const ALL: [Self; 3] = [Self::Bottom, Self::Low, Self::High];
+    /// Those of compactions.
+    pub const COMPACTIONS: [Self; 2] = [Self::Bottom, Self::Low];
 
     fn name(self) -> &'static str {
         match self {

@@ -413,7 +413,7 @@ impl Default for EnvBuilder {
             submit_batch: 6,
             register_buffers: true,
             threads: 64,
-            giving_way: vec![Priority::Bottom, Priority::Low],
+            giving_way: Priority::COMPACTIONS.to_vec(),
             simulation: None,
         }
     }
@@ -474,7 +474,7 @@ impl EnvBuilder {
     /// The priorities whose background threads leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
     /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, what gives way waits longer, and reads have more tables of L0 to look into,
     /// or, with [`Priority::High`], more memtables.
-    /// Default: those of compactions, [`Priority::Low`] and [`Priority::Bottom`]. None: `&[]`.
+    /// Default: [`Priority::COMPACTIONS`]. None: `&[]`.
     pub fn jobs_give_way(mut self, priorities: &[Priority]) -> Self {
         self.giving_way = priorities.to_vec();
         self

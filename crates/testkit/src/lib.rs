@@ -9,6 +9,7 @@
 //! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
 //! * [`script`]: random histories of writes, and what must be in a database after them.
+//! * [`latency`]: how long operations take, those too that come at a steady pace.
 //! * [`processor_time`]: what the examples that measure count by.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
@@ -19,6 +20,7 @@ pub mod chronicle;
 pub mod commit_order;
 pub mod dataset;
 pub mod expectation;
+pub mod latency;
 pub mod matrix;
 pub mod model;
 pub mod processor_time;

@@ -169,7 +169,7 @@ impl Hurries {
             self.flush = flush.then(|| env.hurry(Priority::High));
         }
         if compaction != self.compaction.is_some() {
-            self.compaction = compaction.then(|| [Priority::Low, Priority::Bottom].map(|p| env.hurry(p)));
+            self.compaction = compaction.then(|| Priority::COMPACTIONS.map(|p| env.hurry(p)));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of threads, on whatever takes batches.
 
-use super::latency::Latencies;
 use super::store::Durability;
 pub(super) use karst_testkit::dataset::db_bench_key as key;
+use karst_testkit::latency::{Latencies, Pace};
 use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -153,9 +153,8 @@ impl Load {
         let mut latencies = Latencies::new();
         let (mut at, mut done) = (worker * 4096 % pool.len(), 0_u64);
         let first = (worker as u64) << 40;
-        let step =
-            self.pace.map(|rate| Duration::from_secs_f64(self.batch as f64 * self.writers as f64 / rate));
-        let mut due = Instant::now();
+        let step = |rate| Duration::from_secs_f64(self.batch as f64 * self.writers as f64 / rate);
+        let mut pace = self.pace.map(|rate| Pace::new(step(rate)));
         loop {
             let over = match self.end {
                 End::Seconds(seconds) => start.elapsed().as_secs_f64() >= seconds,
@@ -176,22 +175,7 @@ impl Load {
                 writer.put(&key(number), &pool[at..at + self.value_bytes])?;
                 at += self.value_bytes;
             }
-            let from = match step {
-                None => Instant::now(),
-                Some(step) => {
-                    let now = Instant::now();
-                    // Why: a sleep overshoots by some 50 us; below that the schedule is kept by bursts. A writer that is late
-                    // counts from when the write was due, one that slept from when it woke.
-                    let from = if due > now + Duration::from_micros(60) {
-                        std::thread::sleep(due - now);
-                        Instant::now()
-                    } else {
-                        due.min(now)
-                    };
-                    due += step;
-                    from
-                }
-            };
+            let from = pace.as_mut().map_or_else(Instant::now, Pace::wait);
             writer.commit()?;
             latencies.add(from.elapsed().as_nanos() as u64);
         }

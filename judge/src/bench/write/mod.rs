@@ -3,7 +3,6 @@
 //! Each run makes a database of its own and removes it. The figures of a row stand beside their ratios to RocksDB's.
 
 mod contest;
-mod latency;
 mod load;
 mod reads;
 mod store;

@@ -1,6 +1,5 @@
 //! readwhilewriting: reads that mostly go to the device, beside a writer that keeps a pace.
 
-use super::latency::Latencies;
 use super::load::{self, End, Keys, Load};
 use super::store::Store;
 use super::table::{Column, Row, Table};
@@ -9,6 +8,7 @@ use crate::bench::Settings;
 use crate::bench::measure::{Deadline, Meter};
 use karst_engine::Db;
 use karst_io::{Reactor, spawn_local};
+use karst_testkit::latency::Latencies;
 use karst_testkit::random::Random;
 use std::cell::RefCell;
 use std::rc::Rc;

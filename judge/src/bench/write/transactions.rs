@@ -1,7 +1,6 @@
 //! The rows of transactions that read two keys for update and write them. Fills through databases with transactions are in [`super::unordered`].
 
 use super::contest::{Contender, Contest};
-use super::latency::Latencies;
 use super::load::{self, End, Keys};
 use super::store::{Durability, Engine};
 use super::table::{Column, Row};
@@ -10,6 +9,7 @@ use super::unordered::{PUBLISHED, THREADS};
 use super::{NO_WAL, VALUE_BYTES, WAL};
 use crate::bench::Settings;
 use crate::bench::measure::{Deadline, Meter};
+use karst_testkit::latency::Latencies;
 use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

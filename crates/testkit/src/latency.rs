@@ -1,8 +1,45 @@
-//! Latencies: a histogram fine enough for p99.9 and exact at its worst.
+//! Latencies: a histogram fine enough for p99.9 and exact at its worst, and the pace of a load whose operations count from when they were due.
+
+use std::time::{Duration, Instant};
+
+/// When the operations of one worker are due.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    due: Instant,
+    step: Duration,
+}
+
+impl Pace {
+    /// The first is due now, each other one `step` after the one before.
+    #[must_use]
+    pub fn new(step: Duration) -> Self {
+        Self { due: Instant::now(), step }
+    }
+
+    /// When the next operation is due.
+    #[must_use]
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Wait until the next operation is due. From when its latency counts: from when it was due for a worker that is late, from when it woke for one that slept.
+    pub fn wait(&mut self) -> Instant {
+        let now = Instant::now();
+        // Why: a sleep overshoots by some 50 us; below that the schedule is kept by bursts.
+        let from = if self.due > now + Duration::from_micros(60) {
+            std::thread::sleep(self.due - now);
+            Instant::now()
+        } else {
+            self.due.min(now)
+        };
+        self.due += self.step;
+        from
+    }
+}
 
 /// Counts by latency, within 1.6 %: 64 buckets for each power of two of nanoseconds.
-#[derive(Clone)]
-pub(super) struct Latencies {
+#[derive(Clone, Debug)]
+pub struct Latencies {
     counts: Vec<u64>,
     total: u64,
     worst_ns: u64,
@@ -11,25 +48,36 @@ pub(super) struct Latencies {
 const SUB_BITS: u32 = 6;
 const SUBS: u64 = 1 << SUB_BITS;
 
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Latencies {
-    pub(super) fn new() -> Self {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
         Latencies { counts: vec![0; ((64 - SUB_BITS as usize) + 1) << SUB_BITS], total: 0, worst_ns: 0 }
     }
 
-    pub(super) fn add(&mut self, ns: u64) {
+    /// Count an operation that took so many nanoseconds.
+    pub fn add(&mut self, ns: u64) {
         self.counts[Self::bucket(ns)] += 1;
         self.total += 1;
         self.worst_ns = self.worst_ns.max(ns);
     }
 
-    pub(super) fn merge(&mut self, other: &Latencies) {
+    /// Add what another one counted.
+    pub fn merge(&mut self, other: &Latencies) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
         self.total += other.total;
         self.worst_ns = self.worst_ns.max(other.worst_ns);
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> u64 {
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.total
     }
 
@@ -47,7 +95,8 @@ impl Latencies {
     }
 
     /// The latency that `percent` of all do not exceed, in microseconds.
-    pub(super) fn percentile_us(&self, percent: f64) -> f64 {
+    #[must_use]
+    pub fn percentile_us(&self, percent: f64) -> f64 {
         let wanted = (self.total as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
@@ -59,7 +108,9 @@ impl Latencies {
         self.worst_us()
     }
 
-    pub(super) fn worst_us(&self) -> f64 {
+    /// The longest latency, in microseconds.
+    #[must_use]
+    pub fn worst_us(&self) -> f64 {
         self.worst_ns as f64 / 1000.0
     }
 }
