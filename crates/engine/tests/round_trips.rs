@@ -285,6 +285,28 @@ fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
 }
 
 #[test]
+fn without_async_io_files_are_read_one_after_another_and_the_blocks_of_one_together() {
+    let cold = cold(&[], 64 << 20);
+    let serial = ReadOptions { async_io: false, ..ReadOptions::default() };
+    let reads = cold.reads_of(&serial, 5, false);
+    let files: std::collections::BTreeSet<_> = reads.iter().map(|read| &read.path).collect();
+    assert!(
+        files.len() > 1 && reads.len() > 2 * files.len(),
+        "{} reads of {} files",
+        reads.len(),
+        files.len()
+    );
+    for (i, read) in reads.iter().enumerate() {
+        let other =
+            reads[..i].iter().find(|other| other.path != read.path && read.issued - other.issued < READ);
+        assert!(other.is_none(), "{read:?} and {other:?}");
+    }
+    // The blocks of a file come with one another, in one round trip each time it is gone to.
+    let waves = waves(&reads);
+    assert!(waves <= 4 * files.len() && waves < reads.len(), "{waves} round trips for {reads:?}");
+}
+
+#[test]
 fn level_by_level_takes_a_round_trip_more_for_every_level() {
     let cold = cold(PARTITIONED, 64 << 20);
     let by_level = ReadOptions { optimize_multiget_for_io: false, ..ReadOptions::default() };

@@ -32,7 +32,7 @@ pub struct ReadOptions {
     /// Do not look for range tombstones. Wrong results if there are any that matter. Default false.
     pub ignore_range_deletions: bool,
     /// Have several reads in flight for one operation: blocks of a batch, children of a seek, the road ahead of a scan.
-    /// With false, one block is read at a time. Default true.
+    /// With false, what one file is wanted for is read at the same time, and files one after another, as RocksDB does it. Default true.
     ///
     /// Compat: RocksDB's default is false because it pays for it with threads' stacks and slower cached reads; here it is free.
     pub async_io: bool,

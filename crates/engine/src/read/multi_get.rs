@@ -5,7 +5,7 @@
 //! neighbours, so files, levels, partitions, blobs and merge operands are read in parallel without a mode of their own.
 //!
 //! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter and index partitions of all files
-//! that may hold it, on all levels. `async_io=false` fetches one thing at a time.
+//! that may hold it, on all levels. `async_io=false` fetches from one file at a time.
 //!
 //! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every hit. Reads are
 //! sorted by file and offset where it matters, when they are issued.

@@ -4,7 +4,7 @@
 //! decoded blocks, handed to every waiting step as each arrives; nothing waits for its neighbours.
 //!
 //! A thing that several steps need is fetched once. Blocks that lie next to each other in a file are read together.
-//! Where the caller asked for it (`async_io=false`), one fetch runs at a time.
+//! Where the caller asked for it (`async_io=false`), fetches of one file run at a time.
 //!
 //! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel and are not leaked.
 
@@ -92,7 +92,7 @@ pub(crate) struct Fetches {
     running: SmallVec<[Fetch; 1]>,
     /// Collected and not started: in the order of collection, or, while they are started, the next one last.
     fresh: SmallVec<[Fresh; 1]>,
-    one_at_a_time: bool,
+    one_file_at_a_time: bool,
     /// The histogram of the times that reads take, by what they are for.
     read_micros: HistogramKind,
     /// Blocks fetched by level: metadata, data.
@@ -110,7 +110,7 @@ impl Fetches {
         Fetches {
             running: SmallVec::new(),
             fresh: SmallVec::new(),
-            one_at_a_time: !options.async_io,
+            one_file_at_a_time: !options.async_io,
             read_micros,
             fetched: [(0, 0); LEVELS_COUNTED],
         }
@@ -160,12 +160,14 @@ impl Fetches {
             return;
         }
         let began = Began { at: ctx.start_timer(), timer: ctx.thread_timer() };
-        if self.one_at_a_time {
-            if self.running.is_empty() {
-                let fresh = self.fresh.remove(0);
-                self.start(ctx, fresh, began);
+        let mut later = SmallVec::new();
+        if self.one_file_at_a_time {
+            if !self.running.is_empty() {
+                return;
             }
-            return;
+            let file = self.fresh[0].key.0;
+            (self.fresh, later) =
+                std::mem::take(&mut self.fresh).into_iter().partition(|fresh| fresh.key.0 == file);
         }
         if self.fresh.len() > 1 {
             // Why: neighbours in a file meet, and the device sees ascending offsets.
@@ -174,6 +176,7 @@ impl Fetches {
         while let Some(fresh) = self.fresh.pop() {
             self.start(ctx, fresh, began);
         }
+        self.fresh = later;
         ctx.stats().measure(HistogramKind::MultigetIoBatchSize, self.running.len() as u64);
     }
 
@@ -186,9 +189,7 @@ impl Fetches {
                 let mut parts: SmallVec<[Part; 1]> = smallvec![Part { key, handle, kind, waiters }];
                 let mut end = end_of(handle);
                 let mut last = kind;
-                while !self.one_at_a_time
-                    && let Some(next) = self.neighbour(&table, start, end, last)
-                {
+                while let Some(next) = self.neighbour(&table, start, end, last) {
                     (end, last) = (end_of(next.handle), next.kind);
                     parts.push(next);
                 }
@@ -259,7 +260,7 @@ impl Fetches {
             }
             self.running.swap_remove(index);
             delivered = true;
-            if self.one_at_a_time {
+            if self.one_file_at_a_time {
                 self.launch(ctx);
             }
         }
