@@ -260,9 +260,6 @@ impl Fetches {
             }
             self.running.swap_remove(index);
             delivered = true;
-            if self.one_file_at_a_time {
-                self.launch(ctx);
-            }
         }
         if delivered { Poll::Ready(()) } else { Poll::Pending }
     }
