@@ -11,7 +11,11 @@ pub(super) struct Job<'a> {
     pub(super) endings: &'a [&'a str],
     pub(super) sequential: bool,
     pub(super) direct: bool,
+    /// Threads, each with a ring and `depth` reads in flight of its own.
+    pub(super) threads: usize,
     pub(super) depth: usize,
+    /// Reads are submitted, and waited for, so many at a time.
+    pub(super) batch: usize,
     pub(super) request_bytes: usize,
     pub(super) align_bytes: usize,
     pub(super) seconds: f64,
@@ -37,7 +41,11 @@ impl Job<'_> {
             .arg(format!("--rw={}", if self.sequential { "read" } else { "randread" }))
             .arg(format!("--direct={}", u8::from(self.direct)))
             .arg("--ioengine=io_uring")
+            .arg(format!("--numjobs={}", self.threads))
+            .arg("--group_reporting")
             .arg(format!("--iodepth={}", self.depth))
+            .arg(format!("--iodepth_batch_submit={}", self.batch))
+            .arg(format!("--iodepth_batch_complete_min={}", self.batch))
             .arg(format!("--bs={}", self.request_bytes))
             .arg(format!("--blockalign={}", self.align_bytes))
             .arg(format!("--runtime={}", self.seconds.ceil()))
@@ -55,8 +63,10 @@ impl Job<'_> {
             let total = number(read, "total_ios")?;
             let bytes = number(read, "io_bytes")?;
             let seconds = number(read, "runtime")? / 1000.0;
-            let user = number(Some(&text), "usr_cpu")? / 100.0 * seconds * 1e6;
-            let system = number(Some(&text), "sys_cpu")? / 100.0 * seconds * 1e6;
+            // fio's percentages are of the run time of all threads together.
+            let percent = self.threads as f64 * seconds * 1e4;
+            let user = number(Some(&text), "usr_cpu")? * percent;
+            let system = number(Some(&text), "sys_cpu")? * percent;
             Some(Figures {
                 operations: rate * seconds,
                 seconds,

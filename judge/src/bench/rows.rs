@@ -114,7 +114,9 @@ fn point(settings: &Settings) -> Result<(), String> {
             endings: &[if layout.blobs { ".blob" } else { ".sst" }],
             sequential: false,
             direct: true,
+            threads: 1,
             depth: 64,
+            batch: 1,
             request_bytes: request,
             align_bytes: align,
             seconds,
@@ -295,12 +297,31 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             table_options: "filter_policy=bloomfilter:10:false;",
         };
         // Each run opens the database again: the block cache must not be warm from the run before.
-        let opening = &opening;
+        let (opening, mount) = (&opening, &mount);
         let how = if direct { "direct" } else { "buffered" };
-        let title = format!("8-key MultiGet on the published tree, 1 ms a read, 4 threads, {how}");
+        let title = format!(
+            "8-key MultiGet on the published tree, 1 ms a read, 4 threads, {how}; fio: 4096 bytes, batches of 8, 4 threads"
+        );
         let mut section = Section::new(title, "key");
+        let job = fio::Job {
+            folder: &mount.path,
+            endings: &[".sst"],
+            sequential: false,
+            direct,
+            threads,
+            depth: batch as usize,
+            batch: batch as usize,
+            request_bytes: 4096,
+            align_bytes: 4096,
+            seconds,
+        };
+        section.entry("fio io_uring", move || {
+            mount.warm()?;
+            job.run()
+        });
         for async_io in [false, true] {
             section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
+                mount.warm()?;
                 workload::rocks_multi_get(&opening.rocks()?, async_io, batch, stride, threads, seconds)
             });
         }
@@ -310,6 +331,7 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             let options =
                 ReadOptions { async_io, optimize_multiget_for_io: all_levels, ..ReadOptions::default() };
             section.entry(label, move || {
+                mount.warm()?;
                 workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
             });
         }
@@ -332,7 +354,7 @@ fn cold(settings: &Settings) -> Result<(), String> {
             cached_metadata: true,
             table_options: layout.table_options(),
         };
-        let opening = &opening;
+        let (opening, mount) = (&opening, &mount);
         let title = format!(
             "64 cold keys of {VALUES} in {}, cold partitions, {LATENCY_MS} ms a read (round trips = batch ms / {LATENCY_MS})",
             layout.name()
@@ -340,6 +362,7 @@ fn cold(settings: &Settings) -> Result<(), String> {
         let mut section = Section::new(title, "batch");
         for async_io in [false, true] {
             section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
+                mount.warm()?;
                 workload::cold_batch(RUNS, |keys| {
                     let db = opening.rocks()?;
                     let family = db.cf_handle("default").ok_or("no default column family")?;
@@ -354,6 +377,7 @@ fn cold(settings: &Settings) -> Result<(), String> {
             });
         }
         section.entry("KarstDB multi_get", || {
+            mount.warm()?;
             workload::cold_batch(RUNS, |keys| {
                 let db = opening.karst()?;
                 let start = Instant::now();
@@ -421,7 +445,9 @@ fn scan(settings: &Settings) -> Result<(), String> {
             endings: &[".sst"],
             sequential: true,
             direct: true,
+            threads: 1,
             depth: 8,
+            batch: 1,
             request_bytes: request,
             align_bytes: align,
             seconds,

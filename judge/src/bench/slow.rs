@@ -1,5 +1,6 @@
 //! Slow storage that every engine sees alike: the FUSE mount of `slowfs`, which delays each read.
 
+use super::data::read_through;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 /// A mounted folder; unmounted when dropped.
 pub(super) struct SlowMount {
     pub(super) path: PathBuf,
+    backing: PathBuf,
     server: Child,
 }
 
@@ -24,7 +26,7 @@ impl SlowMount {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| format!("cannot run {}: {e} (slow storage: --slowfs BIN)", program.display()))?;
-        let mount = SlowMount { path, server };
+        let mount = SlowMount { path, backing: backing.to_path_buf(), server };
         let until = Instant::now() + Duration::from_secs(10);
         while !mount.path.join("CURRENT").exists() {
             if Instant::now() > until {
@@ -33,6 +35,11 @@ impl SlowMount {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(mount)
+    }
+
+    /// Has the server find what it serves in the page cache, so that a read takes the latency asked for and no more.
+    pub(super) fn warm(&self) -> Result<(), String> {
+        read_through(&self.backing)
     }
 }
 
