@@ -297,7 +297,7 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             table_options: "filter_policy=bloomfilter:10:false;",
         };
         // Each run opens the database again: the block cache must not be warm from the run before.
-        let (opening, mount) = (&opening, &mount);
+        let opening = &opening;
         let how = if direct { "direct" } else { "buffered" };
         let title = format!(
             "8-key MultiGet on the published tree, 1 ms a read, 4 threads, {how}; fio: 4096 bytes, batches of 8, 4 threads"
@@ -315,13 +315,10 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             align_bytes: 4096,
             seconds,
         };
-        section.entry("fio io_uring", move || {
-            mount.warm()?;
-            job.run()
-        });
+        section.before_each(|| mount.warm());
+        section.entry("fio io_uring", move || job.run());
         for async_io in [false, true] {
             section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
-                mount.warm()?;
                 workload::rocks_multi_get(&opening.rocks()?, async_io, batch, stride, threads, seconds)
             });
         }
@@ -331,7 +328,6 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             let options =
                 ReadOptions { async_io, optimize_multiget_for_io: all_levels, ..ReadOptions::default() };
             section.entry(label, move || {
-                mount.warm()?;
                 workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
             });
         }
@@ -354,15 +350,15 @@ fn cold(settings: &Settings) -> Result<(), String> {
             cached_metadata: true,
             table_options: layout.table_options(),
         };
-        let (opening, mount) = (&opening, &mount);
+        let opening = &opening;
         let title = format!(
             "64 cold keys of {VALUES} in {}, cold partitions, {LATENCY_MS} ms a read (round trips = batch ms / {LATENCY_MS})",
             layout.name()
         );
         let mut section = Section::new(title, "batch");
+        section.before_each(|| mount.warm());
         for async_io in [false, true] {
             section.entry(format!("RocksDB MultiGet, async_io={async_io}"), move || {
-                mount.warm()?;
                 workload::cold_batch(RUNS, |keys| {
                     let db = opening.rocks()?;
                     let family = db.cf_handle("default").ok_or("no default column family")?;
@@ -377,7 +373,6 @@ fn cold(settings: &Settings) -> Result<(), String> {
             });
         }
         section.entry("KarstDB multi_get", || {
-            mount.warm()?;
             workload::cold_batch(RUNS, |keys| {
                 let db = opening.karst()?;
                 let start = Instant::now();
