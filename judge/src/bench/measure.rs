@@ -136,13 +136,14 @@ impl Deadline {
     }
 }
 
+type Prepare<'a> = Box<dyn FnMut() -> Result<(), String> + 'a>;
 type Run<'a> = Box<dyn FnMut() -> Result<Figures, String> + 'a>;
 
 /// The same workload by several engines.
 pub(super) struct Section<'a> {
     title: String,
     unit: &'static str,
-    before: Option<Box<dyn FnMut() -> Result<(), String> + 'a>>,
+    before: Prepare<'a>,
     entries: Vec<(String, Run<'a>)>,
     /// Figures of machines and builds that cannot be run here, said to be so.
     quoted: Vec<(String, f64, f64)>,
@@ -150,12 +151,18 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     pub(super) fn new(title: impl Into<String>, unit: &'static str) -> Self {
-        Section { title: title.into(), unit, before: None, entries: Vec::new(), quoted: Vec::new() }
+        Section {
+            title: title.into(),
+            unit,
+            before: Box::new(|| Ok(())),
+            entries: Vec::new(),
+            quoted: Vec::new(),
+        }
     }
 
     /// What is to be done before every run of an entry, and is not measured.
     pub(super) fn before_each(&mut self, prepare: impl FnMut() -> Result<(), String> + 'a) {
-        self.before = Some(Box::new(prepare));
+        self.before = Box::new(prepare);
     }
 
     pub(super) fn entry(
@@ -175,9 +182,9 @@ impl<'a> Section<'a> {
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); self.entries.len()];
         for round in 0..repeat {
             for ((label, run), figures) in self.entries.iter_mut().zip(&mut runs) {
-                let prepared = self.before.as_mut().map_or(Ok(()), |prepare| prepare());
-                let one =
-                    prepared.and_then(|()| run()).map_err(|e| format!("{}: {label}: {e}", self.title))?;
+                let one = (self.before)()
+                    .and_then(|()| run())
+                    .map_err(|e| format!("{}: {label}: {e}", self.title))?;
                 eprintln!(
                     "  {} [{}/{repeat}] {label}: {:.0} {}/s, {:.2} us CPU",
                     self.title,

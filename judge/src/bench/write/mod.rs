@@ -42,6 +42,8 @@ const NO_WAL: Durability = Durability { wal: false, sync: false };
 const SYNC: Durability = Durability { wal: true, sync: true };
 
 /// What both engines are opened with, unless a row says more. Memory: five memtables of 64 MiB and a block cache of 32 MiB.
+///
+/// Compat: a row says no more about tables: of two table factories in one string RocksDB takes the last alone.
 const OPTIONS: &str = "write_buffer_size=67108864;max_write_buffer_number=5;max_background_jobs=4;\
                        compression=kNoCompression;level_compaction_dynamic_level_bytes=true;\
                        block_based_table_factory={filter_policy=bloomfilter:10:false;block_cache=33554432;};";
