@@ -4,7 +4,9 @@
 //! waits for it and exchanges it together with the memtables.
 //!
 //! Invariants:
-//! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below; so there is one seal at a time, from the new number on.
+//! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below.
+//!   So one log is made at a time, and whoever makes one keeps the turn to seal until the log is there, though
+//!   nobody waits for it any more.
 //! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
 
 use super::host::Host;
@@ -90,18 +92,24 @@ pub(crate) struct Sealer {
     /// Where logs are.
     wal_dir: PathBuf,
     options: Arc<CurrentDbOptions>,
-    /// A log that was made and not put to use yet, because whoever wanted it gave up.
-    /// Lock: held to put it there or take it.
-    ready: Arc<Mutex<Option<NewLog>>>,
+    seals: Arc<Seals>,
+}
+
+/// Whose turn it is to seal, and what goes from one turn to the next.
+#[derive(Debug, Default)]
+struct Seals {
     /// Whether a seal is under way.
     busy: AtomicBool,
     free: Event,
+    /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
+    /// Lock: held by whoever has the turn.
+    spare: Mutex<Option<NewLog>>,
 }
 
-/// The right to seal.
-struct Turn<'a>(&'a Sealer);
+/// The right to seal. It goes to the job that makes a log, and comes back with it.
+struct Turn(Arc<Seals>);
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
         self.0.free.notify(usize::MAX);
@@ -122,52 +130,61 @@ impl Sealer {
         wal_dir: PathBuf,
         options: Arc<CurrentDbOptions>,
     ) -> Self {
-        let (ready, busy, free) = (Arc::default(), AtomicBool::new(false), Event::new());
-        Self { pipeline, versions, wal_dir, options, ready, busy, free }
+        Self { pipeline, versions, wal_dir, options, seals: Arc::default() }
     }
 
-    async fn turn(&self) -> Turn<'_> {
+    async fn turn(&self) -> Turn {
         loop {
-            let free = self.free.listen();
-            if !self.busy.swap(true, Ordering::Acquire) {
-                return Turn(self);
+            let free = self.seals.free.listen();
+            if !self.seals.busy.swap(true, Ordering::Acquire) {
+                return Turn(self.seals.clone());
             }
             free.await;
         }
     }
 
-    /// A new log, if the present one has anything in it or failed.
-    async fn next_log(&self) -> Result<Option<NewLog>> {
-        let pipeline = &self.pipeline;
-        let (_, _, has_records) = pipeline.current_log();
-        if !has_records && !pipeline.is_failed() {
-            return Ok(None);
+    /// Makes a spare log, if there is none and a seal would need one now.
+    ///
+    /// Why the turn goes along: a log that is still being made when its caller is dropped gets a smaller
+    /// number than one that is begun now, and must not come after it.
+    async fn make_spare(&self, turn: Turn) -> Result<Turn> {
+        if turn.0.spare.lock().is_some() || !self.pipeline.needs_new_log() {
+            return Ok(turn);
         }
-        if self.ready.lock().is_none() {
-            let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
-            let now = self.options.get();
-            let options = LogOptions {
-                bytes_per_sync: now.wal_bytes_per_sync,
-                strict: now.strict_bytes_per_sync,
-                ..pipeline.log_options()
-            };
-            let options = options.reserving(self.reserve_bytes());
-            let ready = self.ready.clone();
-            let make = move |env: &karst_io::Env| -> Result<()> {
-                let number = versions.new_file_number();
-                let log = match versions.obsolete().retired_logs().take() {
-                    Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
-                        .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
-                    None => NewLog::create(env.fs(), &directory, number, options),
-                }?;
-                versions.add_log(number);
-                *ready.lock() = Some(log);
-                Ok(())
-            };
-            // Why not its result: if nobody waits any more, the log is there for the next one who wants it, and no other gets a larger number before it.
-            pipeline.env.run_blocking(make).await?;
-        }
-        Ok(self.ready.lock().take())
+        let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
+        let now = self.options.get();
+        let options = LogOptions {
+            bytes_per_sync: now.wal_bytes_per_sync,
+            strict: now.strict_bytes_per_sync,
+            ..self.pipeline.log_options()
+        };
+        let options = options.reserving(self.reserve_bytes());
+        let make = move |env: &karst_io::Env| -> Result<Turn> {
+            let number = versions.new_file_number();
+            let log = match versions.obsolete().retired_logs().take() {
+                Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
+                    .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
+                None => NewLog::create(env.fs(), &directory, number, options),
+            }?;
+            versions.add_log(number);
+            *turn.0.spare.lock() = Some(log);
+            Ok(turn)
+        };
+        self.pipeline.env.run_blocking(make).await
+    }
+
+    /// Exchanges the memtables of `families` and, if it has records, the log. `None` if that needs a spare
+    /// log and there is none.
+    fn exchange(&self, turn: &Turn, families: &[Arc<Family>]) -> Result<Option<Sealed>> {
+        let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
+        self.pipeline.seal(&mut turn.0.spare.lock(), |seal| {
+            for (family, memtable) in memtables {
+                if !family.pin().mem().is_untouched() {
+                    family.seal(seal, memtable);
+                }
+            }
+            Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
+        })
     }
 
     fn reserve_bytes(&self) -> u64 {
@@ -180,17 +197,14 @@ impl Sealer {
 impl SealsMemtables for Sealer {
     fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>> {
         Box::pin(async move {
-            let _turn = self.turn().await;
-            let log = self.next_log().await?;
-            let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
-            self.pipeline.seal(log, |seal| {
-                for (family, memtable) in memtables {
-                    if !family.pin().mem().is_untouched() {
-                        family.seal(seal, memtable);
-                    }
+            let mut turn = self.turn().await;
+            loop {
+                turn = self.make_spare(turn).await?;
+                if let Some(sealed) = self.exchange(&turn, families)? {
+                    return Ok(sealed);
                 }
-                Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
-            })
+                // The log was empty a moment ago, and has got its first record since.
+            }
         })
     }
 

@@ -433,23 +433,41 @@ impl<H: Host> Pipeline<H> {
             && order.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
 
-    /// Ends the memtables and, with a new log, the log that take writes now. `exchange` is called under the order lock with the seal for every memtable that it exchanges; it calls
-    /// `Family::seal` for each and does nothing else. Writes ordered before go to the old ones, writes ordered later to the new ones. Without a new log the present one goes on, and
-    /// the seal names it.
+    /// Ends the memtables, and the log that takes writes now if it has any record or has failed; then
+    /// `spare` takes its place. `exchange` is called under the order lock with the seal for every memtable
+    /// that it exchanges; it calls `Family::seal` for each and does nothing else. Writes ordered before go
+    /// to the old ones, writes ordered later to the new ones. A log without records goes on, the seal
+    /// names it, and `spare` stays where it is.
     ///
-    /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`: [`wait_until_visible`](Self::wait_until_visible).
+    /// Returns `None`, and has done nothing, if a new log is needed and `spare` has none.
+    ///
+    /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`:
+    /// [`wait_until_visible`](Self::wait_until_visible).
+    ///
+    /// Invariant: whether a log is needed is decided here, under the order lock, and nowhere else. A
+    /// seal names a log that has nothing of what is sealed, or recovery would replay it a second time.
     ///
     /// # Errors
-    /// The beginning of the new log could not be framed; nothing was exchanged.
+    /// The pipeline is closed; the beginning of the new log could not be framed; its number is not above
+    /// that of the present one, and recovery reads logs in the order of their numbers. Nothing was
+    /// exchanged.
     pub(crate) fn seal<T>(
         self: &Arc<Self>,
-        new_log: Option<NewLog>,
+        spare: &mut Option<NewLog>,
         exchange: impl FnOnce(Seal) -> T,
-    ) -> Result<T> {
+    ) -> Result<Option<T>> {
         let mut guard = self.order.lock();
         let order = &mut *guard;
-        let switches = new_log.is_some();
-        if let Some(NewLog { mut framing, file, mut head }) = new_log {
+        if let Some(closed) = order.refused.as_ref().filter(|e| e.kind() == ErrorKind::Closed) {
+            return Err(closed.clone());
+        }
+        let switches = order.needs_new_log();
+        if switches {
+            let Some(NewLog { mut framing, file, mut head }) = spare.take() else { return Ok(None) };
+            if framing.number() <= order.framing.number() {
+                let text = format!("log {} cannot follow log {}", framing.number(), order.framing.number());
+                return Err(Error::invalid_argument(text));
+            }
             framing.follow(&order.framing, order.next_seq, &mut head).map_err(|e| {
                 let text = format!("framing the beginning of log {}: {e}", framing.number());
                 Error::with_source(ErrorKind::Io, text, e)
@@ -469,7 +487,12 @@ impl<H: Host> Pipeline<H> {
             // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and the old file can be let go.
             self.lead_elsewhere();
         }
-        Ok(outcome)
+        Ok(Some(outcome))
+    }
+
+    /// Whether a [`seal`](Self::seal) would need a new log now. A hint: the seal itself decides.
+    pub(crate) fn needs_new_log(&self) -> bool {
+        self.order.lock().needs_new_log()
     }
 
     /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
@@ -479,12 +502,6 @@ impl<H: Host> Pipeline<H> {
             pipeline.ring.value() >= seq.0
         })
         .await;
-    }
-
-    /// The log that takes writes: its number, its size in bytes with all that was ordered, and whether it has any record.
-    pub(crate) fn current_log(&self) -> (FileNumber, u64, bool) {
-        let order = self.order.lock();
-        (order.framing.number(), order.framing.bytes(), !order.framing.is_empty())
     }
 
     /// What writers and logs have done so far.
@@ -628,6 +645,11 @@ impl Order {
     #[inline]
     pub(super) fn buffered_bytes(&self) -> usize {
         self.buffer.len() + self.switched.iter().map(|switched| switched.rest.len()).sum::<usize>()
+    }
+
+    /// Whether what is written after a seal must not go to the present log: it has records, or it failed.
+    fn needs_new_log(&self) -> bool {
+        !self.framing.is_empty() || self.refused.is_some()
     }
 
     /// Bytes of all logs that are still needed.

@@ -52,6 +52,8 @@ type View = Vec<Arc<MemTable>>;
 /// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one puts all that it deletes.
 struct Memory<H: Host> {
     pipeline: Arc<Pipeline<H>>,
+    /// The log that was made last.
+    last_log: Mutex<FileNumber>,
     /// Those that take writes.
     open: Memtables,
     /// All of each column family, newest first. They are exchanged, and never flushed.
@@ -81,7 +83,8 @@ impl<H: Host> Memory<H> {
         let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
         let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
         let prepares = pipeline.pending.is_some().then(AtomicU64::default);
-        Self { pipeline, open, memtables, readers, waits, prepares, pins_again: true, leaks: false }
+        let last_log = Mutex::new(FileNumber(1));
+        Self { pipeline, last_log, open, memtables, readers, waits, prepares, pins_again: true, leaks: false }
     }
 
     /// Where a read that begins now reads.
@@ -130,7 +133,13 @@ impl<H: Host> Memory<H> {
                 view.store(Arc::new(all));
             }
         };
-        self.pipeline.seal(None, exchange).unwrap();
+        // Lock: held across, so that logs come in the order of their numbers.
+        let mut last_log = self.last_log.lock();
+        last_log.0 += 1;
+        let env = &self.pipeline.env;
+        let log =
+            NewLog::create(env.fs(), Path::new(DIRECTORY), *last_log, self.pipeline.log_options()).unwrap();
+        self.pipeline.seal(&mut Some(log), exchange).unwrap().expect("there is a log");
     }
 
     /// Prepares what nobody is to see, and rolls it back.

@@ -59,7 +59,7 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     let resumed = karst_io::block_on(&bench.env, bench.pipeline.resume());
     assert!(resumed.unwrap_err().to_string().contains("replaced"));
     let before = bench.log_bytes(1);
-    let sealed = bench.seal(Some(2));
+    let sealed = bench.seal(2);
     assert_eq!(sealed[&CF].sealed().unwrap().largest_seq, SeqNo(2));
     bench.put("d", "4").unwrap_err();
     karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
@@ -124,7 +124,7 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     until(|| gate.reached.load(Ordering::SeqCst));
     gate.shut.store(false, Ordering::SeqCst);
     until(|| bench.failures.load(Ordering::SeqCst) == 1);
-    bench.seal(Some(2));
+    bench.seal(2);
     karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
     let outcome = write.as_mut().poll(&mut cx);
     assert!(matches!(&outcome, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Io), "{outcome:?}");
@@ -161,7 +161,7 @@ fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_no
     changes.0.store(1, Ordering::SeqCst);
     bench.write(&WriteOptions::synced(), put(b"failed", b"2")).unwrap_err();
     changes.0.store(u64::MAX, Ordering::SeqCst);
-    bench.seal(Some(2));
+    bench.seal(2);
     karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
     bench.put("b", "3").unwrap();
     assert_eq!(bench.entries(), ["b@3=3"]);
@@ -218,7 +218,7 @@ fn fail_under_load(unordered: bool) {
         // Even if nobody met it, the next one does.
         bench.put("probe", "").unwrap_err();
         faults.set_plan(FaultPlan::default());
-        let sealed = bench.seal(Some(next_log))[&CF].clone();
+        let sealed = bench.seal(next_log)[&CF].clone();
         karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
         let seal = sealed.sealed().unwrap();
         // Nothing is acknowledged that is not visible in the end, and no reader goes back.
@@ -370,7 +370,7 @@ fn a_panic_of_the_leader_fails_everybody_and_the_log_can_be_replaced() {
         assert!(refused.kind() == ErrorKind::Io && refused.to_string().contains("panicked"), "{refused}");
         assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
         mine.0.store(false, Ordering::SeqCst);
-        bench.seal(Some(2));
+        bench.seal(2);
         karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
         bench.put("d", "4").unwrap();
         let entries = bench.entries();

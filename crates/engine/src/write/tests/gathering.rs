@@ -35,11 +35,11 @@ fn small_writes_are_inserted_in_groups_or_when_someone_asks() {
 fn what_waits_is_inserted_before_its_memtable_is_flushed_and_behind_any_larger_write() {
     let bench = Bench::new(rules());
     bench.put("a", "").unwrap();
-    let old = bench.seal(None)[&CF].clone();
+    let old = bench.seal(2)[&CF].clone();
     bench.put("b", "").unwrap();
     assert_eq!(entries(&old, SeqNo::MAX), ["a@1="]);
     bench.put("c", "").unwrap();
-    let old = bench.seal(None)[&CF].clone();
+    let old = bench.seal(3)[&CF].clone();
     karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(old.sealed().unwrap().largest_seq));
     assert_eq!(entries(&old, SeqNo::MAX), ["b@2=", "c@3="]);
     bench.put("d", "").unwrap();
@@ -86,8 +86,8 @@ fn stress_writes_of_every_kind_get_past_those_that_wait() {
                 }
             });
         }
-        for _ in 0..20 {
-            let old = bench.seal(None)[&CF].clone();
+        for log in 2..22 {
+            let old = bench.seal(log)[&CF].clone();
             let seq = old.sealed().unwrap().largest_seq;
             karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(seq));
             assert_eq!(entries(&old, seq).len() as u64, old.entry_count());
@@ -95,7 +95,7 @@ fn stress_writes_of_every_kind_get_past_those_that_wait() {
         }
     });
     let seq = {
-        let seal = bench.seal(None)[&CF].clone();
+        let seal = bench.seal(30)[&CF].clone();
         let seq = seal.sealed().unwrap().largest_seq;
         sealed.push((seal, seq));
         seq

@@ -130,18 +130,23 @@ impl Bench {
         NewLog::create(self.env.fs(), &self.directory, FileNumber(number), options).unwrap()
     }
 
-    /// Exchanges all memtables, and the log if a number is given; returns the sealed ones.
-    fn seal(&self, log: Option<u64>) -> BTreeMap<ColumnFamilyId, Arc<MemTable>> {
-        let log = log.map(|number| self.new_log(number));
-        let sealed = self.pipeline.seal(log, |seal| {
+    /// Exchanges all memtables, and the log for one of this number; returns the sealed memtables.
+    fn seal(&self, log: u64) -> BTreeMap<ColumnFamilyId, Arc<MemTable>> {
+        self.seal_with(&mut Some(self.new_log(log))).unwrap().expect("there is a log")
+    }
+
+    fn seal_with(
+        &self,
+        spare: &mut Option<NewLog>,
+    ) -> crate::Result<Option<BTreeMap<ColumnFamilyId, Arc<MemTable>>>> {
+        self.pipeline.seal(spare, |seal| {
             let mut open = self.memtables.lock();
             let old = open.clone();
             for memtable in open.values_mut() {
                 std::mem::replace(memtable, self::memtable()).seal(seal);
             }
             old
-        });
-        sealed.unwrap()
+        })
     }
 
     fn put(&self, key: &str, value: &str) -> crate::Result<()> {
@@ -192,7 +197,13 @@ fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
 
 /// What the recovery that ships makes of logs.
 fn recover(logs: &[(u64, &[u8])], mode: RecoveryMode) -> crate::Result<(Vec<String>, SeqNo)> {
-    let target = Target { cf: CF, log_number: FileNumber(0), memtable: memtable(), memory_bytes: usize::MAX };
+    let target = Target {
+        cf: CF,
+        log_number: FileNumber(0),
+        memtable: memtable(),
+        memory_bytes: usize::MAX,
+        tables: None,
+    };
     let first_needed = FileNumber(logs[0].0);
     let mut recovery = Recovery::new(mode, vec![target.clone()], (SeqNo(0), first_needed), false);
     for (number, bytes) in logs {

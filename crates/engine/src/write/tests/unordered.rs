@@ -151,7 +151,7 @@ fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     let slow = Slow::order(&bench, &WriteOptions::new(), one("a"));
     karst_io::block_on(&bench.env, bench.pipeline.flush_wal(false)).unwrap();
     bench.put("b", "").unwrap();
-    let old = bench.seal(Some(2))[&CF].clone();
+    let old = bench.seal(2)[&CF].clone();
     let largest = old.sealed().unwrap().largest_seq;
     bench.put("c", "").unwrap();
     assert_eq!((largest, bench.pipeline.read_seq()), (SeqNo(2), SeqNo(3)));
