@@ -10,6 +10,11 @@
 //! Invariant: nothing is applied twice. A merge operand is taken together with moving the key that is sought behind it
 //! (to the next lower sequence number), so that a repeated step begins with what comes after; tombstones and filters
 //! are told apart from entries by the stage.
+//!
+//! Each memtable and each table is searched from the snapshot on, whatever was taken from newer ones. In a
+//! sound database an older source has nothing newer. In one whose logs were replayed beside tables that
+//! had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost: RocksDB counts an operand
+//! that is there twice twice, and so do gets and iterators here.
 
 use std::sync::Arc;
 
@@ -110,6 +115,8 @@ pub(crate) struct Lookup {
     covered_below: SeqNo,
     /// Newest first.
     operands: Vec<Value>,
+    /// Their sequence numbers.
+    operand_seqs: Vec<SeqNo>,
     hash: KeyHash,
     pub(crate) pending: Pending,
 }
@@ -132,6 +139,7 @@ impl Lookup {
             matched: false,
             covered_below: SeqNo::ZERO,
             operands: Vec::new(),
+            operand_seqs: Vec::new(),
             hash: KeyHash::default(),
             pending: Pending::new(),
         }
@@ -181,6 +189,9 @@ impl Lookup {
                 let seq = memtable.covering_tombstone(self.user_key(), self.snapshot);
                 self.covered_below = self.covered_below.max(seq);
             }
+            if !self.operands.is_empty() {
+                self.move_to(self.snapshot);
+            }
             // Why a copy of the key: taking an operand moves the key while the entries are walked.
             let key = self.key.clone();
             for entry in memtable.entries_of(&key)? {
@@ -219,9 +230,11 @@ impl Lookup {
                     else {
                         return Ok(None);
                     };
+                    let next = (next.level.0, next.index as u32);
+                    self.move_to(self.snapshot);
                     self.stage = Stage::Tombstones;
                     self.matched = false;
-                    *self.file.insert((next.level.0, next.index as u32))
+                    *self.file.insert(next)
                 }
             };
             if let Some(base) = self.in_file(view, level, index as usize)? {
@@ -382,7 +395,10 @@ impl Lookup {
     fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<bool> {
         let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
-        self.operands.push(value);
+        // Newest first; they come so, unless an older source has something newer.
+        let place = self.operand_seqs.partition_point(|taken| *taken >= seq);
+        self.operands.insert(place, value);
+        self.operand_seqs.insert(place, seq);
         self.move_behind(seq);
         Ok(merge::suffices(&**operator, &self.operands))
     }
@@ -390,9 +406,14 @@ impl Lookup {
     /// Looks for entries older than this one from now on.
     #[cold]
     fn move_behind(&mut self, seq: SeqNo) {
-        let behind = SeqNo(seq.0.saturating_sub(1));
+        self.move_to(SeqNo(seq.0.saturating_sub(1)));
+    }
+
+    /// Looks for entries up to this one from now on.
+    #[inline]
+    fn move_to(&mut self, seq: SeqNo) {
         let end = self.key.len() - TRAILER_BYTES;
-        self.key[end..].copy_from_slice(&pack_trailer(behind, ValueType::FOR_SEEK).to_le_bytes());
+        self.key[end..].copy_from_slice(&pack_trailer(seq, ValueType::FOR_SEEK).to_le_bytes());
     }
 
     /// Turns what was found into the answer.

@@ -1,10 +1,13 @@
-//! What reads leave in the statistics.
+//! What reads leave in the statistics, and what they make of a source that has something newer than the one before it.
 
 use std::sync::Arc;
 
-use karst_io::{Env, Reactor, spawn_local};
+use karst_format::ids::FileNumber;
+use karst_format::key::{SeqNo, ValueType};
+use karst_io::{Env, MemoryFileSystem, Reactor, spawn_local};
 
 use crate::ingest::BulkLoader;
+use crate::memtable::Seal;
 use crate::stats::{HistogramKind, Statistics, StatsLevel, Ticker};
 use crate::{BlockCache, Db, Options, ReadOptions};
 
@@ -88,4 +91,39 @@ fn lookups_that_wait_for_the_same_metadata_decode_it_once() {
     let files = together.join().unwrap();
     let added = metadata() - before;
     assert!((1..=2 * files).contains(&added), "{added} indexes and filters of {files} tables were decoded");
+}
+
+/// Where a log was replayed beside a table with its entries, and the table's operands were merged before, the
+/// older source has an operand newer than those of the newer one. It stands for older operands too, so
+/// it must not be lost. What is there twice counts twice, as in RocksDB, whichever way it is read.
+#[test]
+fn an_older_source_with_something_newer_is_read_to_its_end() {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let options = Options::new().env(env).db(|db| db.create_if_missing = true);
+    let db =
+        Db::open("/db", &options.set_all("merge_operator={id=StringAppendOperator;delimiter=,}").unwrap());
+    let db = db.unwrap();
+    (0..9).for_each(|_| db.put(b"else", b"").unwrap());
+    let family = db.column_family("default").unwrap().0;
+    let memtable = |operands: &[(u64, &str)]| {
+        let memtable = family.new_memtable();
+        for (seq, operand) in operands {
+            memtable.add(SeqNo(*seq), ValueType::Merge, b"key", operand.as_bytes()).unwrap();
+        }
+        memtable
+    };
+    family.replace_memtable(memtable(&[(5, "1,2,3,4,5"), (9, "6,7,8,9")]));
+    let newer = memtable(&[(6, "6"), (7, "7")]);
+    family.seal(Seal { largest_seq: SeqNo(9), next_log: FileNumber(0) }, newer);
+
+    let expected = &b"1,2,3,4,5,6,7,6,7,8,9"[..];
+    let text = |value: Option<crate::Value>| String::from_utf8(value.unwrap().to_vec()).unwrap();
+    assert_eq!(text(db.get(b"key").unwrap()).as_bytes(), expected);
+    let many = db.multi_get(&[b"key"]).pop().unwrap().unwrap();
+    assert_eq!(text(many).as_bytes(), expected);
+    let mut iter = db.iter(&ReadOptions::default()).unwrap();
+    iter.seek(b"key").unwrap();
+    assert_eq!(iter.value(), expected);
+    iter.seek_to_last().unwrap();
+    assert_eq!((iter.key(), iter.value()), (&b"key"[..], expected));
 }
