@@ -378,6 +378,13 @@ impl Db {
         self.0.opened.log_damage.as_deref()
     }
 
+    /// Entries that the logs and the tables have both, if the database was opened with any: of which column
+    /// families, how many, up to which sequence number. They count once. Logs of a sound database have
+    /// nothing that is in tables.
+    pub fn log_duplicates(&self) -> Option<&str> {
+        self.0.opened.log_duplicates.as_deref()
+    }
+
     /// The database's identity, if it has one.
     pub fn identity(&self) -> Option<&str> {
         self.0.opened.db_id.as_deref()

@@ -13,7 +13,7 @@
 
 use crate::background::{Background, Parts};
 use crate::error::{Error, Result};
-use crate::events::{Events, InfoLog};
+use crate::events::{Events, InfoLog, LogLevel};
 use crate::flush::{FlushContext, Triggers};
 use crate::health::{BackgroundErrorReason, Health};
 use crate::open::{Opened, Options, manifest_options};
@@ -80,6 +80,15 @@ impl Live {
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
         opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
+        if let Some(damage) = &opened.log_damage {
+            events.log(LogLevel::Warn, format_args!("recovered up to damage in a log: {damage}"));
+        }
+        if let Some(duplicates) = &opened.log_duplicates {
+            let text = format_args!(
+                "the logs had entries that tables have already, and they were passed over; {duplicates}"
+            );
+            events.log(LogLevel::Warn, text);
+        }
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
         let largest = opened.families.largest_write_buffer();
         let log_bytes = reserve_bytes(largest, db_options.max_total_wal_size, write_buffers.limit_bytes());

@@ -19,9 +19,12 @@ use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::options::{DbOptions, FamilyConfig};
+use crate::read::newest;
+use crate::snapshot::ReadAt;
 use crate::stats::{Statistics, StatsLevel};
 use crate::superversion::SuperVersion;
 use crate::table::cache::{Shared, TableCache};
+use crate::wal::doubts::Tables;
 use crate::wal::recovery::{OnFull, Recovered, Recovery};
 use crate::wal::replay::Target;
 use karst_format::file_name::FileName;
@@ -322,6 +325,7 @@ impl Logs {
             log_number: self.families[&family.id()].0,
             memtable: family.superversion().mem().clone(),
             memory_bytes: most_bytes(family),
+            tables: FamilyTables::of(env, family),
         });
         let behind = (self.last_seq, self.first_needed);
         let mut recovery = Recovery::new(self.mode, targets.collect(), behind, self.two_phases);
@@ -335,6 +339,14 @@ impl Logs {
         let recovered = recovery
             .finish(with_tables.map(|family| (family.config.name.as_str(), self.families[&family.id()].0)))?;
         tracing::debug!("{} entries replayed from {} logs", recovered.applied, self.numbers.len());
+        for passed in &recovered.passed {
+            tracing::warn!(
+                "column family {}: {} entries of the logs, up to sequence number {}, were passed over: tables have them already",
+                passed.column_family,
+                passed.entries,
+                passed.through
+            );
+        }
         if !recovered.undecided.is_empty() {
             tracing::info!(
                 "{} prepared transactions are not committed and have no effect",
@@ -342,6 +354,39 @@ impl Logs {
             );
         }
         Ok(recovered)
+    }
+}
+
+/// The tables of a family that is being opened.
+#[derive(Debug)]
+struct FamilyTables {
+    env: Env,
+    family: Arc<Family>,
+    /// The family's tree without memtables.
+    tree: SuperVersion,
+    largest_seq: SeqNo,
+}
+
+impl FamilyTables {
+    /// `None` if it has none.
+    fn of(env: &Env, family: &Arc<Family>) -> Option<Arc<dyn Tables>> {
+        let now = family.superversion();
+        let (config, version) = (now.config().clone(), now.version().clone());
+        let largest_seq = version.all_files().map(|(_, file)| file.largest_seq).max()?;
+        let mem = Arc::new(MemTable::of(&config));
+        let tree = SuperVersion::new(0, config, mem, Vec::new(), version);
+        Some(Arc::new(Self { env: env.clone(), family: family.clone(), tree, largest_seq }))
+    }
+}
+
+impl Tables for FamilyTables {
+    fn largest_seq(&self) -> SeqNo {
+        self.largest_seq
+    }
+
+    fn written_since(&self, key: &[u8], seq: SeqNo) -> Result<bool> {
+        let (tables, since) = (&self.family.tables, ReadAt::all_to(seq));
+        karst_io::block_on(&self.env, newest::written_since(tables, &self.tree, key, &since))
     }
 }
 

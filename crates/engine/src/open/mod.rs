@@ -39,6 +39,7 @@ use crate::error::{ErrorKind, Result};
 use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
+use crate::wal::doubts::Passed;
 use crate::wal::recovery::Recovered;
 use crate::wal::replay::Undecided;
 use crate::write::Section;
@@ -70,6 +71,8 @@ pub(crate) struct Opened {
     pub(crate) logs: Vec<FileNumber>,
     /// Where point-in-time recovery left out the rest of the logs, if it did.
     pub(crate) log_damage: Option<String>,
+    /// What of the logs was passed over because tables have it, if anything was.
+    pub(crate) log_duplicates: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
     /// What was inserted and is not decided, if the database has any or may get any.
@@ -152,6 +155,14 @@ impl Opened {
         self.last_seq = self.last_seq.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
         let damage = recovered.stopped.filter(|stopped| !stopped.is_plain_end());
         self.log_damage = damage.map(|stopped| stopped.to_string());
+        let of_family = |passed: &Passed| {
+            let family = self.families.get(passed.column_family);
+            let name = family.map_or_else(String::new, |family| family.config.name.clone());
+            let (entries, through) = (passed.entries, passed.through);
+            format!("column family {name:?}: {entries} entries up to sequence number {through}")
+        };
+        let told: Vec<String> = recovered.passed.iter().map(of_family).collect();
+        self.log_duplicates = (!told.is_empty()).then(|| told.join("; "));
     }
 
     /// The MANIFEST in force and its size in bytes.
@@ -188,6 +199,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         unopened: set.unopened.values().cloned().collect(),
         options_file: loaded.directory.newest_options(),
         log_damage: None,
+        log_duplicates: None,
         min_log_number: set.min_log_number(),
         env: loaded.env,
         db_options: CurrentDbOptions::new(loaded.db_options),

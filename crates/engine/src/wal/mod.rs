@@ -4,6 +4,7 @@
 //! mode trusts the logs.
 
 pub(crate) mod archive;
+pub(crate) mod doubts;
 mod following;
 pub(crate) mod prepared;
 pub(crate) mod recovery;

@@ -12,6 +12,7 @@
 //! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a column family whose tables hold something
 //! newer than that prefix is an error, as its families would not fit together.
 
+use super::doubts::Passed;
 use super::following::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
 use crate::error::{Error, Result};
@@ -90,6 +91,8 @@ pub(crate) struct Recovered {
     pub(crate) next_seq: SeqNo,
     /// Entries in memtables.
     pub(crate) applied: u64,
+    /// Records that were passed over because tables have them, by column family.
+    pub(crate) passed: Vec<Passed>,
     /// Transactions that are prepared and neither committed nor rolled back. They have no effect.
     pub(crate) undecided: Vec<Undecided>,
     /// Where point-in-time recovery ended, if it was not the end of the last log.
@@ -131,6 +134,7 @@ impl Recovery {
             let outcome = match event {
                 LogEvent::Record(record) => {
                     let applied = self.record(number, path, &record, &mut last_seq);
+                    self.replay.check()?;
                     if let Ok(Then::Next) = applied {
                         end = record.end;
                     }
@@ -299,9 +303,10 @@ impl Recovery {
     /// # Errors
     /// A family holds data newer than the place where recovery stopped.
     pub(crate) fn finish<'a>(
-        self,
+        mut self,
         families: impl IntoIterator<Item = (&'a str, FileNumber)>,
     ) -> Result<Recovered> {
+        let passed = self.replay.end()?;
         if let Some(stopped) = &self.stopped {
             for (name, log_number) in families {
                 if log_number > stopped.log {
@@ -321,6 +326,7 @@ impl Recovery {
         Ok(Recovered {
             next_seq: self.replay.next_seq(),
             applied: self.replay.applied(),
+            passed,
             undecided: self.replay.into_undecided(),
             stopped: self.stopped,
         })

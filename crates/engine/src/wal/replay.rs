@@ -5,6 +5,8 @@
 //!
 //! Invariants:
 //! - An entry goes to its column family's memtable only if the family's own log number is not above the entry's log: what is older is in tables.
+//! - No entry that a table has is replayed beside it: a merge operand would count twice. The log number alone rules that out in a
+//!   sound database; what an unsound one holds twice is passed over and told ([`doubts`](super::doubts)).
 //! - Entries of column families that do not exist (any more) or are not open are passed over, but take their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no effect. A commit whose prepared section was not
 //!   seen has no effect either: the section's log is gone because what it held is in tables.
@@ -17,7 +19,9 @@
 //! and other batches end in a mark and an empty note ([`BATCH_END`]). Under the policy WriteCommitted each operation has its own number. Where that cannot be told ([`Replay::numbers_each`]) they are taken to be
 //! numbered as sub-batches: then no number is above the one that it should be, so nothing is newer than what came behind it.
 
+use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
+use crate::error::{Error, ErrorKind};
 use crate::memtable::{DuplicateEntry, MemTable};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -42,6 +46,8 @@ pub(crate) struct Target {
     pub(crate) memtable: Arc<MemTable>,
     /// Bytes of memory above which the memtable is taken out ([`Replay::full_targets`]).
     pub(crate) memory_bytes: usize,
+    /// The family's tables as the MANIFEST has them, if it has any.
+    pub(crate) tables: Option<Arc<dyn Tables>>,
 }
 
 /// Operations between a prepare marker and its end.
@@ -90,12 +96,16 @@ pub(crate) enum Policy {
 #[derive(Debug)]
 pub(crate) struct Replay {
     targets: Vec<Target>,
+    /// Of each target, what its tables may hold already.
+    doubts: Vec<Doubts>,
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
     applied: u64,
     /// A memtable has outgrown its target.
     full: bool,
+    /// Tables could not be read.
+    failed: Option<Error>,
 }
 
 /// Where the next record may begin: from the first number to the last. More than one if a record does not tell how many numbers it took.
@@ -108,9 +118,11 @@ type Gathered<'a> = Vec<(usize, Op<'a>)>;
 
 impl Replay {
     /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
-    pub(crate) fn new(targets: Vec<Target>, last_seq: SeqNo) -> Self {
+    pub(crate) fn new(mut targets: Vec<Target>, last_seq: SeqNo) -> Self {
+        targets.sort_by_key(|target| target.cf);
         let next_seq = SeqNo(last_seq.0 + 1);
-        Self { targets, prepared: HashMap::new(), next_seq, applied: 0, full: false }
+        let doubts = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
+        Self { targets, doubts, prepared: HashMap::new(), next_seq, applied: 0, full: false, failed: None }
     }
 
     /// The sequence number behind all that was replayed.
@@ -345,16 +357,61 @@ impl Replay {
             return Err(Corruption::new(OVER, 0u64));
         }
         let cf = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
-        let target = self.targets.iter().find(|t| t.cf == cf && t.log_number <= wal);
-        if let Some(target) = target {
-            if add(&target.memtable, seq, op).is_err() {
-                let what = format!("sequence number {seq} of column family {cf} is used twice for one key");
-                return Err(Corruption::new(what, 0u64));
-            }
-            self.applied += 1;
-            self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
+        let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { return Ok(()) };
+        if self.targets[index].log_number > wal {
+            return Ok(());
         }
+        if self.doubts[index].concern(seq) {
+            self.doubts[index].hold(seq, op);
+            return Ok(());
+        }
+        self.decide(index)?;
+        self.insert(index, seq, op)
+    }
+
+    fn insert(&mut self, index: usize, seq: SeqNo, op: Op<'_>) -> Result<(), Corruption> {
+        let target = &self.targets[index];
+        if add(&target.memtable, seq, op).is_err() {
+            let what =
+                format!("sequence number {seq} of column family {} is used twice for one key", target.cf);
+            return Err(Corruption::new(what, 0u64));
+        }
+        self.applied += 1;
+        self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
         Ok(())
+    }
+
+    /// Replays what was held back for a target and is not in its tables.
+    fn decide(&mut self, index: usize) -> Result<(), Corruption> {
+        let target = &self.targets[index];
+        let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else {
+            return Ok(());
+        };
+        match self.doubts[index].decide(target.cf, &*tables) {
+            Ok(held) => held.entries().try_for_each(|(seq, op)| self.insert(index, seq, op)),
+            Err(error) => {
+                self.failed = Some(error.in_context("comparing a log's records with tables"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Why what the logs have could not be compared with tables. That is no damage of a log.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Ends the replay: what was held back for the tables' sake is decided. Says what the tables had.
+    ///
+    /// # Errors
+    /// A table cannot be read, or a number is used twice for one key.
+    pub(crate) fn end(&mut self) -> Result<Vec<Passed>, Error> {
+        for index in 0..self.targets.len() {
+            let decided = self.decide(index);
+            decided.map_err(|e| Error::with_source(ErrorKind::Corruption, format!("the logs: {e}"), e))?;
+        }
+        self.check()?;
+        Ok(self.doubts.iter().filter_map(Doubts::passed).collect())
     }
 }
 

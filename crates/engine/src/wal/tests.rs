@@ -1,6 +1,8 @@
 //! Replay of batches: which entries reach which memtable, under which sequence numbers.
 
+use super::doubts::{Passed, Tables};
 use super::replay::{Replay, Target};
+use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use karst_format::comparator::Comparator;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -12,7 +14,13 @@ const CF: ColumnFamilyId = ColumnFamilyId(0);
 
 fn target(cf: u32, log_number: u64) -> Target {
     let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
-    Target { cf: ColumnFamilyId(cf), log_number: FileNumber(log_number), memtable, memory_bytes: usize::MAX }
+    Target {
+        cf: ColumnFamilyId(cf),
+        log_number: FileNumber(log_number),
+        memtable,
+        memory_bytes: usize::MAX,
+        tables: None,
+    }
 }
 
 /// All point entries as `key@seq=value`, in order.
@@ -262,4 +270,68 @@ fn nothing_of_a_batch_that_does_not_decode_is_applied() {
         assert!(replay.apply(FileNumber(1), batch).is_err());
         assert_eq!((a.memtable.entry_count(), replay.applied(), replay.next_seq()), (0, 0, SeqNo(1)));
     }
+}
+
+/// Tables with the newest numbers of some keys.
+#[derive(Debug)]
+struct Written {
+    largest: u64,
+    newest: Vec<(&'static str, u64)>,
+    fails: bool,
+}
+
+impl Tables for Written {
+    fn largest_seq(&self) -> SeqNo {
+        SeqNo(self.largest)
+    }
+
+    fn written_since(&self, key: &[u8], seq: SeqNo) -> Result<bool> {
+        if self.fails {
+            return Err(Error::new(ErrorKind::Io, "the table cannot be read"));
+        }
+        Ok(self.newest.iter().any(|(name, newest)| name.as_bytes() == key && *newest > seq.0))
+    }
+}
+
+/// Three batches of two operations from sequence number 5 on, replayed beside `tables`. Says what was passed over.
+fn replayed_beside(tables: Written) -> Result<(Vec<String>, Vec<Passed>)> {
+    let target = Target { tables: Some(Arc::new(tables)), ..target(0, 1) };
+    let mut replay = Replay::new(vec![target.clone()], SeqNo(4));
+    for (seq, key) in [(5, "a"), (7, "b"), (9, "c")] {
+        let merge = Op::Merge { cf: CF, key: b"all", operand: b"1" };
+        replay.apply(FileNumber(1), batch(seq, &[merge, put(0, key, "")]).reader()).unwrap();
+        replay.check()?;
+    }
+    let passed = replay.end()?;
+    assert_eq!(replay.applied(), target.memtable.entry_count());
+    Ok((shown(&target.memtable), passed))
+}
+
+#[test]
+fn what_tables_have_is_passed_over_with_all_that_is_older() {
+    let all = ["a@6=", "all@9=1", "all@7=1", "all@5=1", "b@8=", "c@10="];
+    let passed = |entries, through| vec![Passed { column_family: CF, entries, through: SeqNo(through) }];
+    let beside = |largest, newest| replayed_beside(Written { largest, newest, fails: false }).unwrap();
+    assert_eq!(beside(4, vec![]), (all.map(String::from).to_vec(), vec![]), "tables end before the log");
+    // The operands were merged when they were flushed; `b` was written over, or is as it was.
+    for newest in [vec![("all", 7), ("b", 8)], vec![("all", 7)], vec![("b", 8)]] {
+        let through = if newest.iter().any(|(key, _)| *key == "b") { 8 } else { 7 };
+        let expected: &[&str] = match through {
+            8 => &["all@9=1", "c@10="],
+            _ => &["all@9=1", "b@8=", "c@10="],
+        };
+        assert_eq!(
+            beside(8, newest),
+            (expected.iter().map(|s| s.to_string()).collect(), passed(through - 4, through))
+        );
+    }
+    // All that the log has; and numbers of a table that was ingested, which has nothing of these keys.
+    assert_eq!(beside(10, vec![("c", 10)]), (vec![], passed(6, 10)));
+    assert_eq!(beside(100, vec![("z", 100)]), (all.map(String::from).to_vec(), vec![]));
+}
+
+#[test]
+fn tables_that_cannot_be_read_are_no_damage_of_a_log() {
+    let error = replayed_beside(Written { largest: 6, newest: vec![], fails: true }).unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("with tables"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod failures;
+mod logs;
 mod panics;
 mod stalls;
 

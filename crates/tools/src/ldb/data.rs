@@ -231,11 +231,14 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Str
     writeln!(out, "Internal keys in range: {count}").map_err(failed)
 }
 
-/// Opening checks the MANIFEST, the files' presence and their sizes.
+/// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the tables.
 pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
     let path = take_db(&mut args)?;
     args.finish("checkconsistency")?;
-    Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+    let db = Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+    if let Some(duplicates) = db.log_duplicates() {
+        return Err(format!("{path}: the logs have entries that tables have already; {duplicates}"));
+    }
     writeln!(out, "OK").map_err(failed)
 }
 

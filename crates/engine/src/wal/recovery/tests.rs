@@ -43,6 +43,7 @@ fn recover_with(mode: RecoveryMode, two_phases: bool, logs: &[(u64, &[u8])]) -> 
         log_number: FileNumber(1),
         memtable: memtable.clone(),
         memory_bytes: usize::MAX,
+        tables: None,
     };
     let mut recovery = Recovery::new(mode, vec![target], (SeqNo(0), FileNumber(1)), two_phases);
     for (number, bytes) in logs {
@@ -161,6 +162,7 @@ fn tables_newer_than_the_recovered_point_are_refused() {
         log_number: FileNumber(1),
         memtable: Arc::new(MemTable::new(Comparator::Bytewise)),
         memory_bytes: usize::MAX,
+        tables: None,
     };
     let mut recovery =
         Recovery::new(RecoveryMode::PointInTimeRecovery, vec![target], (SeqNo(0), FileNumber(1)), false);
