@@ -341,7 +341,9 @@ fn reading_while_another_writes_is_of_one_moment() {
         written
     });
     let mut last = 0;
-    for round in 0..40 {
+    // Why not a fixed number: the writer may not have had a processor yet.
+    let mut round = 0;
+    while (round < 40 || last == 0) && !writer.is_finished() {
         let reader =
             Db::open_read_only(path, &Options::new()).unwrap_or_else(|e| panic!("round {round}: {e}"));
         let (first, second) = (all_of(&reader, "default").len(), all_of(&reader, "other").len());
@@ -350,6 +352,7 @@ fn reading_while_another_writes_is_of_one_moment() {
         assert_eq!(newest.map(|(key, _)| key), first.checked_sub(1).map(|n| format!("{n:08}")), "no hole");
         assert!(first >= last, "what was seen stays: {last}, then {first}");
         last = first;
+        round += 1;
     }
     stop.store(true, Ordering::Relaxed);
     assert!(writer.join().unwrap() >= last && last > 0);
