@@ -146,6 +146,7 @@ impl Background {
         let families = if atomic { self.parts.families.all().to_vec() } else { families };
         let sealed = match self.parts.flush.pipeline.seal(&families).await {
             Ok(sealed) => sealed,
+            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
             Err(error) => {
                 // Why reported: nobody asks again for a memtable that was asked for, so it is the recovery that has to seal it.
                 self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);

@@ -37,8 +37,8 @@ use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The name of the column family that every database has.
 pub(super) const DEFAULT: &str = "default";
@@ -362,20 +362,19 @@ impl Logs {
 struct FamilyTables {
     env: Env,
     family: Arc<Family>,
-    /// The family's tree without memtables.
-    tree: SuperVersion,
+    version: Arc<Version>,
     largest_seq: SeqNo,
+    /// The family's tree without memtables, once somebody asks.
+    tree: OnceLock<SuperVersion>,
 }
 
 impl FamilyTables {
     /// `None` if it has none.
     fn of(env: &Env, family: &Arc<Family>) -> Option<Arc<dyn Tables>> {
-        let now = family.superversion();
-        let (config, version) = (now.config().clone(), now.version().clone());
+        let version = family.pin().version().clone();
         let largest_seq = version.all_files().map(|(_, file)| file.largest_seq).max()?;
-        let mem = Arc::new(MemTable::of(&config));
-        let tree = SuperVersion::new(0, config, mem, Vec::new(), version);
-        Some(Arc::new(Self { env: env.clone(), family: family.clone(), tree, largest_seq }))
+        let (env, family, tree) = (env.clone(), family.clone(), OnceLock::new());
+        Some(Arc::new(Self { env, family, version, largest_seq, tree }))
     }
 }
 
@@ -385,8 +384,13 @@ impl Tables for FamilyTables {
     }
 
     fn written_since(&self, key: &[u8], seq: SeqNo) -> Result<bool> {
-        let (tables, since) = (&self.family.tables, ReadAt::all_to(seq));
-        karst_io::block_on(&self.env, newest::written_since(tables, &self.tree, key, &since))
+        let tree = self.tree.get_or_init(|| {
+            let config = self.family.pin().config().clone();
+            let mem = Arc::new(MemTable::new(config.comparator.clone()));
+            SuperVersion::new(0, config, mem, Vec::new(), self.version.clone())
+        });
+        let since = ReadAt::all_to(seq);
+        karst_io::block_on(&self.env, newest::written_since(&self.family.tables, tree, key, &since))
     }
 }
 

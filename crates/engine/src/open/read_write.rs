@@ -10,7 +10,7 @@
 //!   the old state or the new one: one change to the MANIFEST brings all tables of all families.
 //! - While logs are replayed, no family has more in memory than a memtable that takes writes may have.
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
-//!   `avoid_flush_during_recovery` says, and no log from before is needed any more.
+//!   `avoid_flush_during_recovery` says, and no log from before is needed any more. So it is where tables had entries of the logs: later, nothing may tell that they do.
 
 use super::load::{Loaded, Logs, Wanted, load};
 use super::{Opened, check_options, column_families, create, identity, opened};
@@ -266,7 +266,7 @@ fn begin(
         sync_logs(&env, &wal_path, &logs.numbers)?;
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }
-    let stopped = recovered.stopped.is_some();
+    let (stopped, has_duplicates) = (recovered.stopped.is_some(), !recovered.passed.is_empty());
     opened.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
     if !has_identity && opened.db_options.get().write_identity_file {
@@ -276,8 +276,11 @@ fn begin(
     // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be needed in part.
     // Why not with anything inserted that is undecided: it was logged anew, and a family's log number has to say that it has it from before.
     let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
-    let keeps =
-        opened.db_options.get().avoid_flush_during_recovery && !stopped && tables.is_empty() && !undecided;
+    let keeps = opened.db_options.get().avoid_flush_during_recovery
+        && !stopped
+        && !has_duplicates
+        && tables.is_empty()
+        && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }

@@ -13,8 +13,9 @@
 //!
 //! Each memtable and each table is searched from the snapshot on, whatever was taken from newer ones. In a
 //! sound database an older source has nothing newer. In one whose logs were replayed beside tables that
-//! had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost: RocksDB counts an operand
-//! that is there twice twice, and so do gets and iterators here.
+//! had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost. What counts then is what an
+//! iterator, which meets entries in the order of their numbers, counts: operands down to the newest base,
+//! those that are there twice twice.
 
 use std::sync::Arc;
 
@@ -201,7 +202,7 @@ impl Lookup {
                 match verdict {
                     Verdict::Skip => continue,
                     Verdict::Operand if !self.take_operand(view, entry.seq, value())? => continue,
-                    _ => {}
+                    _ => self.end_at(verdict, entry.seq, entry.kind),
                 }
                 view.ctx.stats().tick(Ticker::MemtableHit);
                 return Ok(Some(match verdict {
@@ -321,7 +322,10 @@ impl Lookup {
                 match verdict {
                     // Why moved: should the block end here, the next one is looked for behind this entry.
                     Verdict::Skip => self.move_behind(seq),
-                    Verdict::Nothing => return Ok(Some(Base::Nothing)),
+                    Verdict::Nothing => {
+                        self.end_at(verdict, seq, kind);
+                        return Ok(Some(Base::Nothing));
+                    }
                     Verdict::Operand => {
                         let operand = Value::in_block(block.clone(), cursor.value_range());
                         if self.take_operand(view, seq, operand)? {
@@ -329,6 +333,7 @@ impl Lookup {
                         }
                     }
                     found => {
+                        self.end_at(verdict, seq, kind);
                         count_hit(&view.ctx, level);
                         let range = cursor.value_range();
                         return found.base(Value::in_block(block, range)).map(Some).map_err(Stop::Error);
@@ -403,6 +408,22 @@ impl Lookup {
         Ok(merge::suffices(&**operator, &self.operands))
     }
 
+    /// The search ends with this entry.
+    #[inline]
+    fn end_at(&mut self, verdict: Verdict, seq: SeqNo, kind: ValueType) {
+        if !self.operands.is_empty() && verdict != Verdict::Operand {
+            self.drop_operands_behind(seq, kind);
+        }
+    }
+
+    /// Lets go of operands that come behind this entry in the order of internal keys.
+    #[cold]
+    fn drop_operands_behind(&mut self, seq: SeqNo, kind: ValueType) {
+        let end = pack_trailer(seq, kind);
+        self.operand_seqs.retain(|taken| pack_trailer(*taken, ValueType::Merge) > end);
+        self.operands.truncate(self.operand_seqs.len());
+    }
+
     /// Looks for entries older than this one from now on.
     #[cold]
     fn move_behind(&mut self, seq: SeqNo) {
@@ -429,6 +450,9 @@ impl Lookup {
 
     #[cold]
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
+        // An older source may have a range tombstone that is newer than what was taken before.
+        let covered = self.covered_below;
+        self.operands.truncate(self.operand_seqs.partition_point(|seq| *seq >= covered));
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
         let existing =

@@ -14,6 +14,9 @@
 //! they set sequence numbers to 0: operands that were replayed and flushed, or that a compaction has
 //! merged down to the last level, cannot be told apart any more.
 //!
+//! Records are decided some thousands at a time. What tables have is the oldest part, so the first lot of
+//! which they have nothing ends the doubt: a large file that was ingested costs no more than that.
+//!
 //! Why not the largest number in the tables alone: an ingested file has a number of its own, larger than
 //! those of records that are in no table. It never reaches over a key that is in a memtable, since
 //! ingesting flushes that first.
@@ -41,6 +44,9 @@ pub(crate) trait Tables: Debug + Send + Sync {
     /// A table cannot be read.
     fn written_since(&self, key: &[u8], seq: SeqNo) -> Result<bool>;
 }
+
+/// Records that are decided together.
+const LOT: usize = 4096;
 
 /// Records that were passed over because tables have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +86,10 @@ impl Doubts {
         Self { through: tables.map_or(SeqNo::ZERO, Tables::largest_seq), ..Self::default() }
     }
 
+    pub(super) fn through(&self) -> SeqNo {
+        self.through
+    }
+
     /// Whether a record with this number may be in tables.
     pub(super) fn concern(&self, seq: SeqNo) -> bool {
         seq <= self.through
@@ -92,6 +102,11 @@ impl Doubts {
 
     pub(super) fn hold_any(&self) -> bool {
         !self.held.seqs.is_empty()
+    }
+
+    /// Whether so many are held back that they should be decided.
+    pub(super) fn hold_a_lot(&self) -> bool {
+        self.held.seqs.len() >= LOT
     }
 
     /// What of the records held back is in no table.
@@ -109,7 +124,10 @@ impl Doubts {
                 break;
             }
         }
-        let Some(flushed) = flushed else { return Ok(held) };
+        let Some(flushed) = flushed else {
+            self.through = SeqNo::ZERO;
+            return Ok(held);
+        };
         let mut left = Held::default();
         let mut entries = 0;
         for (seq, op) in held.entries() {

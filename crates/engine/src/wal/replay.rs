@@ -104,7 +104,7 @@ pub(crate) struct Replay {
     applied: u64,
     /// A memtable has outgrown its target.
     full: bool,
-    /// Tables could not be read.
+    /// What went wrong with records that were held back.
     failed: Option<Error>,
 }
 
@@ -120,8 +120,10 @@ impl Replay {
     /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
     pub(crate) fn new(mut targets: Vec<Target>, last_seq: SeqNo) -> Self {
         targets.sort_by_key(|target| target.cf);
-        let next_seq = SeqNo(last_seq.0 + 1);
-        let doubts = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
+        let doubts: Vec<_> = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
+        // Why the tables' too: no new entry may have a number that they reach.
+        let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
+        let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
         Self { targets, doubts, prepared: HashMap::new(), next_seq, applied: 0, full: false, failed: None }
     }
 
@@ -363,9 +365,12 @@ impl Replay {
         }
         if self.doubts[index].concern(seq) {
             self.doubts[index].hold(seq, op);
+            if self.doubts[index].hold_a_lot() {
+                self.decide(index);
+            }
             return Ok(());
         }
-        self.decide(index)?;
+        self.decide(index);
         self.insert(index, seq, op)
     }
 
@@ -382,21 +387,29 @@ impl Replay {
     }
 
     /// Replays what was held back for a target and is not in its tables.
-    fn decide(&mut self, index: usize) -> Result<(), Corruption> {
+    ///
+    /// Why it returns no error: what goes wrong is no damage of the record that is at hand. See [`check`](Self::check).
+    fn decide(&mut self, index: usize) {
         let target = &self.targets[index];
-        let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else {
-            return Ok(());
-        };
-        match self.doubts[index].decide(target.cf, &*tables) {
-            Ok(held) => held.entries().try_for_each(|(seq, op)| self.insert(index, seq, op)),
-            Err(error) => {
-                self.failed = Some(error.in_context("comparing a log's records with tables"));
-                Ok(())
-            }
+        let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else { return };
+        let decided = self.doubts[index].decide(target.cf, &*tables);
+        let inserted =
+            decided.map_err(|e| e.in_context("comparing a log's records with tables")).and_then(|held| {
+                held.entries().try_for_each(|(seq, op)| {
+                    self.insert(index, seq, op).map_err(|e| {
+                        Error::with_source(ErrorKind::Corruption, format!("the logs: {}", e.what), e)
+                    })
+                })
+            });
+        if let Err(error) = inserted {
+            self.failed.get_or_insert(error);
         }
     }
 
-    /// Why what the logs have could not be compared with tables. That is no damage of a log.
+    /// Why records that were held back could not be replayed.
+    ///
+    /// # Errors
+    /// Tables could not be read, which is no damage of a log; or a number is used twice for one key.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.failed.take().map_or(Ok(()), Err)
     }
@@ -406,10 +419,7 @@ impl Replay {
     /// # Errors
     /// A table cannot be read, or a number is used twice for one key.
     pub(crate) fn end(&mut self) -> Result<Vec<Passed>, Error> {
-        for index in 0..self.targets.len() {
-            let decided = self.decide(index);
-            decided.map_err(|e| Error::with_source(ErrorKind::Corruption, format!("the logs: {e}"), e))?;
-        }
+        (0..self.targets.len()).for_each(|index| self.decide(index));
         self.check()?;
         Ok(self.doubts.iter().filter_map(Doubts::passed).collect())
     }

@@ -9,6 +9,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{self, SeqNo};
 use karst_format::write_batch::{Op, PrepareKind, WriteBatch};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CF: ColumnFamilyId = ColumnFamilyId(0);
 
@@ -334,4 +335,33 @@ fn what_tables_have_is_passed_over_with_all_that_is_older() {
 fn tables_that_cannot_be_read_are_no_damage_of_a_log() {
     let error = replayed_beside(Written { largest: 6, newest: vec![], fails: true }).unwrap_err();
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("with tables"), "{error}");
+}
+
+/// Tables that reach far beyond the log, as one that was ingested does, are asked of a first lot only.
+#[test]
+fn a_lot_that_no_table_has_ends_the_doubt() {
+    #[derive(Debug)]
+    struct Counting(AtomicU64, u64);
+    impl Tables for Counting {
+        fn largest_seq(&self) -> SeqNo {
+            SeqNo(1 << 40)
+        }
+        fn written_since(&self, _: &[u8], seq: SeqNo) -> Result<bool> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(seq.0 < self.1)
+        }
+    }
+    for (in_tables, asked) in [(0, 4096), (5000, 2 + 8192 - 5000 + 4096)] {
+        let tables = Arc::new(Counting(AtomicU64::new(0), in_tables));
+        let target = Target { tables: Some(tables.clone()), ..target(0, 1) };
+        let mut replay = Replay::new(vec![target.clone()], SeqNo::ZERO);
+        for seq in 1..=20_000 {
+            replay.apply(FileNumber(1), batch(seq, &[put(0, &format!("{seq:05}"), "")]).reader()).unwrap();
+        }
+        let passed = replay.end().unwrap();
+        assert_eq!(target.memtable.entry_count(), 20_000 - in_tables);
+        assert_eq!(passed.iter().map(|passed| passed.entries).sum::<u64>(), in_tables);
+        assert_eq!(tables.0.load(Ordering::Relaxed), asked);
+        assert!(replay.next_seq() > SeqNo(1 << 40), "no number is used twice");
+    }
 }

@@ -5,14 +5,15 @@
 //!
 //! Invariants:
 //! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below.
-//!   So one log is made at a time, and whoever makes one keeps the turn to seal until the log is there, though
-//!   nobody waits for it any more.
+//!   So one log is made at a time, and the turn to seal goes with the job that makes it.
+//! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
+//! - Behind [`Sealer::close`] no log is made, and none that was made and not used is left.
 //! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
 
 use super::host::Host;
 use super::pipeline::Pipeline;
 use crate::column_family::{Families, Family};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::flush::{BoxFuture, Sealed, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
@@ -104,9 +105,11 @@ struct Seals {
     /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
     /// Lock: held by whoever has the turn.
     spare: Mutex<Option<NewLog>>,
+    /// No seal begins any more. Changed by whoever has the turn.
+    closed: AtomicBool,
 }
 
-/// The right to seal. It goes to the job that makes a log, and comes back with it.
+/// The right to seal.
 struct Turn(Arc<Seals>);
 
 impl Drop for Turn {
@@ -133,24 +136,26 @@ impl Sealer {
         Self { pipeline, versions, wal_dir, options, seals: Arc::default() }
     }
 
-    async fn turn(&self) -> Turn {
+    async fn turn(&self) -> Result<Turn> {
         loop {
             let free = self.seals.free.listen();
             if !self.seals.busy.swap(true, Ordering::Acquire) {
-                return Turn(self.seals.clone());
+                let turn = Turn(self.seals.clone());
+                // Ordering: it was changed in an earlier turn.
+                return match self.seals.closed.load(Ordering::Relaxed) {
+                    true => Err(Error::new(ErrorKind::Closed, "the database is closed")),
+                    false => Ok(turn),
+                };
             }
             free.await;
         }
     }
 
-    /// Makes a spare log, if there is none and a seal would need one now.
+    /// Makes a spare log. The turn goes to the job that makes it, which gives it back.
     ///
-    /// Why the turn goes along: a log that is still being made when its caller is dropped gets a smaller
-    /// number than one that is begun now, and must not come after it.
-    async fn make_spare(&self, turn: Turn) -> Result<Turn> {
-        if turn.0.spare.lock().is_some() || !self.pipeline.needs_new_log() {
-            return Ok(turn);
-        }
+    /// Why: a log that is still being made when its caller is dropped has a smaller number than one that
+    /// would be begun then, and must not come after it.
+    async fn make_spare(&self, turn: Turn) -> Result<()> {
         let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
         let now = self.options.get();
         let options = LogOptions {
@@ -159,7 +164,7 @@ impl Sealer {
             ..self.pipeline.log_options()
         };
         let options = options.reserving(self.reserve_bytes());
-        let make = move |env: &karst_io::Env| -> Result<Turn> {
+        let make = move |env: &karst_io::Env| -> Result<()> {
             let number = versions.new_file_number();
             let log = match versions.obsolete().retired_logs().take() {
                 Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
@@ -168,7 +173,7 @@ impl Sealer {
             }?;
             versions.add_log(number);
             *turn.0.spare.lock() = Some(log);
-            Ok(turn)
+            Ok(())
         };
         self.pipeline.env.run_blocking(make).await
     }
@@ -176,8 +181,12 @@ impl Sealer {
     /// Exchanges the memtables of `families` and, if it has records, the log. `None` if that needs a spare
     /// log and there is none.
     fn exchange(&self, turn: &Turn, families: &[Arc<Family>]) -> Result<Option<Sealed>> {
+        let mut spare = turn.0.spare.lock();
+        if spare.is_none() && self.pipeline.needs_new_log() {
+            return Ok(None);
+        }
         let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
-        self.pipeline.seal(&mut turn.0.spare.lock(), |seal| {
+        self.pipeline.seal(&mut spare, |seal| {
             for (family, memtable) in memtables {
                 if !family.pin().mem().is_untouched() {
                     family.seal(seal, memtable);
@@ -185,6 +194,15 @@ impl Sealer {
             }
             Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
         })
+    }
+
+    /// Waits for a log that is being made, seals nothing any more, and has a log that nobody used removed.
+    pub(crate) async fn close(&self) {
+        let Ok(turn) = self.turn().await else { return };
+        self.seals.closed.store(true, Ordering::Relaxed);
+        if let Some(log) = turn.0.spare.lock().take() {
+            self.versions.obsolete().remove([Gone::Wal(log.framing.number())]);
+        }
     }
 
     fn reserve_bytes(&self) -> u64 {
@@ -197,13 +215,13 @@ impl Sealer {
 impl SealsMemtables for Sealer {
     fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>> {
         Box::pin(async move {
-            let mut turn = self.turn().await;
             loop {
-                turn = self.make_spare(turn).await?;
-                if let Some(sealed) = self.exchange(&turn, families)? {
-                    return Ok(sealed);
+                let turn = self.turn().await?;
+                match self.exchange(&turn, families)? {
+                    Some(sealed) => return Ok(sealed),
+                    // It needs a log. Somebody else may put that to use before it is this one's turn again.
+                    None => self.make_spare(turn).await?,
                 }
-                // The log was empty a moment ago, and has got its first record since.
             }
         })
     }

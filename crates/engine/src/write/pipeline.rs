@@ -153,6 +153,8 @@ pub(super) struct Order {
     pub(super) refused: Option<Error>,
     /// Whether the failed log was replaced.
     replaced: bool,
+    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may be a log that failed before.
+    closed: bool,
     pub(super) counts: WriteCounts,
 }
 
@@ -206,6 +208,7 @@ impl<H: Host> Pipeline<H> {
                 unlogged: false,
                 refused: None,
                 replaced: false,
+                closed: false,
                 counts: WriteCounts::default(),
             }),
             persist: Persist::new(log.file),
@@ -458,8 +461,8 @@ impl<H: Host> Pipeline<H> {
     ) -> Result<Option<T>> {
         let mut guard = self.order.lock();
         let order = &mut *guard;
-        if let Some(closed) = order.refused.as_ref().filter(|e| e.kind() == ErrorKind::Closed) {
-            return Err(closed.clone());
+        if order.closed {
+            return Err(closed());
         }
         let switches = order.needs_new_log();
         if switches {
@@ -561,12 +564,13 @@ impl<H: Host> Pipeline<H> {
     pub(crate) async fn close_log(self: &Arc<Self>) -> Result<()> {
         let (end, had_failed) = {
             let mut order = self.order.lock();
+            order.closed = true;
             let had_failed = order.refused.is_some();
             if !had_failed {
                 if let Some(last) = order.next_ticket.checked_sub(1) {
                     self.persist.leadership.ask(last, false);
                 }
-                order.refused = Some(Error::new(ErrorKind::Closed, "the database is closed"));
+                order.refused = Some(closed());
             }
             (order.next_ticket, had_failed)
         };
@@ -598,7 +602,7 @@ impl<H: Host> Pipeline<H> {
     /// numbers of failed writes are a hole at which recovery would end.
     ///
     /// # Errors
-    /// No new log took the place of the failed one.
+    /// No new log took the place of the failed one; the pipeline is closed.
     pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
         self.wait_for_room(|pipeline| {
             pipeline.settle();
@@ -609,6 +613,9 @@ impl<H: Host> Pipeline<H> {
         {
             let mut files = self.persist.files();
             let mut order = self.order.lock();
+            if order.closed {
+                return Err(closed());
+            }
             if order.refused.is_none() {
                 return Ok(());
             }
@@ -638,6 +645,10 @@ impl<H: Host> Pipeline<H> {
         // Why under the lock: whoever resumes finds both or neither.
         self.persist.leadership.fail();
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database is closed")
 }
 
 impl Order {

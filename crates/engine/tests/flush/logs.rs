@@ -2,7 +2,7 @@
 
 use super::all;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
-use karst_engine::{Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -160,15 +160,57 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
     let read_only = Db::open_read_only("/db", &counters(&env)).unwrap();
     assert_eq!(counts(&read_only), expected);
     assert!(read_only.log_duplicates().unwrap().contains("\"default\": 20 entries up to sequence number 22"));
-    for _ in 0..2 {
-        let db = Db::open("/db", &counters(&env)).unwrap();
-        assert_eq!(counts(&db), expected);
-        let info = String::from_utf8(env.fs().read_file(Path::new("/db/LOG")).unwrap()).unwrap();
-        assert_eq!(
-            info.contains("entries that tables have already"),
-            db.log_duplicates().is_some(),
-            "{info}"
-        );
-        db.close().unwrap();
+    for keeps_logs in [false, true] {
+        let env = Env::builder().file_system(Arc::new(copy(&then))).build();
+        let options = counters(&env).db(move |db| db.avoid_flush_during_recovery = keeps_logs);
+        for opening in 0..3 {
+            let db = Db::open("/db", &options).unwrap();
+            assert_eq!(counts(&db), expected);
+            let duplicates = db.log_duplicates();
+            assert_eq!(duplicates.is_some(), opening == 0, "{keeps_logs} {opening}: {duplicates:?}");
+            // With the sequence numbers goes what tells that the logs had the same.
+            db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+            assert_eq!(counts(&db), expected);
+            db.close().unwrap();
+            let info = String::from_utf8(env.fs().read_file(Path::new("/db/LOG")).unwrap()).unwrap();
+            assert_eq!(info.contains("entries that tables have already"), opening == 0, "{info}");
+        }
     }
+}
+
+/// A log that was made and not put to use is somebody else's business no more once the database is closed.
+#[test]
+fn a_flush_that_meets_the_close_leaves_no_log() {
+    let files = Arc::new(MemoryFileSystem::new());
+    let disturbed = DisturbedFileSystem::new(files.clone(), Gate::default());
+    let gate = disturbed.between().clone();
+    let env = Env::builder().file_system(Arc::new(disturbed)).build();
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
+    let db = Db::open("/db", &options).unwrap();
+    db.put(b"a", b"1").unwrap();
+    let logs = || {
+        let names = files.list_dir(Path::new("/db")).unwrap();
+        names.into_iter().filter(|name| name.ends_with(".log")).collect::<Vec<_>>()
+    };
+    let before = logs();
+    gate.set(State::Armed);
+    let flush = FlushOptions::default();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut kept = pin!(db.flush_async(&flush));
+    while *gate.state.lock() != State::Held {
+        assert!(kept.as_mut().poll(&mut cx).is_pending());
+        std::thread::yield_now();
+    }
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(|| db.close().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!closes.is_finished(), "the log is still being made");
+        gate.set(State::Open);
+    });
+    assert_eq!(logs(), before);
+    assert!(db.background_error().is_none(), "{:?}", db.background_error());
+    let error = karst_engine::io::block_on(&env, kept).unwrap_err();
+    assert_eq!(error.kind(), karst_engine::ErrorKind::Closed, "{error}");
+    assert!(db.background_error().is_none(), "{:?}", db.background_error());
+    assert_eq!(all(&Db::open("/db", &options).unwrap()).len(), 1);
 }
