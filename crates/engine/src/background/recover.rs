@@ -28,10 +28,7 @@ impl Background {
         }
         self.parts.flush.events.background_error(error);
         self.notify();
-        let attempts = self.options().max_bgerror_resume_count;
-        if reaction != Reaction::Recover || attempts <= 0 {
-            return;
-        }
+        let Some(attempts) = self.attempts().filter(|_| reaction == Reaction::Recover) else { return };
         {
             let mut state = self.state.lock();
             if state.recovering || state.closing {
@@ -39,40 +36,51 @@ impl Background {
             }
             state.recovering = true;
         }
-        let slot = RecoverySlot(self.clone());
+        let mut slot = RecoverySlot(Some(self.clone()));
         let this = self.clone();
         drop(self.env().spawn(Priority::High, async move {
-            this.recover_by_itself(attempts.unsigned_abs()).await;
+            let mut next = Some(attempts);
+            while let Some(attempts) = next {
+                let recovered = this.recover_by_itself(attempts).await;
+                next = if recovered { slot.give_back_unless_failed_again() } else { None };
+            }
             drop(slot);
             this.schedule();
         }));
     }
 
-    async fn recover_by_itself(self: &Arc<Self>, attempts: u32) {
-        let tries = self.try_to_recover(attempts).await;
-        self.parts.flush.stats.measure(HistogramKind::ErrorHandlerAutoresumeRetryCount, u64::from(tries));
+    /// How often a recovery tries that nobody asked for; `None` if there is none.
+    fn attempts(&self) -> Option<u32> {
+        u32::try_from(self.options().max_bgerror_resume_count).ok().filter(|attempts| *attempts > 0)
     }
 
-    /// Returns how often it has tried.
-    async fn try_to_recover(self: &Arc<Self>, attempts: u32) -> u32 {
+    /// Returns whether it has succeeded.
+    async fn recover_by_itself(self: &Arc<Self>, attempts: u32) -> bool {
+        let (tries, recovered) = self.try_to_recover(attempts).await;
+        self.parts.flush.stats.measure(HistogramKind::ErrorHandlerAutoresumeRetryCount, u64::from(tries));
+        recovered
+    }
+
+    /// Returns how often it has tried, and whether that helped.
+    async fn try_to_recover(self: &Arc<Self>, attempts: u32) -> (u32, bool) {
         let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval);
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
             // Why no attempt at once where there is no space: nothing has had the time to free any.
             let full = self.parts.health.current().is_some_and(|error| is_no_space(&error.error));
             if (attempt > 0 || full) && !self.sleep(pause).await {
-                return attempt;
+                return (attempt, false);
             }
             while full && !self.may_have_space().await {
                 if !self.sleep(pause).await {
-                    return attempt;
+                    return (attempt, false);
                 }
             }
             self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
             match self.resume().await {
                 Ok(()) => {
                     self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount);
-                    return attempt + 1;
+                    return (attempt + 1, true);
                 }
                 Err(error) => {
                     let text = format_args!("attempt {} to resume failed: {error}", attempt + 1);
@@ -80,10 +88,10 @@ impl Background {
                 }
             }
             if self.parts.health.current().is_some_and(|error| error.severity >= Severity::Fatal) {
-                return attempt + 1;
+                return (attempt + 1, false);
             }
         }
-        attempts
+        (attempts, false)
     }
 
     /// Whether there is room for what is in memory, as far as can be told.
@@ -197,12 +205,38 @@ impl Background {
     }
 }
 
-/// A recovery that runs by itself; there is at most one.
-struct RecoverySlot(Arc<Background>);
+/// The place of a recovery that runs by itself; there is one such place. It is empty once it was
+/// given back.
+struct RecoverySlot(Option<Arc<Background>>);
+
+impl RecoverySlot {
+    /// Gives the place back after a recovery that has succeeded. If an error has come since, it
+    /// keeps the place and returns how often to try anew.
+    ///
+    /// Lock: it looks for an error and gives the place back under one lock, `state`.
+    /// [`Background::failed`] looks at the place under the same lock, after its error was noted. So
+    /// either this sees the error, or whoever reports it finds the place free.
+    fn give_back_unless_failed_again(&mut self) -> Option<u32> {
+        let background = self.0.as_ref()?;
+        let attempts = background.attempts();
+        let mut state = background.state.lock();
+        let error = background.parts.health.current().filter(|error| error.severity < Severity::Fatal);
+        if attempts.is_some() && error.is_some() && !state.closing {
+            return attempts;
+        }
+        state.recovering = false;
+        drop(state);
+        background.notify();
+        self.0 = None;
+        None
+    }
+}
 
 impl Drop for RecoverySlot {
     fn drop(&mut self) {
-        self.0.state.lock().recovering = false;
-        self.0.notify();
+        if let Some(background) = self.0.take() {
+            background.state.lock().recovering = false;
+            background.notify();
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod crashes;
 mod failures;
 mod logs;
+mod meanwhile;
 mod panics;
 mod stalls;
 
