@@ -10,6 +10,7 @@ use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
+use crate::flush::Sealing;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, Refused,
@@ -54,7 +55,8 @@ impl Background {
     ) -> Result<()> {
         // Compat: entries in memory take part, so they go to tables first.
         let flush = FlushOptions { wait: true, allow_write_stall: options.allow_write_stall };
-        self.flush_families(vec![family.clone()], flush, FlushReason::ManualCompaction).await?;
+        self.flush_families(Sealing::Of(std::slice::from_ref(family)), flush, FlushReason::ManualCompaction)
+            .await?;
         let next_file = self.parts.flush.versions.new_file_number();
         let mut manual = {
             let mut state = self.state.lock();

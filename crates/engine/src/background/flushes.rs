@@ -6,7 +6,7 @@ use super::{Background, Limits, State};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
-use crate::flush::{FamilyFlush, Phase, Trigger};
+use crate::flush::{FamilyFlush, Phase, Sealed, Sealing, Trigger};
 use crate::health::{BackgroundErrorReason, Reaction};
 use crate::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
@@ -82,7 +82,7 @@ impl Background {
         if families.is_empty() {
             return;
         }
-        if let Err(error) = self.seal(families, reason).await {
+        if let Err(error) = self.seal(Sealing::Of(&families), reason).await {
             // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
             self.parts
                 .flush
@@ -133,18 +133,20 @@ impl Background {
         }
     }
 
-    /// Seals the memtables of `families`, or of all with `atomic_flush`, and has them flushed. Returns when they are sealed.
+    /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
+    /// has
+    /// them flushed. Returns whose they are when they are sealed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.
     pub(super) async fn seal(
         self: &Arc<Self>,
-        families: Vec<Arc<Family>>,
+        which: Sealing<'_>,
         reason: FlushReason,
     ) -> Result<Vec<Arc<Family>>> {
         let atomic = self.options().atomic_flush;
-        let families = if atomic { self.parts.families.all().to_vec() } else { families };
-        let sealed = match self.parts.flush.pipeline.seal(&families).await {
+        let which = if atomic { Sealing::All } else { which };
+        let Sealed { families, largest_seq, .. } = match self.parts.flush.pipeline.seal(which).await {
             Ok(sealed) => sealed,
             Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
             Err(error) => {
@@ -162,7 +164,7 @@ impl Background {
         }
         {
             let mut state = self.state.lock();
-            state.sealed_through = state.sealed_through.max(sealed.largest_seq);
+            state.sealed_through = state.sealed_through.max(largest_seq);
             if reason != FlushReason::WriteBufferFull {
                 for family in &families {
                     state.jobs(&self.options(), family).flush_wanted = Some(reason);

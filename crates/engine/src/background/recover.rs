@@ -7,7 +7,7 @@ use super::Background;
 use crate::column_family::Family;
 use crate::error::{ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
-use crate::flush::{FamilyFlush, Phase};
+use crate::flush::{FamilyFlush, Phase, Sealed, Sealing};
 use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity, is_no_space};
 use crate::pacing::race;
 use crate::stats::{HistogramKind, Ticker};
@@ -173,8 +173,7 @@ impl Background {
 
     /// Flushes all memtables of all families in one change that needs no earlier log.
     async fn flush_everything(self: &Arc<Self>) -> Result<()> {
-        let families: Vec<Arc<Family>> = self.parts.families.all().to_vec();
-        let log = self.parts.flush.pipeline.seal(&families).await?.log;
+        let Sealed { families, log, largest_seq } = self.parts.flush.pipeline.seal(Sealing::All).await?;
         let (flushes, slot) = self
             .wait_for(|| {
                 let mut state = self.state.lock();
@@ -182,7 +181,10 @@ impl Background {
                 if busy {
                     return None;
                 }
-                let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, None);
+                // Why no further: a batch that is sealed later may have a part in a family that is
+                // not
+                // among these.
+                let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, Some(largest_seq));
                 let flushes: Vec<FamilyFlush> = families.iter().filter_map(flush).collect();
                 let slot = self.flush_slot(&mut state, &flushes);
                 Some((flushes, slot))

@@ -4,6 +4,7 @@ use super::{Background, State};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
+use crate::flush::Sealing;
 use crate::memtable::MemTable;
 use crate::pacing::{Raced, race};
 use std::sync::Arc;
@@ -37,25 +38,25 @@ pub struct WaitForCompactOptions {
 }
 
 impl Background {
-    /// Flushes what `families` have in memory now.
+    /// Flushes what the families that `which` names have in memory now.
     ///
     /// # Errors
     /// A background error stands in the way, or came; the database is closed.
     pub(crate) async fn flush_families(
         self: &Arc<Self>,
-        families: Vec<Arc<Family>>,
+        which: Sealing<'_>,
         options: FlushOptions,
         reason: FlushReason,
     ) -> Result<()> {
         self.check_open()?;
         self.parts.health.check_writes()?;
         let _hurry = options.wait.then(|| self.hurry());
-        if !options.allow_write_stall {
-            for family in &families {
+        if let (Sealing::Of(families), false) = (which, options.allow_write_stall) {
+            for family in families {
                 self.wait_until_flush_would_not_stall(family).await?;
             }
         }
-        let families = self.seal(families, reason).await?;
+        let families = self.seal(which, reason).await?;
         if !options.wait {
             return Ok(());
         }
@@ -145,9 +146,8 @@ impl Background {
     /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work is paused.
     pub(crate) async fn wait_for_compact(self: &Arc<Self>, options: WaitForCompactOptions) -> Result<()> {
         if options.flush {
-            let families = self.parts.families.all().to_vec();
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
-            self.flush_families(families, at_once, FlushReason::ManualFlush).await?;
+            self.flush_families(Sealing::All, at_once, FlushReason::ManualFlush).await?;
         }
         let _hurry = self.hurry();
         self.schedule();
@@ -201,9 +201,8 @@ impl Background {
         self.state.lock().paused = 0;
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
-            let families = self.parts.families.all().to_vec();
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
-            outcome = self.flush_families(families, at_once, FlushReason::ShutDown).await;
+            outcome = self.flush_families(Sealing::All, at_once, FlushReason::ShutDown).await;
         }
         {
             let mut state = self.state.lock();

@@ -5,6 +5,7 @@ use crate::background::{FlushOptions, WaitForCompactOptions};
 use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, Result};
 use crate::events::FlushReason;
+use crate::flush::Sealing;
 use crate::health::BackgroundError;
 use crate::live::Live;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl Db {
     /// As [`Db::flush_cfs`].
     pub async fn flush_cfs_async(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
         let families = self.families_of(families)?;
-        self.live()?.background.flush_families(families, *options, FlushReason::ManualFlush).await
+        let which = Sealing::Of(&families);
+        self.live()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
     }
 
     /// Goes on after a background error: everything in memory is flushed, and writes are accepted again. No error if there is nothing to overcome.

@@ -32,9 +32,9 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What flushes need of the commit pipeline.
 pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
-    /// Under the lock that orders writes: begins a new log, and seals the memtables of `families` that hold anything. Returns the new log; all
-    /// entries ordered after the call are in it or a later one, and the largest sequence number ordered before.
-    fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>>;
+    /// Begins a new log, and seals the memtables that hold anything of the families that `which`
+    /// names. Both happen under the lock that orders writes.
+    fn seal<'a>(&'a self, which: Sealing<'a>) -> BoxFuture<'a, Result<Sealed>>;
 
     /// Makes all that is in logs durable.
     ///
@@ -73,9 +73,24 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>>;
 }
 
+/// Whose memtables are sealed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sealing<'a> {
+    Of(&'a [Arc<Family>]),
+    /// Those of all families that are open when the seal happens.
+    ///
+    /// Why not a list: a family that is created between the list and the seal may have a part of a
+    /// batch whose other parts are sealed without it.
+    All,
+}
+
 /// What a seal has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sealed {
+    /// The families that it was about. Their memtables that are sealed now hold all that was
+    /// ordered
+    /// to them before the seal, and nothing that was ordered later.
+    pub(crate) families: Vec<Arc<Family>>,
     /// Entries ordered later are in this log or a later one.
     pub(crate) log: FileNumber,
     /// Entries ordered earlier have at most this number.

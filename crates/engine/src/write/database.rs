@@ -12,9 +12,9 @@
 
 use super::host::Host;
 use super::pipeline::Pipeline;
-use crate::column_family::{Families, Family};
+use crate::column_family::Families;
 use crate::error::{Error, ErrorKind, Result};
-use crate::flush::{BoxFuture, Sealed, SealsMemtables, Triggers};
+use crate::flush::{BoxFuture, Sealed, Sealing, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
 use crate::superversion::SuperVersion;
@@ -27,6 +27,7 @@ use event_listener::Event;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,21 +179,27 @@ impl Sealer {
         self.pipeline.env.run_blocking(make).await
     }
 
-    /// Exchanges the memtables of `families` and, if it has records, the log. `None` if that needs a spare
-    /// log and there is none.
-    fn exchange(&self, turn: &Turn, families: &[Arc<Family>]) -> Result<Option<Sealed>> {
+    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that needs a
+    /// spare log and there is none.
+    fn exchange(&self, turn: &Turn, which: Sealing<'_>) -> Result<Option<Sealed>> {
         let mut spare = turn.0.spare.lock();
         if spare.is_none() && self.pipeline.needs_new_log() {
             return Ok(None);
         }
-        let memtables: Vec<_> = families.iter().map(|family| (family, family.new_memtable())).collect();
+        let now = || match which {
+            Sealing::Of(families) => families.to_vec(),
+            Sealing::All => self.pipeline.host.families.all().to_vec(),
+        };
+        // Why made here: under the lock a memtable is made only for a family that was created just now.
+        let mut memtables: BTreeMap<_, _> =
+            now().iter().map(|family| (family.id(), family.new_memtable())).collect();
         self.pipeline.seal(&mut spare, |seal| {
-            for (family, memtable) in memtables {
-                if !family.pin().mem().is_untouched() {
-                    family.seal(seal, memtable);
-                }
+            let families = now();
+            for family in families.iter().filter(|family| !family.pin().mem().is_untouched()) {
+                let memtable = memtables.remove(&family.id()).unwrap_or_else(|| family.new_memtable());
+                family.seal(seal, memtable);
             }
-            Sealed { log: seal.next_log, largest_seq: seal.largest_seq }
+            Sealed { families, log: seal.next_log, largest_seq: seal.largest_seq }
         })
     }
 
@@ -213,11 +220,11 @@ impl Sealer {
 }
 
 impl SealsMemtables for Sealer {
-    fn seal<'a>(&'a self, families: &'a [Arc<Family>]) -> BoxFuture<'a, Result<Sealed>> {
+    fn seal<'a>(&'a self, which: Sealing<'a>) -> BoxFuture<'a, Result<Sealed>> {
         Box::pin(async move {
             loop {
                 let turn = self.turn().await?;
-                match self.exchange(&turn, families)? {
+                match self.exchange(&turn, which)? {
                     Some(sealed) => return Ok(sealed),
                     // It needs a log. Somebody else may put that to use before it is this one's turn again.
                     None => self.make_spare(turn).await?,

@@ -3,9 +3,15 @@
 //! so nothing is left to chance.
 
 use super::all_of;
-use karst_engine::{BackgroundError, Db, EventListener, Options, WaitForCompactOptions};
-use karst_io::{Env, SimulatedFileSystem, Simulation, Trouble, sleep};
+use karst_engine::{
+    BackgroundError, Db, EventListener, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
+};
+use karst_io::{Crash, Env, SimulatedFileSystem, Simulation, Trouble, sleep};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 fn options(env: &Env) -> Options {
@@ -17,6 +23,69 @@ fn options(env: &Env) -> Options {
 
 fn failing() -> Trouble {
     Trouble { write_error: 1.0, ..Trouble::default() }
+}
+
+/// Polls a future so often, whenever it is woken, unless it ends before.
+async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, times: u64) -> Option<F::Output> {
+    let mut left = times;
+    poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A batch that is in no log goes to a family that is made after a flush of all families has begun.
+/// All of it is flushed, or nothing.
+#[test]
+fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
+    let mut whole = [0, 0];
+    for polls in 0..40 {
+        let simulation = Simulation::new(polls);
+        let options = options(simulation.env()).db(|db| db.atomic_flush = true);
+        let db = Db::open("/db", &options).unwrap();
+        db.put(b"before", b"1").unwrap();
+        let ended = simulation.run(async {
+            let flush_options = FlushOptions::default();
+            let mut flush = pin!(db.flush_async(&flush_options));
+            let ended = poll_times(flush.as_mut(), polls).await;
+            let late = db.create_column_family("late", &options).unwrap();
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", b"1").unwrap();
+            batch.put_cf(&late, b"key", b"1").unwrap();
+            db.write_async(&WriteOptions::unlogged(), &batch).await.unwrap();
+            match ended {
+                Some(flushed) => flushed.map(|()| true),
+                None => flush.await.map(|()| false),
+            }
+        });
+        let ended = ended.expect("the power is on").unwrap();
+        simulation.fs().lose_power_now();
+        drop(db);
+        let simulation = simulation.restart(Crash::Power, polls + 1_000);
+        let db = Db::open("/db", &options.env(simulation.env().clone())).unwrap();
+        let found = ["default", "late"].map(|family| all_of(&db, family).contains_key(&b"key"[..]));
+        assert_eq!(
+            found[0], found[1],
+            "made after {polls} polls of the flush: [default, late] have {found:?}"
+        );
+        whole[usize::from(found[0])] += 1;
+        if ended {
+            assert!(
+                whole[0] > 0 && whole[1] > 0,
+                "{whole:?} without and with the batch: the test shows nothing"
+            );
+            return;
+        }
+    }
+    panic!("a flush ends");
 }
 
 /// Has a write fail just when the first recovery is told.
