@@ -237,7 +237,7 @@ impl Background {
     pub(super) async fn flush(self: &Arc<Self>, job: FlushJob) {
         let FlushJob { flushes, reason, _hurry, _slot } = job;
         let families: Vec<_> = flushes.iter().map(|flush| flush.family.clone()).collect();
-        if let Err((phase, error)) = self.parts.flush.run(flushes, Vec::new(), reason).await {
+        if let Err((phase, error)) = self.parts.flush.run(flushes, None, reason).await {
             self.flush_failed(&families, phase, &error);
         }
         for family in &families {

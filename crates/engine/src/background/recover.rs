@@ -190,9 +190,7 @@ impl Background {
                 Some((flushes, slot))
             })
             .await;
-        // Why those too that are flushed: a memtable that was sealed before the failure names a log that may never have got a byte, and the next log says that it follows that one.
-        let logs = families.iter().map(|family| (family.id(), log)).collect();
-        let outcome = self.parts.flush.run(flushes, logs, FlushReason::ErrorRecovery).await;
+        let outcome = self.parts.flush.run(flushes, Some(log), FlushReason::ErrorRecovery).await;
         drop(slot);
         for family in &families {
             self.look_at(family);

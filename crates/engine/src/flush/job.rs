@@ -30,7 +30,7 @@ use crate::table::writer::{
     writer_options,
 };
 use crate::versions::{Change, FileGuard, Versions};
-use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::ids::{FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
@@ -124,14 +124,16 @@ struct Written {
 }
 
 impl FlushContext {
-    /// Flushes all of `flushes` as one change, which says of the families in `logs` that they need no log before that one.
+    /// Flushes all of `flushes` as one change. With `first_log` the change says of every family
+    /// that
+    /// it needs no log before that one.
     ///
     /// # Errors
     /// And where it failed. The memtables stay then.
     pub(crate) async fn run(
         &self,
         flushes: Vec<FamilyFlush>,
-        logs: Vec<(ColumnFamilyId, FileNumber)>,
+        first_log: Option<FileNumber>,
         reason: FlushReason,
     ) -> Result<Flushed, (Phase, Error)> {
         let mut jobs = Vec::with_capacity(flushes.len());
@@ -151,7 +153,7 @@ impl FlushContext {
             jobs.push((flush, info));
         }
         let start = self.env.now();
-        let outcome = self.run_jobs(&mut jobs, logs, reason, start).await;
+        let outcome = self.run_jobs(&mut jobs, first_log, reason, start).await;
         if let Err((_, error)) = &outcome {
             for (_, info) in &jobs {
                 self.events.job_failed(&info.column_family, info.job, "flush", error);
@@ -181,11 +183,11 @@ impl FlushContext {
     async fn run_jobs(
         &self,
         jobs: &mut [(FamilyFlush, FlushInfo)],
-        logs: Vec<(ColumnFamilyId, FileNumber)>,
+        first_log: Option<FileNumber>,
         reason: FlushReason,
         start: std::time::Duration,
     ) -> Result<Flushed, (Phase, Error)> {
-        let mut change = Change::default();
+        let mut change = Change { first_log, ..Change::default() };
         let mut flushed = Flushed::default();
         let mut cpu_micros = Vec::with_capacity(jobs.len());
         for (flush, info) in jobs.iter_mut() {
@@ -201,16 +203,6 @@ impl FlushContext {
             change.files.extend(written.files);
             change.counts.extend(written.counts);
             change.flushed.push((flush.family.id(), flush.memtables.clone()));
-        }
-        for (column_family, log) in logs {
-            match change.edits.iter_mut().find(|edit| edit.column_family == column_family) {
-                Some(edit) => edit.log_number = Some(log),
-                None => change.edits.push(VersionEdit {
-                    column_family,
-                    log_number: Some(log),
-                    ..VersionEdit::default()
-                }),
-            }
         }
         let depends_on_logs = self.families.all().len() > 1 || self.options.get().allow_2pc;
         if reason == FlushReason::ErrorRecovery && self.pipeline.log_has_failed() {

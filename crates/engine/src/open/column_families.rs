@@ -60,8 +60,6 @@ pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<A
         column_family: id,
         column_family_add: Some(name.to_owned()),
         comparator: Some(family.config.comparator.name().to_owned()),
-        // Why this one: no log can hold entries of an id that was never given before, so any log number will do that keeps what others need.
-        log_number: Some(versions.min_log_number()),
         ..VersionEdit::default()
     };
     let change = Change { created: Some(family.clone()), ..Change::edit(edit) };

@@ -32,7 +32,10 @@ pub(crate) struct Change {
     pub(crate) files: Vec<FileGuard>,
     /// What is known of the tables that the edits add.
     pub(crate) counts: Vec<(FileNumber, FileCounts)>,
-    /// The column family that the edits create.
+    /// No family needs a log before this one any more. That is said of the families that there are
+    /// when the change is staged: what they have from before is in tables, these included.
+    pub(crate) first_log: Option<FileNumber>,
+    /// The column family that the edits create. Its log number is filled in by the install.
     pub(crate) created: Option<Arc<Family>>,
 }
 

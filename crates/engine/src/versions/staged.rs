@@ -83,7 +83,11 @@ impl Staged {
         let mut builders: BTreeMap<ColumnFamilyId, VersionBuilder> = BTreeMap::new();
         let mut dropped = Vec::new();
         let mut records = change.edits.clone();
+        if let Some(log) = change.first_log {
+            next.raise_log_numbers(log, &mut records);
+        }
         let trees = records.iter().filter(|edit| is_about_a_tree(edit)).count();
+        let edits = records.len();
         for (index, edit) in records.iter_mut().enumerate() {
             let id = edit.column_family;
             if edit.column_family_add.is_some() {
@@ -100,7 +104,7 @@ impl Staged {
             }
             next.note(edit);
             if trees > 1 {
-                assert_eq!(trees, change.edits.len(), "an atomic group is about trees only");
+                assert_eq!(trees, edits, "an atomic group is about trees only");
                 edit.remaining_in_atomic_group = Some((trees - 1 - index) as u32);
             }
         }
@@ -165,9 +169,23 @@ impl Staged {
 }
 
 impl ManifestState {
+    /// Has `records` say of every family that it needs no log before `log`.
+    fn raise_log_numbers(&self, log: FileNumber, records: &mut Vec<VersionEdit>) {
+        for (id, family) in &self.families {
+            match records.iter_mut().find(|edit| edit.column_family == *id) {
+                Some(edit) => edit.log_number = edit.log_number.max(Some(log)),
+                None if family.log_number < log => {
+                    let log_number = Some(log);
+                    records.push(VersionEdit { column_family: *id, log_number, ..VersionEdit::default() });
+                }
+                None => {}
+            }
+        }
+    }
+
     fn add_family(
         &mut self,
-        edit: &VersionEdit,
+        edit: &mut VersionEdit,
         change: &Change,
         tree_of: &impl Fn(&Family) -> TreeOptions,
     ) -> Result<()> {
@@ -177,9 +195,15 @@ impl ManifestState {
         }
         let family = change.created.clone().expect("a created family comes with its edit");
         assert_eq!(family.id(), edit.column_family, "the edit is about the created family");
+        // Why the oldest that any family needs will do: no log can hold entries of an id that was
+        // never given before. Why it is chosen only here: a log that was needed when the family was
+        // made may have failed since, and must not be kept for the family.
+        let needed = self.families.values().map(|family| family.log_number).min();
+        let log_number = needed.unwrap_or_default().max(self.min_log);
+        edit.log_number = Some(log_number);
         let state = FamilyState {
             tree: tree_of(&family),
-            log_number: edit.log_number.unwrap_or(self.min_log),
+            log_number,
             version: family.superversion().version().clone(),
             full_history_ts_low: None,
             family,

@@ -88,6 +88,57 @@ fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
     panic!("a flush ends");
 }
 
+/// A failed log may lack anything that was written to it, so whoever replays it stops there. No family
+/// may need it once writes are accepted again.
+#[test]
+fn no_family_that_is_made_while_the_database_recovers_needs_the_failed_log() {
+    for polls in 0..60 {
+        let simulation = Simulation::new(polls);
+        let options = options(simulation.env()).db(|db| db.max_bgerror_resume_count = 0);
+        let db = Db::open("/db", &options).unwrap();
+        db.put(b"before", b"1").unwrap();
+        simulation.fs().set_trouble(failing());
+        db.put(b"refused", b"1").unwrap_err();
+        simulation.fs().set_trouble(Trouble::default());
+        let failed = *db.log_numbers().last().unwrap();
+        let ended = simulation.run(async {
+            let mut resume = pin!(db.resume_async());
+            let ended = poll_times(resume.as_mut(), polls).await;
+            db.create_column_family("late", &options).unwrap();
+            let ends = ended.is_some();
+            match ended {
+                Some(resumed) => resumed.unwrap(),
+                None => resume.await.unwrap(),
+            }
+            ends
+        });
+        let needed = db.int_property("rocksdb.min-log-number-to-keep").unwrap();
+        assert!(
+            needed > failed,
+            "made after {polls} polls of the recovery: log {failed} failed, {needed} is needed"
+        );
+        let mut batch = WriteBatch::new();
+        batch.put(b"after", b"1").unwrap();
+        batch.put_cf(&db.column_family("late").unwrap(), b"after", b"1").unwrap();
+        db.write(&WriteOptions::synced(), &batch).unwrap();
+        simulation.fs().lose_power_now();
+        drop(db);
+        let simulation = simulation.restart(Crash::Power, polls + 1_000);
+        let db = Db::open("/db", &options.env(simulation.env().clone())).unwrap();
+        let found = ["default", "late"].map(|family| all_of(&db, family).into_keys().collect::<Vec<_>>());
+        assert_eq!(
+            found,
+            [vec![b"after".to_vec(), b"before".to_vec()], vec![b"after".to_vec()]],
+            "{polls} polls"
+        );
+        if ended.expect("the power is on") {
+            assert!(polls > 5, "{polls} polls: the test shows nothing");
+            return;
+        }
+    }
+    panic!("a recovery ends");
+}
+
 /// Has a write fail just when the first recovery is told.
 #[derive(Debug, Default)]
 struct FailsAgain(Mutex<Option<(Db, SimulatedFileSystem)>>);
