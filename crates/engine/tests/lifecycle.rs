@@ -1,7 +1,7 @@
 //! The end of a database: when a handle is closed or the last one dropped, wherever that is, the lock is free, and the next opening finds everything; however much the logs
 //! hold.
 
-use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
     BackgroundError, Db, ErrorKind, EventListener, FlushInfo, FlushOptions, Options, ReadOptions, WriteBatch,
     WriteOptions,
@@ -209,4 +209,38 @@ fn logs_are_replayed_one_memtable_at_a_time() {
         assert!(db.live_files().iter().all(|file| file.size_bytes < 4 * MEMTABLE as u64));
         assert_eq!(db.log_numbers().len(), 1, "no log is needed of which a part is in tables");
     }
+}
+
+/// Has somebody else make the database, write to it and close it, when its directory is made.
+#[derive(Debug)]
+struct Faster {
+    env: Env,
+    told: AtomicBool,
+}
+
+impl Disturb for Faster {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        if path == Path::new("/db") && !self.told.swap(true, Ordering::Relaxed) {
+            let db = Db::open("/db", &create().env(self.env.clone())).unwrap();
+            db.put(b"key", b"theirs").unwrap();
+            db.flush(&FlushOptions::default()).unwrap();
+            db.close().unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_database_that_somebody_else_made_a_moment_ago_is_not_made_anew() {
+    let memory = Arc::new(MemoryFileSystem::new());
+    let env = Env::builder().file_system(memory.clone()).build();
+    let faster = Faster { env, told: AtomicBool::new(false) };
+    let files = DisturbedFileSystem::new(memory, faster);
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let db = Db::open("/db", &create().env(env)).unwrap();
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"theirs"[..]));
 }

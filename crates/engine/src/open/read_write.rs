@@ -82,16 +82,16 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
     let choices = options.db_options(None)?;
     check_options::database(&choices)?;
-    let lock = match create::find(&env, path, &choices)? {
-        create::Found::Database => take_lock(&env, path)?,
-        create::Found::Nothing => {
-            // Why durably: what is durable in a directory is lost with its name.
-            env.fs().create_dir_durably(path)?;
-            let lock = take_lock(&env, path)?;
-            create::create(&env, path, &choices)?;
-            lock
-        }
-    };
+    // Why before the lock: where there is nothing to open, nothing is left behind.
+    if let create::Found::Nothing = create::find(&env, path, &choices)? {
+        // Why durably: what is durable in a directory is lost with its name.
+        env.fs().create_dir_durably(path)?;
+    }
+    let lock = take_lock(&env, path)?;
+    // Why again: somebody else may have made it, or removed it, before the lock was ours.
+    if let create::Found::Nothing = create::find(&env, path, &choices)? {
+        create::create(&env, path, &choices)?;
+    }
     let names = families.unwrap_or_default();
     let wanted = match choices.create_missing_column_families {
         true => Wanted::AllAnd(names),
