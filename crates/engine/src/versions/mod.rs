@@ -348,6 +348,19 @@ impl Versions {
         self.state.lock().installing
     }
 
+    /// Whether a group of changes was taken, and others have to wait for the next one.
+    #[cfg(test)]
+    fn is_writing(&self) -> bool {
+        let state = self.state.lock();
+        state.installing && state.queue.is_empty()
+    }
+
+    /// Changes that wait for the next group.
+    #[cfg(test)]
+    fn queued(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
     /// Gives back the space that the MANIFEST does not use, once nothing is installed any more. Blocks.
     pub(crate) fn end_manifest(&self) {
         let file = self.state.lock().file.take();
@@ -377,12 +390,12 @@ impl Versions {
 
     fn install_group(&self, group: Vec<Request>, base: ManifestState, file: Option<ManifestFile>) {
         let mut staged = Staged::new(base);
-        let mut fitting = Vec::new();
+        let (mut fitting, mut misfits) = (Vec::new(), Misfits::default());
         for request in group {
             let tree_of = |family: &Family| tree_options(family, self.options.load().allow_ingest_behind);
             match staged.apply(&request.change, tree_of) {
                 Ok(()) => fitting.push(request),
-                Err(error) => request.complete(Err(error)),
+                Err(error) => misfits.0.push((request, error)),
             }
         }
         if fitting.is_empty() {
@@ -531,6 +544,19 @@ impl Versions {
         for request in requests {
             request.complete(Err(error.clone()));
         }
+    }
+}
+
+/// Changes that did not fit. They are told when this is dropped, at the end of their group.
+///
+/// Why not at once: what they did not fit for, such as a family that the group drops, is not published
+/// before, and whoever is told looks for it.
+#[derive(Default)]
+struct Misfits(Vec<(Request, Error)>);
+
+impl Drop for Misfits {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(request, error)| request.complete(Err(error)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Installs: what they publish, what of them reaches the MANIFEST, what a failure leaves, and when files are removed.
 
 use super::{Change, Versions};
+use crate::column_family::Family;
 use crate::error::ErrorKind;
 use crate::open::{self, Opened, Options};
 use crate::table::writer::NewFiles;
@@ -11,12 +12,14 @@ use karst_format::log::LogReader;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem, block_on};
 use karst_lsm::{ManifestReplay, TreeOptions, VersionSet};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Fails one change of a file, or none; counts all of them.
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ struct FailOnce {
     fails: AtomicU64,
     /// Changes of MANIFESTs.
     of_manifests: AtomicU64,
+    /// Whoever holds it holds up all changes.
+    gate: Mutex<()>,
 }
 
 impl FailOnce {
@@ -41,6 +46,7 @@ impl Disturb for FailOnce {
     }
 
     fn write(&self, path: &Path) -> std::io::Result<()> {
+        drop(self.gate.lock());
         if path.to_string_lossy().contains("MANIFEST") {
             self.of_manifests.fetch_add(1, Ordering::Relaxed);
         }
@@ -305,6 +311,73 @@ fn logs_go_when_no_family_needs_them() {
     open::drop_column_family(opened, &other).unwrap();
     database.settle();
     assert_eq!(versions.logs(), logs[2..]);
+}
+
+/// Takes note of whether a family was dropped when it is woken.
+struct SeesDropped(Arc<Family>, AtomicBool);
+
+impl Wake for SeesDropped {
+    fn wake(self: Arc<Self>) {
+        self.1.store(self.0.is_dropped(), Ordering::Release);
+    }
+}
+
+#[test]
+fn a_change_to_a_family_that_its_group_drops_fails_when_the_family_is_dropped() {
+    let database = Database::new(|_| {});
+    let versions = database.versions();
+    let other = open::create_column_family(&database.opened, "other", &Options::new()).unwrap();
+    let column_family = other.id();
+    let held_up = database.between.gate.lock();
+    // The first is being written while the others gather in a group.
+    let first = versions.install(database.adds_table().0);
+    while !versions.is_writing() {
+        std::thread::yield_now();
+    }
+    let drops = VersionEdit { column_family, column_family_drop: true, ..VersionEdit::default() };
+    let dropped = versions.install(Change::edit(drops));
+    let late = VersionEdit { column_family, log_number: Some(FileNumber(1)), ..VersionEdit::default() };
+    let mut late = versions.install(Change::edit(late));
+    let sees = Arc::new(SeesDropped(other, AtomicBool::new(false)));
+    let waker = Waker::from(sees.clone());
+    assert!(Pin::new(&mut late).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(held_up);
+    let outcomes = [first, dropped].map(|installed| block_on(&database.opened.env, installed));
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    database.install(Change::default()).unwrap();
+    let Poll::Ready(Err(error)) = Pin::new(&mut late).poll(&mut Context::from_waker(&waker)) else {
+        panic!("a change to a family that is gone was made");
+    };
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(sees.1.load(Ordering::Acquire), "whoever was told found the family there");
+}
+
+#[test]
+fn a_family_that_is_created_begins_with_the_oldest_log_of_the_moment_when_that_is_staged() {
+    let database = Database::new(|_| {});
+    let versions = database.versions();
+    let held_up = database.between.gate.lock();
+    let first = versions.install(database.adds_table().0);
+    while !versions.is_writing() {
+        std::thread::yield_now();
+    }
+    // Recovery says what it needs, and a family is created behind it, in one group.
+    let log = versions.new_file_number();
+    let recovered = versions.install(Change { first_log: Some(log), ..Change::default() });
+    let opened = &database.opened;
+    std::thread::scope(|scope| {
+        let created = scope.spawn(|| open::create_column_family(opened, "late", &Options::new()));
+        while versions.queued() < 2 {
+            std::thread::yield_now();
+        }
+        drop(held_up);
+        created.join().unwrap().unwrap();
+    });
+    let outcomes = [first, recovered].map(|installed| block_on(&opened.env, installed));
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let replayed = database.replayed();
+    let logs: Vec<_> = replayed.column_families.values().map(|family| family.log_number).collect();
+    assert_eq!((logs, versions.min_log_number()), (vec![log, log], log));
 }
 
 #[test]
