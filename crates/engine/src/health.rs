@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
 use std::error::Error as StdError;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How bad a background error is. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -271,7 +271,7 @@ impl Health {
     ///
     /// # Errors
     /// The error is one that nothing takes away.
-    pub(crate) fn begin_recovery(&self) -> Result<Option<Recovery<'_>>> {
+    pub(crate) fn begin_recovery(self: &Arc<Self>) -> Result<Option<Recovery>> {
         let mut state = self.state.lock();
         if let Some(worst) = state.worst.as_ref().filter(|worst| worst.severity >= Severity::Fatal) {
             return Err(worst.refusal("the database cannot be resumed"));
@@ -280,7 +280,7 @@ impl Health {
             return Ok(None);
         }
         state.recovering = true;
-        Ok(Some(Recovery { health: self, errors_before: state.errors, error: state.worst.clone() }))
+        Ok(Some(Recovery { health: self.clone(), errors_before: state.errors, error: state.worst.clone() }))
     }
 }
 
@@ -291,13 +291,13 @@ pub(crate) struct Noted(BackgroundError, Reaction);
 
 /// A recovery that runs. Dropping it gives it up; the error stays.
 #[derive(Debug)]
-pub(crate) struct Recovery<'a> {
-    health: &'a Health,
+pub(crate) struct Recovery {
+    health: Arc<Health>,
     errors_before: u64,
     error: Option<BackgroundError>,
 }
 
-impl Recovery<'_> {
+impl Recovery {
     /// What it recovers from.
     pub(crate) fn error(&self) -> Option<&BackgroundError> {
         self.error.as_ref()
@@ -321,7 +321,7 @@ impl Recovery<'_> {
     }
 }
 
-impl Drop for Recovery<'_> {
+impl Drop for Recovery {
     fn drop(&mut self) {
         self.health.state.lock().recovering = false;
         self.health.changed.notify(usize::MAX);
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_cause_until_a_recovery_succeeds() {
-        let health = Health::new(true);
+        let health = Arc::new(Health::new(true));
         health.report(&io_error(5), Reason::Flush);
         let refusal = health.check_writes().unwrap_err();
         assert_eq!(refusal.kind(), ErrorKind::Io);
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn the_worst_error_stays_and_a_fatal_one_for_good() {
-        let health = Health::new(true);
+        let health = Arc::new(Health::new(true));
         health.report(&io_error(28), Reason::Compaction);
         health.check_writes().unwrap();
         health.report(&Error::invalid_argument("x"), Reason::Flush);

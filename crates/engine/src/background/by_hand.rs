@@ -4,7 +4,7 @@
 //!
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon after.
 
-use super::{Background, FlushOptions, Reserved};
+use super::{Background, FlushOptions, Reserved, closed, given_up};
 use crate::column_family::Family;
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
@@ -13,7 +13,7 @@ use crate::events::FlushReason;
 use crate::flush::Sealing;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
-    CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, Refused,
+    CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,
     UserKeyRange, compact_files, delete_files_in_ranges, suggest_range,
 };
 use std::sync::Arc;
@@ -55,8 +55,7 @@ impl Background {
     ) -> Result<()> {
         // Compat: entries in memory take part, so they go to tables first.
         let flush = FlushOptions { wait: true, allow_write_stall: options.allow_write_stall };
-        self.flush_families(Sealing::Of(std::slice::from_ref(family)), flush, FlushReason::ManualCompaction)
-            .await?;
+        self.flush_families(Sealing::Of(vec![family.clone()]), flush, FlushReason::ManualCompaction).await?;
         let next_file = self.parts.flush.versions.new_file_number();
         let mut manual = {
             let mut state = self.state.lock();
@@ -75,43 +74,43 @@ impl Background {
 
     /// Asks what comes next; `None` while something is in the way.
     fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
-        if let Err(error) = self.may_compact_by_hand(family)? {
-            return Some(Next::Failed(error));
-        }
         let mut other = None;
-        let reserved = self.reserve(family, |context| match manual.next(context) {
+        let reserved = self.reserve_by_hand(family, |context| match manual.next(context) {
             ManualStep::Run(compaction) => Some(*compaction),
             step => {
                 other = Some(step);
                 None
             }
-        });
+        })?;
         match (reserved, other) {
-            (Some(reserved), _) => Some(Next::Run(reserved)),
-            (None, Some(ManualStep::Wait)) => None,
-            (None, Some(ManualStep::Refused(why))) => Some(Next::Failed(refused(&why))),
-            (None, Some(_)) => Some(Next::Done),
-            (None, None) => Some(Next::Failed(Error::new(ErrorKind::Closed, "the database is closed"))),
+            (Err(error), _) => Some(Next::Failed(error)),
+            (Ok(Some(reserved)), _) => Some(Next::Run(reserved)),
+            (Ok(None), Some(ManualStep::Wait)) => None,
+            (Ok(None), Some(ManualStep::Refused(why))) => Some(Next::Failed(refused(&why))),
+            (Ok(None), _) => Some(Next::Done),
         }
     }
 
-    /// Whether compactions may begin; `None` while background work is paused.
-    fn may_compact_by_hand(&self, family: &Family) -> Option<Result<()>> {
-        let (closing, paused) = {
-            let state = self.state.lock();
-            (state.closing, state.paused > 0)
-        };
-        if closing {
-            return Some(Err(Error::new(ErrorKind::Closed, "the database is closed")));
+    /// Has `choose` pick a compaction, if compactions may begin; `None` while background work is paused.
+    ///
+    /// Lock: all of it under one, so that nothing begins behind a pause, or a closing, that has looked
+    /// whether a job runs.
+    fn reserve_by_hand(
+        self: &Arc<Self>,
+        family: &Arc<Family>,
+        choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
+    ) -> Option<Result<Option<Reserved>>> {
+        let mut state = self.state.lock();
+        if state.closing {
+            return Some(Err(closed()));
         }
         if family.is_dropped() {
             return Some(Err(Error::new(ErrorKind::NotFound, "the column family was dropped")));
         }
-        if !self.parts.health.allows_compaction() {
-            let error = self.parts.health.current().map(|error| error.error.in_context("compaction by hand"));
-            return Some(error.map_or(Ok(()), Err));
+        if let Some(error) = self.parts.health.current() {
+            return Some(Err(error.error.in_context("compaction by hand")));
         }
-        (!paused).then_some(Ok(()))
+        (!state.is_paused()).then(|| Ok(self.reserve_in(&mut state, family, choose)))
     }
 
     /// Compacts these files, and those that have to go along, to `output_level`. Returns what came of it.
@@ -125,15 +124,16 @@ impl Background {
         files: &[FileNumber],
         output_level: usize,
     ) -> Result<CompactionSummary> {
-        self.wait_for(|| self.may_compact_by_hand(family)).await?;
         let mut why = None;
-        let reserved = self.reserve(family, |context| -> Option<Compaction> {
-            compact_files(context, files, output_level, &options).map_err(|refusal| why = Some(refusal)).ok()
-        });
-        match (reserved, why) {
-            (Some(reserved), _) => self.run_by_hand(reserved).await,
-            (None, Some(why)) => Err(refused(&why)),
-            (None, None) => Err(Error::new(ErrorKind::Closed, "the database is closed")),
+        let choose = || {
+            self.reserve_by_hand(family, |context| {
+                let chosen = compact_files(context, files, output_level, &options);
+                chosen.map_err(|refusal| why = Some(refusal)).ok()
+            })
+        };
+        match self.wait_for(choose).await? {
+            Some(reserved) => self.run_by_hand(reserved).await,
+            None => Err(why.as_ref().map_or_else(closed, refused)),
         }
     }
 
@@ -147,9 +147,9 @@ impl Background {
         ranges: &[UserKeyRange<'_>],
         include_end: bool,
     ) -> Result<()> {
-        self.wait_for(|| self.may_compact_by_hand(family)).await?;
-        let reserved = self.reserve(family, |context| delete_files_in_ranges(context, ranges, include_end));
-        match reserved {
+        let choose =
+            || self.reserve_by_hand(family, |context| delete_files_in_ranges(context, ranges, include_end));
+        match self.wait_for(choose).await? {
             Some(reserved) => self.run_by_hand(reserved).await.map(drop),
             None => Ok(()),
         }
@@ -180,8 +180,6 @@ impl Background {
         });
         let outcome = task.await;
         guard.0 = None;
-        outcome.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Closed, format!("a compaction was given up: {error}")))
-        })
+        outcome.unwrap_or_else(|error| Err(given_up("a compaction", &error)))
     }
 }

@@ -93,20 +93,9 @@ impl Background {
         })
     }
 
-    /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result is dropped. For compactions that somebody asks for.
-    pub(crate) fn reserve(
-        self: &Arc<Self>,
-        family: &Arc<Family>,
-        choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
-    ) -> Option<Reserved> {
-        let mut state = self.state.lock();
-        if state.closing {
-            return None;
-        }
-        self.reserve_in(&mut state, family, choose)
-    }
-
-    fn reserve_in(
+    /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result is
+    /// dropped.
+    pub(super) fn reserve_in(
         self: &Arc<Self>,
         state: &mut State,
         family: &Arc<Family>,

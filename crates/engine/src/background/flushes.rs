@@ -2,7 +2,7 @@
 //!
 //! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
 
-use super::{Background, Limits, State};
+use super::{Background, Limits, State, closed, given_up};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
@@ -50,19 +50,22 @@ impl Drop for FlushSlot {
 impl Background {
     /// A writer has noticed something. Does not wait.
     pub(super) fn triggered(self: &Arc<Self>, trigger: Trigger) {
-        {
-            let mut state = self.state.lock();
-            if state.closing {
-                return;
-            }
-            state.seals += 1;
-        }
-        let slot = SealSlot(self.clone());
+        let Some(slot) = self.asked_slot() else { return };
         let this = self.clone();
         drop(self.env().spawn(Priority::High, async move {
             let _slot = slot;
             this.answer(trigger).await;
         }));
+    }
+
+    /// Counts something that was asked for; `None` if the database is being closed.
+    pub(super) fn asked_slot(self: &Arc<Self>) -> Option<AskedSlot> {
+        let mut state = self.state.lock();
+        if state.closing {
+            return None;
+        }
+        state.asked += 1;
+        Some(AskedSlot(self.clone()))
     }
 
     async fn answer(self: &Arc<Self>, trigger: Trigger) {
@@ -82,7 +85,7 @@ impl Background {
         if families.is_empty() {
             return;
         }
-        if let Err(error) = self.seal(Sealing::Of(&families), reason).await {
+        if let Err(error) = self.seal_now(Sealing::Of(families), reason).await {
             // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
             self.parts
                 .flush
@@ -133,17 +136,32 @@ impl Background {
         }
     }
 
-    /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
-    /// has
+    /// Has the memtables sealed that `which` names, as [`seal_now`](Self::seal_now) does. That is a
+    /// job of the database: it goes on if this is dropped or not polled, so that others get their turn.
+    ///
+    /// # Errors
+    /// As [`seal_now`](Self::seal_now), and if the database is closed.
+    pub(super) async fn seal(
+        self: &Arc<Self>,
+        which: Sealing,
+        reason: FlushReason,
+    ) -> Result<Vec<Arc<Family>>> {
+        let slot = self.asked_slot().ok_or_else(closed)?;
+        let this = self.clone();
+        let task = self.env().spawn(Priority::High, async move {
+            let sealed = this.seal_now(which, reason).await;
+            drop(slot);
+            sealed
+        });
+        task.await.unwrap_or_else(|error| Err(given_up("a seal", &error)))
+    }
+
+    /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and has
     /// them flushed. Returns whose they are when they are sealed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.
-    pub(super) async fn seal(
-        self: &Arc<Self>,
-        which: Sealing<'_>,
-        reason: FlushReason,
-    ) -> Result<Vec<Arc<Family>>> {
+    async fn seal_now(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<Vec<Arc<Family>>> {
         let atomic = self.options().atomic_flush;
         let which = if atomic { Sealing::All } else { which };
         let Sealed { families, largest_seq, .. } = match self.parts.flush.pipeline.seal(which).await {
@@ -281,12 +299,12 @@ impl Background {
     }
 }
 
-/// Counts a trigger that is being answered.
-struct SealSlot(Arc<Background>);
+/// Counts something that was asked for, until it ends.
+pub(super) struct AskedSlot(Arc<Background>);
 
-impl Drop for SealSlot {
+impl Drop for AskedSlot {
     fn drop(&mut self) {
-        self.0.state.lock().seals -= 1;
+        self.0.state.lock().asked -= 1;
         self.0.notify();
     }
 }

@@ -18,6 +18,8 @@
 //! Invariants:
 //! - A job that runs is counted, and is counted no more when it ends, however it ends.
 //! - A family has at most one flush at a time; no file is in two compactions.
+//! - What was begun, a seal and a recovery too, is a job of the database: it ends, whoever still waits
+//!   for it, and nobody waits for a future of a caller that is not polled.
 //! - After `Background::close` has returned nothing runs.
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
@@ -31,11 +33,14 @@ mod timers;
 mod wait;
 
 pub(crate) use compactions::Reserved;
+#[cfg(test)]
+pub(crate) use stalls::overtaken;
 pub use wait::{FlushOptions, WaitForCompactOptions};
 
 use crate::column_family::{Families, Family};
 use crate::compact::job::JobSurroundings;
 use crate::compact::progress::Progress;
+use crate::error::{Error, ErrorKind};
 use crate::events::FlushReason;
 use crate::flush::{FlushContext, Triggers};
 use crate::health::Health;
@@ -118,8 +123,8 @@ struct State {
     families: BTreeMap<ColumnFamilyId, FamilyJobs>,
     flushes: usize,
     compactions: usize,
-    /// Memtables are about to be sealed because of a trigger.
-    seals: usize,
+    /// Seals and recoveries that were asked for and have not ended.
+    asked: usize,
     recovering: bool,
     /// The task that waits for what is due by time has not ended.
     keeps_time: bool,
@@ -127,6 +132,8 @@ struct State {
     settling: usize,
     /// Calls of `pause_background_work` that were not taken back.
     paused: usize,
+    /// The database is about to be closed: from now on no pause has an effect.
+    ending: bool,
     closing: bool,
     /// Every memtable with at most this largest sequence number was sealed together with all others of its moment.
     sealed_through: SeqNo,
@@ -195,14 +202,19 @@ impl State {
         self.families.entry(family.id()).or_insert_with(|| FamilyJobs::new(options, family))
     }
 
+    /// Whether no flush and no compaction runs, by whomever it was asked for.
+    fn has_no_job(&self) -> bool {
+        // Why those too: compactions by hand are not among those that are counted.
+        let compacts = self.families.values().any(|jobs| !jobs.progress.is_empty());
+        self.flushes == 0 && self.compactions == 0 && !compacts
+    }
+
     fn is_idle(&self) -> bool {
-        let by_hand = self.families.values().any(|jobs| !jobs.progress.is_empty());
-        self.flushes == 0
-            && self.compactions == 0
-            && self.seals == 0
-            && self.settling == 0
-            && !self.recovering
-            && !by_hand
+        self.has_no_job() && self.asked == 0 && self.settling == 0 && !self.recovering
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused > 0 && !self.ending
     }
 }
 
@@ -241,7 +253,7 @@ impl Background {
                 this.failed(error, reaction);
             }
         });
-        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.follow_log_limit();
         for family in self.parts.families.all().iter() {
             self.look_at(family);
         }
@@ -249,7 +261,7 @@ impl Background {
 
     /// A family was created.
     pub(crate) fn family_added(self: &Arc<Self>, family: &Arc<Family>) {
-        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.follow_log_limit();
         self.look_at(family);
     }
 
@@ -265,7 +277,7 @@ impl Background {
                 state.jobs(&options, family).options = Arc::new(settled);
             }
         }
-        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.follow_log_limit();
         for family in families {
             self.look_at(family);
         }
@@ -275,21 +287,30 @@ impl Background {
 
     /// Writers that are delayed go at this rate at first.
     pub(crate) fn set_delayed_write_rate(&self, bytes_per_sec: u64) {
-        self.state.lock().delayed_rate = Some(DelayedWriteRate::new(bytes_per_sec));
+        let mut state = self.state.lock();
+        state.delayed_rate = Some(DelayedWriteRate::new(bytes_per_sec));
+        // Lock: set within, so that it is not set behind a look that went by it already.
         self.parts.stalls.set_rate(bytes_per_sec);
     }
 
     /// A family was dropped: it stalls nobody and gets no jobs any more.
     pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
-        self.forget_backlog(family);
-        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
+        self.look_at(family);
+        self.follow_log_limit();
         self.changed.notify(usize::MAX);
     }
 
     /// What the family has to do holds up nobody any more.
-    fn forget_backlog(&self, family: &Arc<Family>) {
+    fn forget_backlog(&self, state: &mut State, family: &Arc<Family>) {
         self.parts.stalls.forget(family.id());
-        self.state.lock().jobs(&self.options(), family).hurry = Hurries::default();
+        state.jobs(&self.options(), family).hurry = Hurries::default();
+    }
+
+    /// Puts the limit of all logs in force as the options and the families are now.
+    fn follow_log_limit(&self) {
+        // Lock: of two who come at once, the later one has seen what both have changed.
+        let _state = self.state.lock();
+        self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
     }
 
     /// Starts whatever may run now. Called after anything that may allow a job; never waits.
@@ -297,7 +318,7 @@ impl Background {
         let mut starts: Vec<Start> = Vec::new();
         {
             let mut state = self.state.lock();
-            if state.closing || state.paused > 0 {
+            if state.closing || state.is_paused() {
                 return;
             }
             while let Some(flush) = self.next_flush(&mut state) {
@@ -364,6 +385,15 @@ impl Background {
     fn is_cancelled(&self) -> bool {
         self.parts.flush.cancelled.load(Ordering::Acquire)
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database is closed")
+}
+
+/// The error of a job that ended in a panic, or with its environment.
+fn given_up(what: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Closed, format!("{what} was given up: {error}"))
 }
 
 enum Start {

@@ -3,7 +3,7 @@
 //! Invariant: writes are accepted again only after everything that was in memory is in tables, in one change, and the MANIFEST needs no log that was written to before;
 //! so it does not matter where a torn log ends.
 
-use super::Background;
+use super::{Background, closed, given_up};
 use crate::column_family::Family;
 use crate::error::{ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
@@ -122,7 +122,8 @@ impl Background {
         }
     }
 
-    /// Goes on after a background error; nothing to do if there is none. If a recovery runs, its outcome counts.
+    /// Goes on after a background error; nothing to do if there is none. If a recovery runs, its
+    /// outcome counts. One that was begun goes on if this is dropped.
     ///
     /// # Errors
     /// The error is not one that can be overcome, or it, or another, came again.
@@ -138,8 +139,21 @@ impl Background {
                 None => drop(race(changed, ended).await),
             }
         };
+        let slot = self.asked_slot().ok_or_else(closed)?;
+        let this = self.clone();
+        // Why a job of its own: a flush that ended with its caller would leave a change on its way
+        // into the MANIFEST, and the next recovery would flush the same memtables once more.
+        let task = self.env().spawn(Priority::High, async move {
+            let outcome = this.recover(recovery).await;
+            drop(slot);
+            outcome
+        });
+        task.await.unwrap_or_else(|error| Err(given_up("a recovery", &error)))
+    }
+
+    async fn recover(self: &Arc<Self>, recovery: Recovery) -> Result<()> {
         let error = recovery.error().cloned();
-        self.recover(recovery).await?;
+        self.make_good(recovery).await?;
         if let Some(error) = error {
             self.parts.flush.events.recovered(&error);
         }
@@ -158,7 +172,7 @@ impl Background {
         checked
     }
 
-    async fn recover(self: &Arc<Self>, recovery: Recovery<'_>) -> Result<()> {
+    async fn make_good(self: &Arc<Self>, recovery: Recovery) -> Result<()> {
         let _hurry = self.hurry();
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
@@ -178,12 +192,11 @@ impl Background {
             .wait_for(|| {
                 let mut state = self.state.lock();
                 let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
-                if busy {
+                if busy || state.is_paused() {
                     return None;
                 }
                 // Why no further: a batch that is sealed later may have a part in a family that is
-                // not
-                // among these.
+                // not among these.
                 let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, Some(largest_seq));
                 let flushes: Vec<FamilyFlush> = families.iter().filter_map(flush).collect();
                 let slot = self.flush_slot(&mut state, &flushes);
@@ -195,6 +208,11 @@ impl Background {
         for family in &families {
             self.look_at(family);
         }
+        let gone = families.iter().any(|family| family.is_dropped());
+        if matches!(&outcome, Err((Phase::Install, error)) if gone && error.kind() == ErrorKind::NotFound) {
+            // Why: the change came behind the end of a family, and the others still need it.
+            return Box::pin(self.flush_everything()).await;
+        }
         outcome.map(|_| ()).map_err(|(phase, error)| {
             if phase == Phase::Write {
                 // Why reported: what it is now may be worse than what it was.
@@ -205,8 +223,7 @@ impl Background {
     }
 }
 
-/// The place of a recovery that runs by itself; there is one such place. It is empty once it was
-/// given back.
+/// The place of a recovery that runs by itself; there is one such place. It is empty once it is back.
 struct RecoverySlot(Option<Arc<Background>>);
 
 impl RecoverySlot {

@@ -16,10 +16,14 @@ impl Background {
     /// Looks at what the family's state means for writers.
     pub(crate) fn look_at(&self, family: &Arc<Family>) {
         let stalls = &self.parts.stalls;
-        if family.is_dropped() {
-            return self.forget_backlog(family);
-        }
         let mut state = self.state.lock();
+        // Lock: asked within. Whoever has dropped the family looks at it then, and that look comes later
+        // than one that has not seen it yet.
+        if family.is_dropped() {
+            return self.forget_backlog(&mut state, family);
+        }
+        #[cfg(test)]
+        overtaken::come_between();
         let mut rate = state.delayed_rate.unwrap_or_else(|| DelayedWriteRate::new(stalls.rate()));
         let (before, _) = stalls.family(family.id());
         let held_before = stalls.held();
@@ -75,5 +79,22 @@ impl Background {
             ..now
         };
         stall::write_stall(&then, &options) != WriteStall::Normal
+    }
+}
+
+/// What a test has come between a look at a family and what follows from it.
+#[cfg(test)]
+pub(crate) mod overtaken {
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// By what the next look of this thread is overtaken.
+        pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn come_between() {
+        if let Some(between) = BETWEEN.take() {
+            between();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for background work, pausing it, ending it.
 
-use super::{Background, State};
+use super::{Background, State, closed};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
@@ -44,14 +44,14 @@ impl Background {
     /// A background error stands in the way, or came; the database is closed.
     pub(crate) async fn flush_families(
         self: &Arc<Self>,
-        which: Sealing<'_>,
+        which: Sealing,
         options: FlushOptions,
         reason: FlushReason,
     ) -> Result<()> {
         self.check_open()?;
         self.parts.health.check_writes()?;
         let _hurry = options.wait.then(|| self.hurry());
-        if let (Sealing::Of(families), false) = (which, options.allow_write_stall) {
+        if let (Sealing::Of(families), false) = (&which, options.allow_write_stall) {
             for family in families {
                 self.wait_until_flush_would_not_stall(family).await?;
             }
@@ -80,7 +80,7 @@ impl Background {
     /// Whether a job runs, or is about to, that makes the family's backlog smaller.
     fn works_for(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
-        let busy = state.flushes > 0 || state.compactions > 0 || state.seals > 0;
+        let busy = state.flushes > 0 || state.compactions > 0 || state.asked > 0;
         let jobs = state.jobs(&self.options(), family);
         busy || jobs.flushing || !jobs.running.is_empty()
     }
@@ -104,23 +104,18 @@ impl Background {
     }
 
     fn check_open(&self) -> Result<()> {
-        if self.state.lock().closing {
-            Err(Error::new(ErrorKind::Closed, "the database is closed"))
-        } else {
-            Ok(())
-        }
+        if self.state.lock().closing { Err(closed()) } else { Ok(()) }
     }
 
-    /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up.
+    /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up. A
+    /// call that is dropped before it ends does not count.
     pub(crate) async fn pause(self: &Arc<Self>) {
         self.state.lock().paused += 1;
+        let mut counts = UnpauseOnDrop(Some(self.clone()));
         let _hurry = self.hurry();
         self.notify();
-        self.wait_for(|| {
-            let state = self.state.lock();
-            (state.flushes == 0 && state.compactions == 0).then_some(())
-        })
-        .await;
+        self.wait_for(|| self.state.lock().has_no_job().then_some(())).await;
+        counts.0 = None;
     }
 
     /// Takes one [`pause`](Self::pause) back.
@@ -169,7 +164,7 @@ impl Background {
             return Some(Err(error.error));
         }
         let mut state = self.state.lock();
-        if state.paused > 0 {
+        if state.is_paused() {
             let error = || Error::new(ErrorKind::Incomplete, "background work is paused");
             return abort_on_pause.then(|| Err(error()));
         }
@@ -198,7 +193,7 @@ impl Background {
         let mut outcome = Ok(());
         let _hurry = self.hurry();
         // Why: what has to be flushed would wait for whoever has paused it.
-        self.state.lock().paused = 0;
+        self.state.lock().ending = true;
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
@@ -236,5 +231,17 @@ impl Background {
         let mut state = self.state.lock();
         let wanted = state.jobs(&self.options(), family).flush_wanted.is_some();
         sealed >= fewest || (sealed > 0 && wanted)
+    }
+}
+
+/// Takes a pause back whose caller does not wait for it any more.
+struct UnpauseOnDrop(Option<Arc<Background>>);
+
+impl Drop for UnpauseOnDrop {
+    fn drop(&mut self) {
+        if let Some(background) = self.0.take() {
+            // Why ignored: somebody has taken it back already.
+            let _ = background.unpause();
+        }
     }
 }

@@ -50,7 +50,7 @@ impl Db {
     /// As [`Db::flush_cfs`].
     pub async fn flush_cfs_async(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
         let families = self.families_of(families)?;
-        let which = Sealing::Of(&families);
+        let which = Sealing::Of(families);
         self.live()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
     }
 
@@ -136,3 +136,47 @@ impl Db {
 }
 
 const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::background::overtaken;
+    use crate::open::Options;
+    use crate::write::WriteOptions;
+    use karst_io::{Env, MemoryFileSystem};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_family_that_is_dropped_while_it_is_looked_at_stops_nobody() {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = Options::new()
+            .env(env)
+            .db(|db| db.create_if_missing = true)
+            .column_families(|family| family.max_write_buffer_number = 2);
+        let db = Db::open("/db", &options).unwrap();
+        let full = db.create_column_family("full", &options).unwrap();
+        db.pause_background_work().unwrap();
+        for _ in 0..2 {
+            db.put_cf(&WriteOptions::default(), &full, b"key", b"value").unwrap();
+            let at_once = FlushOptions { wait: false, allow_write_stall: true };
+            db.flush_cfs(&at_once, &[&full]).unwrap();
+        }
+        let live = db.live().unwrap();
+        assert!(live.stalls.held().0, "writers are not stopped: the test shows nothing");
+        let (dropper, dropped) = (db.clone(), full.clone());
+        let (tell, told) = mpsc::channel();
+        let drops = move || {
+            std::thread::spawn(move || tell.send(dropper.drop_column_family(&dropped).is_ok()));
+        };
+        // It may have to wait for the end of the look; otherwise it is through long before.
+        let between = move || {
+            drops();
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        overtaken::BETWEEN.set(Some(Box::new(between)));
+        live.background.look_at(&full.0);
+        assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
+        assert!(!live.stalls.held().0, "a family that is gone stops all writers");
+    }
+}

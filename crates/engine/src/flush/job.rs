@@ -125,8 +125,7 @@ struct Written {
 
 impl FlushContext {
     /// Flushes all of `flushes` as one change. With `first_log` the change says of every family
-    /// that
-    /// it needs no log before that one.
+    /// that it needs no log before that one.
     ///
     /// # Errors
     /// And where it failed. The memtables stay then.

@@ -34,7 +34,7 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// Begins a new log, and seals the memtables that hold anything of the families that `which`
     /// names. Both happen under the lock that orders writes.
-    fn seal<'a>(&'a self, which: Sealing<'a>) -> BoxFuture<'a, Result<Sealed>>;
+    fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>>;
 
     /// Makes all that is in logs durable.
     ///
@@ -74,9 +74,9 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
 }
 
 /// Whose memtables are sealed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Sealing<'a> {
-    Of(&'a [Arc<Family>]),
+#[derive(Clone, Debug)]
+pub(crate) enum Sealing {
+    Of(Vec<Arc<Family>>),
     /// Those of all families that are open when the seal happens.
     ///
     /// Why not a list: a family that is created between the list and the seal may have a part of a
@@ -88,8 +88,7 @@ pub(crate) enum Sealing<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Sealed {
     /// The families that it was about. Their memtables that are sealed now hold all that was
-    /// ordered
-    /// to them before the seal, and nothing that was ordered later.
+    /// ordered to them before the seal, and nothing that was ordered later.
     pub(crate) families: Vec<Arc<Family>>,
     /// Entries ordered later are in this log or a later one.
     pub(crate) log: FileNumber,

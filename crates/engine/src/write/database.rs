@@ -181,13 +181,13 @@ impl Sealer {
 
     /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that needs a
     /// spare log and there is none.
-    fn exchange(&self, turn: &Turn, which: Sealing<'_>) -> Result<Option<Sealed>> {
+    fn exchange(&self, turn: &Turn, which: &Sealing) -> Result<Option<Sealed>> {
         let mut spare = turn.0.spare.lock();
         if spare.is_none() && self.pipeline.needs_new_log() {
             return Ok(None);
         }
         let now = || match which {
-            Sealing::Of(families) => families.to_vec(),
+            Sealing::Of(families) => families.clone(),
             Sealing::All => self.pipeline.host.families.all().to_vec(),
         };
         // Why made here: under the lock a memtable is made only for a family that was created just now.
@@ -220,11 +220,11 @@ impl Sealer {
 }
 
 impl SealsMemtables for Sealer {
-    fn seal<'a>(&'a self, which: Sealing<'a>) -> BoxFuture<'a, Result<Sealed>> {
+    fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>> {
         Box::pin(async move {
             loop {
                 let turn = self.turn().await?;
-                match self.exchange(&turn, which)? {
+                match self.exchange(&turn, &which)? {
                     Some(sealed) => return Ok(sealed),
                     // It needs a log. Somebody else may put that to use before it is this one's turn again.
                     None => self.make_spare(turn).await?,
