@@ -11,6 +11,7 @@ use crate::flush::{FamilyFlush, Phase, Sealed, Sealing};
 use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity, is_no_space};
 use crate::pacing::race;
 use crate::stats::{HistogramKind, Ticker};
+use karst_format::ids::FileNumber;
 use karst_io::Priority;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,16 +178,16 @@ impl Background {
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
             self.check_resumable()?;
-            self.flush_everything().await?;
+            let first_log = self.flush_everything().await?;
             // Why again: writes that were under way when something else failed may have met a log that fails, too.
             self.check_resumable()?;
-            self.parts.flush.pipeline.resume().await?;
+            self.parts.flush.pipeline.resume(first_log).await?;
         }
         recovery.succeed()
     }
 
-    /// Flushes all memtables of all families in one change that needs no earlier log.
-    async fn flush_everything(self: &Arc<Self>) -> Result<()> {
+    /// Flushes all memtables of all families in one change that needs no log before the one it returns.
+    async fn flush_everything(self: &Arc<Self>) -> Result<FileNumber> {
         let Sealed { families, log, largest_seq } = self.parts.flush.pipeline.seal(Sealing::All).await?;
         let (flushes, slot) = self
             .wait_for(|| {
@@ -213,7 +214,7 @@ impl Background {
             // Why: the change came behind the end of a family, and the others still need it.
             return Box::pin(self.flush_everything()).await;
         }
-        outcome.map(|_| ()).map_err(|(phase, error)| {
+        outcome.map(|_| log).map_err(|(phase, error)| {
             if phase == Phase::Write {
                 // Why reported: what it is now may be worse than what it was.
                 self.parts.health.report(&error, BackgroundErrorReason::Flush);

@@ -63,8 +63,12 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// The log failed while transactions were prepared.
     fn check_resumable(&self) -> Result<()>;
 
-    /// Takes writes again after a failed log. Every memtable was sealed and flushed before, and the MANIFEST needs no log from before the seal.
-    fn resume(&self) -> BoxFuture<'_, Result<()>>;
+    /// Takes writes again after a failed log. Every memtable was sealed and flushed before, and the
+    /// MANIFEST needs no log before `first_log`, which the seal has named.
+    ///
+    /// # Errors
+    /// That log has failed as well.
+    fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>>;
 
     /// Waits until everything up to `seq` is visible.
     ///

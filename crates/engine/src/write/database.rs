@@ -263,8 +263,8 @@ impl SealsMemtables for Sealer {
         }
     }
 
-    fn resume(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.pipeline.resume())
+    fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.pipeline.resume(first_log))
     }
 
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>> {

@@ -151,9 +151,10 @@ pub(super) struct Order {
     unlogged: bool,
     /// Why nothing is ordered.
     pub(super) refused: Option<Error>,
-    /// Whether the failed log was replaced.
-    replaced: bool,
-    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may be a log that failed before.
+    /// The newest log when one failed last. It and older ones may lack what was ordered.
+    failed_log: FileNumber,
+    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may be a log
+    /// that failed before.
     closed: bool,
     pub(super) counts: WriteCounts,
 }
@@ -207,7 +208,7 @@ impl<H: Host> Pipeline<H> {
                 older_logs: Vec::new(),
                 unlogged: false,
                 refused: None,
-                replaced: false,
+                failed_log: FileNumber(0),
                 closed: false,
                 counts: WriteCounts::default(),
             }),
@@ -479,7 +480,6 @@ impl<H: Host> Pipeline<H> {
             let rest = std::mem::replace(&mut order.buffer, head);
             order.framing = framing;
             order.switched.push(Switched { rest, next: file });
-            order.replaced = true;
             self.persist.leadership.ask_errand();
         }
         let largest_seq = SeqNo(order.next_seq.0 - 1);
@@ -598,12 +598,13 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().refused.is_some()
     }
 
-    /// Takes writes again after a failure. Before it, every memtable was sealed with a new log ([`seal`](Self::seal)) and flushed, and the MANIFEST needs the failed log no more: the sequence
-    /// numbers of failed writes are a hole at which recovery would end.
+    /// Takes writes again after a failure. Before it, every memtable was sealed with the new log `first_log`
+    /// ([`seal`](Self::seal)) and flushed, and the MANIFEST needs no log before that: the sequence numbers
+    /// of failed writes are a hole at which recovery would end.
     ///
     /// # Errors
-    /// No new log took the place of the failed one; the pipeline is closed.
-    pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
+    /// That log, or one behind it, has failed as well, or no new log took its place; the pipeline is closed.
+    pub(crate) async fn resume(self: &Arc<Self>, first_log: FileNumber) -> Result<()> {
         self.wait_for_room(|pipeline| {
             pipeline.settle();
             let order = pipeline.order.lock();
@@ -619,7 +620,7 @@ impl<H: Host> Pipeline<H> {
             if order.refused.is_none() {
                 return Ok(());
             }
-            if !order.replaced {
+            if first_log.min(order.framing.number()) <= order.failed_log {
                 return Err(Error::invalid_argument(
                     "writes cannot be resumed before the failed log is replaced",
                 ));
@@ -639,7 +640,7 @@ impl<H: Host> Pipeline<H> {
         if order.refused.is_none() {
             order.refused = Some(error.clone());
         }
-        order.replaced = false;
+        order.failed_log = order.framing.number();
         order.buffer.clear();
         order.switched.iter_mut().for_each(|switched| switched.rest.clear());
         // Why under the lock: whoever resumes finds both or neither.

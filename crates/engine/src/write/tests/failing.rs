@@ -56,13 +56,13 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     bench.write(&WriteOptions::unlogged(), put(b"c", b"3")).unwrap_err();
     karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap_err();
     assert_eq!(bench.entries(), ["a@1=1"]);
-    let resumed = karst_io::block_on(&bench.env, bench.pipeline.resume());
+    let resumed = karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2)));
     assert!(resumed.unwrap_err().to_string().contains("replaced"));
     let before = bench.log_bytes(1);
     let sealed = bench.seal(2);
     assert_eq!(sealed[&CF].sealed().unwrap().largest_seq, SeqNo(2));
     bench.put("d", "4").unwrap_err();
-    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2))).unwrap();
     bench.write(&WriteOptions::synced(), put(b"e", b"5")).unwrap();
     bench.put("f", "6").unwrap();
     assert_eq!(bench.entries(), ["e@3=5", "f@4=6"]);
@@ -70,6 +70,23 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     let (found, _) = recover(&[(2, &bench.log_bytes(2))], RecoveryMode::AbsoluteConsistency).unwrap();
     assert_eq!(found, bench.entries());
     assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
+}
+
+/// What is flushed to overcome another error needs the log that it was sealed with, whichever comes behind.
+#[test]
+fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
+    let (bench, faults) = faulty();
+    bench.put("a", "1").unwrap();
+    bench.seal(2);
+    faults.set_plan(failing());
+    bench.put("b", "2").unwrap_err();
+    faults.set_plan(FaultPlan::default());
+    bench.seal(3);
+    let resume = |log| karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(log)));
+    assert!(resume(2).unwrap_err().to_string().contains("replaced"));
+    bench.put("c", "3").unwrap_err();
+    resume(3).unwrap();
+    bench.put("d", "4").unwrap();
 }
 
 #[test]
@@ -125,7 +142,7 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     gate.shut.store(false, Ordering::SeqCst);
     until(|| bench.failures.load(Ordering::SeqCst) == 1);
     bench.seal(2);
-    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2))).unwrap();
     let outcome = write.as_mut().poll(&mut cx);
     assert!(matches!(&outcome, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Io), "{outcome:?}");
     bench.put("b", "2").unwrap();
@@ -162,7 +179,7 @@ fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_no
     bench.write(&WriteOptions::synced(), put(b"failed", b"2")).unwrap_err();
     changes.0.store(u64::MAX, Ordering::SeqCst);
     bench.seal(2);
-    karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2))).unwrap();
     bench.put("b", "3").unwrap();
     assert_eq!(bench.entries(), ["b@3=3"]);
     let logs = [1, 2].map(|number| (number, bench.log_bytes(number)));
@@ -219,7 +236,7 @@ fn fail_under_load(unordered: bool) {
         bench.put("probe", "").unwrap_err();
         faults.set_plan(FaultPlan::default());
         let sealed = bench.seal(next_log)[&CF].clone();
-        karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+        karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(next_log))).unwrap();
         let seal = sealed.sealed().unwrap();
         // Nothing is acknowledged that is not visible in the end, and no reader goes back.
         assert_eq!([bench.pipeline.visible_seq(), bench.pipeline.read_seq()], [seal.largest_seq; 2]);
@@ -371,7 +388,7 @@ fn a_panic_of_the_leader_fails_everybody_and_the_log_can_be_replaced() {
         assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
         mine.0.store(false, Ordering::SeqCst);
         bench.seal(2);
-        karst_io::block_on(&bench.env, bench.pipeline.resume()).unwrap();
+        karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2))).unwrap();
         bench.put("d", "4").unwrap();
         let entries = bench.entries();
         assert!(entries.len() == 1 && entries[0].starts_with("d@"), "{entries:?}");
