@@ -38,7 +38,6 @@ const DELAYED_WRITE_RATE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
-    sealer: Arc<Sealer>,
     pub(crate) background: Arc<Background>,
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
@@ -118,12 +117,6 @@ impl Live {
         versions.on_failure(Box::new(move |error| {
             reports.report(error, BackgroundErrorReason::ManifestWrite);
         }));
-        let sealer = Arc::new(Sealer::new(
-            pipeline.clone(),
-            versions.clone(),
-            wal_directory,
-            opened.db_options.clone(),
-        ));
         let background = Background::new(Parts {
             flush: FlushContext {
                 env: env.clone(),
@@ -131,7 +124,12 @@ impl Live {
                 versions: versions.clone(),
                 identity: versions.identity().clone(),
                 families: opened.families.clone(),
-                pipeline: sealer.clone(),
+                pipeline: Arc::new(Sealer::new(
+                    pipeline.clone(),
+                    versions.clone(),
+                    wal_directory,
+                    opened.db_options.clone(),
+                )),
                 snapshots: snapshots.clone(),
                 stats: opened.statistics.clone(),
                 events: events.clone(),
@@ -145,7 +143,7 @@ impl Live {
             triggers,
         });
         let prepared_logs = versions.prepared_logs().clone();
-        Ok(Live { pipeline, sealer, background, health, stalls, events, prepared_logs, rate_limiter, env })
+        Ok(Live { pipeline, background, health, stalls, events, prepared_logs, rate_limiter, env })
     }
 
     /// Puts in force what differs from `before`, where it is not looked up each time.
@@ -172,8 +170,6 @@ impl Live {
     pub(crate) fn close(&self) -> Result<()> {
         let flushed = karst_io::block_on(&self.env, self.background.close());
         let logged = karst_io::block_on(&self.env, self.pipeline.close_log());
-        // Why behind it: what waits for a log may be a flush that somebody began before, and it ends now.
-        karst_io::block_on(&self.env, self.sealer.close());
         flushed.and(logged)
     }
 }

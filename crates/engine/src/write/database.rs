@@ -7,13 +7,12 @@
 //! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below.
 //!   So one log is made at a time, and the turn to seal goes with the job that makes it.
 //! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
-//! - Behind [`Sealer::close`] no log is made, and none that was made and not used is left.
 //! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
 
 use super::host::Host;
 use super::pipeline::Pipeline;
 use crate::column_family::Families;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::flush::{BoxFuture, Sealed, Sealing, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
@@ -106,8 +105,6 @@ struct Seals {
     /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
     /// Lock: held by whoever has the turn.
     spare: Mutex<Option<NewLog>>,
-    /// No seal begins any more. Changed by whoever has the turn.
-    closed: AtomicBool,
 }
 
 /// The right to seal.
@@ -137,16 +134,11 @@ impl Sealer {
         Self { pipeline, versions, wal_dir, options, seals: Arc::default() }
     }
 
-    async fn turn(&self) -> Result<Turn> {
+    async fn turn(&self) -> Turn {
         loop {
             let free = self.seals.free.listen();
             if !self.seals.busy.swap(true, Ordering::Acquire) {
-                let turn = Turn(self.seals.clone());
-                // Ordering: it was changed in an earlier turn.
-                return match self.seals.closed.load(Ordering::Relaxed) {
-                    true => Err(Error::new(ErrorKind::Closed, "the database is closed")),
-                    false => Ok(turn),
-                };
+                return Turn(self.seals.clone());
             }
             free.await;
         }
@@ -203,15 +195,6 @@ impl Sealer {
         })
     }
 
-    /// Waits for a log that is being made, seals nothing any more, and has a log that nobody used removed.
-    pub(crate) async fn close(&self) {
-        let Ok(turn) = self.turn().await else { return };
-        self.seals.closed.store(true, Ordering::Relaxed);
-        if let Some(log) = turn.0.spare.lock().take() {
-            self.versions.obsolete().remove([Gone::Wal(log.framing.number())]);
-        }
-    }
-
     fn reserve_bytes(&self) -> u64 {
         let host = &self.pipeline.host;
         let (all_logs, all_memtables) = host.triggers.budgets();
@@ -223,7 +206,7 @@ impl SealsMemtables for Sealer {
     fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>> {
         Box::pin(async move {
             loop {
-                let turn = self.turn().await?;
+                let turn = self.turn().await;
                 match self.exchange(&turn, &which)? {
                     Some(sealed) => return Ok(sealed),
                     // It needs a log. Somebody else may put that to use before it is this one's turn again.
