@@ -223,3 +223,26 @@ fn trouble_comes_as_often_as_told() {
     assert!(fs.read_file(Path::new("/file")).is_err() && fs.create(Path::new("/other")).is_err());
     assert!(fs.remove(Path::new("/file")).is_err() && fs.exists(Path::new("/file")).unwrap());
 }
+
+#[test]
+fn a_full_disk_takes_what_there_is_room_for_and_has_room_again_when_files_go() {
+    let simulation = Simulation::new(1);
+    let fs = simulation.fs();
+    let (path, other) = (Path::new("/file"), Path::new("/other"));
+    assert_eq!(fs.free_bytes(path.parent().unwrap()).unwrap(), None);
+    let mut file = fs.create(path).unwrap();
+    fs.set_capacity(Some(1000));
+    file.append(&[1; 700]).unwrap();
+    let writer = fs.create_positional(other).unwrap();
+    let refused = writer.write_at(0, &[2; 400]).unwrap_err();
+    assert!(refused.is_no_space() && fs.read_file(other).unwrap() == [2; 300], "{refused}");
+    assert_eq!(fs.free_bytes(other).unwrap(), Some(0));
+    writer.write_at(100, &[3; 200]).unwrap();
+    fs.remove(other).unwrap();
+    file.append(&[1; 300]).unwrap();
+    fs.set_full(Some(|path| path.ends_with("other")));
+    fs.set_capacity(None);
+    assert!(fs.create(other).unwrap_err().is_no_space());
+    fs.set_full(None);
+    fs.create(other).unwrap().append(&[4; 5000]).unwrap();
+}

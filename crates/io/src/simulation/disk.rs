@@ -2,6 +2,7 @@
 //!
 //! Names are durable once their directory is synced; until then a power failure keeps the first of the changes made
 //! to them, or, less often, any. A rename happens as a whole or not. Every change, and every read, may be made to fail.
+//! The disk may have room for so many bytes only, or none for files of some names.
 //! Lock: one mutex around a disk (in [`super::file_system`]), then a file's bytes.
 
 use super::Trouble;
@@ -42,6 +43,10 @@ pub(super) struct Disk {
     /// How often the machine was started; what was opened in an earlier life is dead.
     pub(super) life: u64,
     pub(super) failures: u64,
+    /// Bytes of all files together; `None` for no end of them.
+    pub(super) capacity: Option<u64>,
+    /// Whether files of this path find no room.
+    pub(super) full: Option<fn(&Path) -> bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +104,35 @@ impl Disk {
             is_off: false,
             life: 0,
             failures: 0,
+            capacity: None,
+            full: None,
         }
+    }
+
+    /// Bytes that files may still grow by, where there is an end to them. Not to be called with a file's lock.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let size = |node: &Node| match node {
+            Node::Directory => 0,
+            Node::File(file) => file.lock().current.len() as u64,
+        };
+        self.capacity.map(|capacity| capacity.saturating_sub(self.names.values().map(size).sum()))
+    }
+
+    /// Whether there is no room at all for a file of this path.
+    pub(super) fn is_full_for(&self, path: &Path) -> bool {
+        self.full.is_some_and(|full| full(path))
+    }
+
+    /// Bytes of `wanted` from `offset` of the file at `path` that there is room for.
+    pub(super) fn room(&self, path: &Path, file: &File, offset: usize, wanted: usize) -> usize {
+        if self.is_full_for(path) {
+            return 0;
+        }
+        let Some(free) = self.free_bytes() else { return wanted };
+        let len = file.lock().current.len();
+        // Bytes that are there already need no room.
+        let end = len.saturating_add(usize::try_from(free).unwrap_or(usize::MAX));
+        wanted.min(end.saturating_sub(offset))
     }
 
     /// Whether the machine is on, for something opened in `life`.

@@ -66,9 +66,11 @@ impl Shared {
         let modified = self.unix_time();
         let mut disk = self.disk.lock();
         let probability = disk.trouble.write_error;
+        let room = disk.room(path, file, offset, data.len());
         let (portion, result) = match disk.fate(life, probability) {
+            Fate::Happens if room < data.len() => (room, Err(errno(libc::ENOSPC))),
             Fate::Happens => (data.len(), Ok(())),
-            Fate::Fails(e, fraction) => ((data.len() as f64 * fraction) as usize, Err(e)),
+            Fate::Fails(e, fraction) => (((data.len() as f64 * fraction) as usize).min(room), Err(e)),
         };
         if portion > 0 {
             let mut inode = file.lock();
@@ -123,6 +125,16 @@ impl SimulatedFileSystem {
         self.shared.disk.lock().trouble = trouble;
     }
 
+    /// From now on there is room for so many bytes in all files together; `None` for as many as one likes.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.shared.disk.lock().capacity = bytes;
+    }
+
+    /// From now on nothing of which `full` says so finds room: such files are neither created nor written to. `None` for no such files.
+    pub fn set_full(&self, full: Option<fn(&Path) -> bool>) {
+        self.shared.disk.lock().full = full;
+    }
+
     /// Let the power fail at the change (a write, sync, create, rename or removal) after so many more.
     pub fn lose_power_after(&self, changes: u64) {
         self.shared.disk.lock().fuse = Some(changes);
@@ -171,6 +183,9 @@ impl SimulatedFileSystem {
         let life = disk.life;
         let probability = disk.trouble.name_error;
         disk.whole(life, probability)?;
+        if disk.is_full_for(path) {
+            return Err(errno(libc::ENOSPC));
+        }
         let file = Arc::new(Mutex::new(Inode::new(modified)));
         disk.put(&at, Node::File(file.clone()));
         Ok((file, life))
@@ -367,6 +382,12 @@ impl FileSystem for SimulatedFileSystem {
         disk.whole(life, probability).context("sync directory", path)?;
         disk.sync_dir(&at);
         Ok(())
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        let disk = self.shared.disk.lock();
+        disk.node(&normal(path)).context("ask for free space of", path)?;
+        Ok(disk.free_bytes())
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
