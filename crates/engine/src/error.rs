@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Corruption,
     /// The operating system or the device failed the operation. It may work when repeated.
     Io,
+    /// The device is full, or somebody's quota used up (`ENOSPC`, `EDQUOT`). Make room; background work, and with it writes, go on by themselves then.
+    NoSpace,
     /// The call, an option or an argument is wrong. Change it.
     InvalidArgument,
     /// The data is valid but uses something that this build does not know. Use another version or register the extension.
@@ -48,10 +50,25 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether the operating system or the device failed: `Io`, and `NoSpace`, which is one way of it.
+    pub fn is_io(self) -> bool {
+        matches!(self, ErrorKind::Io | ErrorKind::NoSpace)
+    }
+
+    /// The kind of a failure that `io` has met.
+    fn of(error: &karst_io::Error) -> Self {
+        match error {
+            error if error.is_not_found() => ErrorKind::NotFound,
+            error if error.is_no_space() => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        }
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Corruption => "corruption",
             ErrorKind::Io => "I/O error",
+            ErrorKind::NoSpace => "no space",
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::NotSupported => "not supported",
             ErrorKind::NotFound => "not found",
@@ -155,8 +172,7 @@ impl Error {
 
 impl From<karst_io::Error> for Error {
     fn from(error: karst_io::Error) -> Self {
-        let kind = if error.is_not_found() { ErrorKind::NotFound } else { ErrorKind::Io };
-        Error::with_source(kind, error.to_string(), error)
+        Error::with_source(ErrorKind::of(&error), error.to_string(), error)
     }
 }
 
@@ -225,6 +241,21 @@ mod tests {
         assert_eq!(error.context(), "opening column family x: a, offset 1: bad");
         assert_eq!(error.source().unwrap().to_string(), "a, offset 1: bad");
         assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn no_space_is_a_kind_of_its_own_below_any_context() {
+        let of = |errno| {
+            let source = std::io::Error::from_raw_os_error(errno);
+            Error::from(karst_io::Error::new("append to", "/db/000009.sst", source)).in_context("flushing")
+        };
+        let (enospc, edquot, eio) = (28, 122, 5);
+        assert_eq!(
+            [of(enospc), of(edquot), of(eio)].map(|e| e.kind()),
+            [ErrorKind::NoSpace, ErrorKind::NoSpace, ErrorKind::Io]
+        );
+        assert!(of(enospc).kind().is_io() && of(eio).kind().is_io() && !ErrorKind::NotFound.is_io());
+        assert!(of(enospc).to_string().starts_with("no space: flushing: append to /db/000009.sst: "));
     }
 
     #[test]

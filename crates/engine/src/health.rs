@@ -10,7 +10,6 @@
 use crate::error::{Error, ErrorKind, Result};
 use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
-use std::error::Error as StdError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -92,22 +91,9 @@ enum Cause {
     Other,
 }
 
-/// Whether the device has no room left.
-pub(crate) fn is_no_space(error: &Error) -> bool {
-    let mut cause: Option<&(dyn StdError + 'static)> = error.source();
-    while let Some(at) = cause {
-        if let Some(io) = at.downcast_ref::<karst_io::Error>() {
-            use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-            return matches!(io.kind(), StorageFull | QuotaExceeded);
-        }
-        cause = at.source();
-    }
-    false
-}
-
 fn cause_of(error: &Error) -> Cause {
     match error.kind() {
-        _ if is_no_space(error) => Cause::NoSpace,
+        ErrorKind::NoSpace => Cause::NoSpace,
         ErrorKind::Io | ErrorKind::NotFound => Cause::Io,
         ErrorKind::Corruption => Cause::Corruption,
         _ => Cause::Other,
@@ -336,12 +322,6 @@ mod tests {
     fn io_error(errno: i32) -> Error {
         let source = std::io::Error::from_raw_os_error(errno);
         Error::from(karst_io::Error::new("append to", "/db/000009.sst", source)).in_context("flushing")
-    }
-
-    #[test]
-    fn no_space_is_found_below_any_context() {
-        assert!(is_no_space(&io_error(28)) && !is_no_space(&io_error(5)));
-        assert!(!is_no_space(&Error::invalid_argument("x")));
     }
 
     #[test]

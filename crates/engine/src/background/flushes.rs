@@ -272,7 +272,7 @@ impl Background {
         };
         // Why not these: the database is closing, the family is gone, or the MANIFEST's failure was reported by whoever writes it.
         let gone = families.iter().any(|family| family.is_dropped());
-        let known = phase == Phase::Install && error.kind() == ErrorKind::Io;
+        let known = phase == Phase::Install && error.kind().is_io();
         if self.is_cancelled() || gone || error.kind() == ErrorKind::Closed {
             return;
         }

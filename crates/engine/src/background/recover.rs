@@ -8,7 +8,7 @@ use crate::column_family::Family;
 use crate::error::{ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase, Sealed, Sealing};
-use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity, is_no_space};
+use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
 use crate::pacing::race;
 use crate::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
@@ -21,9 +21,9 @@ impl Background {
     pub(super) fn failed(self: &Arc<Self>, error: &BackgroundError, reaction: Reaction) {
         let stats = &self.parts.flush.stats;
         stats.tick(Ticker::ErrorHandlerBgErrorCount);
-        if error.error.kind() == ErrorKind::Io {
+        if error.error.kind().is_io() {
             stats.tick(Ticker::ErrorHandlerBgIoErrorCount);
-            if reaction == Reaction::Recover && !is_no_space(&error.error) {
+            if reaction == Reaction::Recover && error.error.kind() != ErrorKind::NoSpace {
                 stats.tick(Ticker::ErrorHandlerBgRetryableIoErrorCount);
             }
         }
@@ -68,7 +68,8 @@ impl Background {
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
             // Why no attempt at once where there is no space: nothing has had the time to free any.
-            let full = self.parts.health.current().is_some_and(|error| is_no_space(&error.error));
+            let full =
+                self.parts.health.current().is_some_and(|error| error.error.kind() == ErrorKind::NoSpace);
             if (attempt > 0 || full) && !self.sleep(pause).await {
                 return (attempt, false);
             }

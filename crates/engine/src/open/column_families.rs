@@ -9,7 +9,7 @@ use super::options::Options;
 use super::read_write::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::memtable::MemTable;
 use crate::options::FamilyConfig;
 use crate::versions::Change;
@@ -76,8 +76,8 @@ fn writable(opened: &Opened) -> Result<&Writable> {
 fn options_behind_change(opened: &Opened) -> Result<()> {
     let _changing = writable(opened)?.changing_options.lock();
     let written = write_options(opened, &OptionsInForce::default());
-    written.map_err(|e| match e.kind() {
-        ErrorKind::Io => e.in_context("the change is made, but OPTIONS could not be written"),
-        _ => e,
+    written.map_err(|e| match e.kind().is_io() {
+        true => e.in_context("the change is made, but OPTIONS could not be written"),
+        false => e,
     })
 }

@@ -100,6 +100,5 @@ pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<Vec<u8>> {
 
 /// An error of the file system, which names the path itself.
 pub(crate) fn io_error(doing: &str, error: karst_io::Error) -> Error {
-    let kind = if error.is_not_found() { ErrorKind::NotFound } else { ErrorKind::Io };
-    Error::with_source(kind, format!("{doing}: {error}"), error)
+    Error::from(error).in_context(doing)
 }

@@ -112,9 +112,13 @@ pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     let file = path.join(FileName::Lock.to_string());
     env.fs().lock(&file).map_err(|e| {
         let held = e.kind() == std::io::ErrorKind::WouldBlock;
-        let hint =
-            if held { " (the database is open elsewhere, in another process or in this one)" } else { "" };
-        Error::with_source(ErrorKind::Io, format!("{e}{hint}"), e)
+        match held {
+            true => {
+                let hint = "the database is open elsewhere, in another process or in this one";
+                Error::with_source(ErrorKind::Io, format!("{e} ({hint})"), e)
+            }
+            false => Error::from(e),
+        }
     })
 }
 
