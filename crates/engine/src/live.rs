@@ -75,7 +75,9 @@ impl Live {
         });
         let rate_limiter = options.limiter();
         let rate = delayed_write_rate(&db_options, rate_limiter.as_ref());
-        let stalls = Arc::new(StallController::new(health.clone(), write_buffers.clone(), rate));
+        let patience = options.stopped_writes_patience();
+        let stalls = StallController::new(health.clone(), write_buffers.clone(), rate, patience);
+        let stalls = Arc::new(stalls);
         let info_log = InfoLog::open(&env, &opened.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);

@@ -11,6 +11,7 @@ use crate::compact::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
 use crate::flush::Sealing;
+use crate::health::Health;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,
@@ -75,13 +76,14 @@ impl Background {
     /// Asks what comes next; `None` while something is in the way.
     fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
         let mut other = None;
-        let reserved = self.reserve_by_hand(family, |context| match manual.next(context) {
-            ManualStep::Run(compaction) => Some(*compaction),
-            step => {
-                other = Some(step);
-                None
-            }
-        })?;
+        let reserved =
+            self.reserve_by_hand(family, Health::allows_compaction, |context| match manual.next(context) {
+                ManualStep::Run(compaction) => Some(*compaction),
+                step => {
+                    other = Some(step);
+                    None
+                }
+            })?;
         match (reserved, other) {
             (Err(error), _) => Some(Next::Failed(error)),
             (Ok(Some(reserved)), _) => Some(Next::Run(reserved)),
@@ -91,13 +93,14 @@ impl Background {
         }
     }
 
-    /// Has `choose` pick a compaction, if compactions may begin; `None` while background work is paused.
+    /// Has `choose` pick a compaction, if the background errors allow what it is to begin; `None` while background work is paused.
     ///
     /// Lock: all of it under one, so that nothing begins behind a pause, or a closing, that has looked
     /// whether a job runs.
     fn reserve_by_hand(
         self: &Arc<Self>,
         family: &Arc<Family>,
+        allowed: fn(&Health) -> bool,
         choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
     ) -> Option<Result<Option<Reserved>>> {
         let mut state = self.state.lock();
@@ -107,7 +110,7 @@ impl Background {
         if family.is_dropped() {
             return Some(Err(Error::new(ErrorKind::NotFound, "the column family was dropped")));
         }
-        if let Some(error) = self.parts.health.current() {
+        if let Some(error) = self.parts.health.current().filter(|_| !allowed(&self.parts.health)) {
             return Some(Err(error.error.in_context("compaction by hand")));
         }
         (!state.is_paused()).then(|| Ok(self.reserve_in(&mut state, family, choose)))
@@ -126,7 +129,7 @@ impl Background {
     ) -> Result<CompactionSummary> {
         let mut why = None;
         let choose = || {
-            self.reserve_by_hand(family, |context| {
+            self.reserve_by_hand(family, Health::allows_compaction, |context| {
                 let chosen = compact_files(context, files, output_level, &options);
                 chosen.map_err(|refusal| why = Some(refusal)).ok()
             })
@@ -147,8 +150,9 @@ impl Background {
         ranges: &[UserKeyRange<'_>],
         include_end: bool,
     ) -> Result<()> {
-        let choose =
-            || self.reserve_by_hand(family, |context| delete_files_in_ranges(context, ranges, include_end));
+        let within = |context: PickContext<'_>| delete_files_in_ranges(context, ranges, include_end);
+        // Why also while compactions wait for room: it needs none, and makes some.
+        let choose = || self.reserve_by_hand(family, Health::allows_flush, within);
         match self.wait_for(choose).await? {
             Some(reserved) => self.run_by_hand(reserved).await.map(drop),
             None => Ok(()),
@@ -171,7 +175,7 @@ impl Background {
             let outcome = this.run_reserved(&reserved).await;
             let family = reserved.family.clone();
             if let Err(error) = &outcome {
-                this.compaction_failed(&family, error);
+                this.compaction_failed(&reserved, error);
             }
             drop(reserved);
             this.look_at(&family);

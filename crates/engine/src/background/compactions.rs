@@ -1,16 +1,18 @@
 //! Compactions: asking the pickers, running what they pick, and lending places to compactions that somebody asks for.
 
-use super::{Background, FamilyJobs, Limits, State};
+use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::column_family::Family;
 use crate::compact::job::{CompactionJob, CompactionSummary};
 use crate::compact::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::CompactionInfo;
 use crate::health::{BackgroundErrorReason, Reaction};
+use crate::pacing::Relief;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Priority;
-use karst_lsm::pick::{self, Compaction, CompactionOptions, PickContext, RunningId};
+use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a family's compactions rest after one failed.
@@ -54,6 +56,19 @@ fn sorted_runs(compaction: &Compaction) -> usize {
 }
 
 impl Reserved {
+    /// Bytes that the compaction would have written, going by what it had when it ended.
+    fn expected_bytes(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let progress = &self.progress;
+        let (all, read) = (of(&progress.input_records), of(&progress.records_read));
+        let written = of(&progress.bytes_written);
+        if read == 0 || written == 0 {
+            return self.compaction.input_bytes();
+        }
+        let bytes = u128::from(written) * u128::from(all.max(read)) / u128::from(read);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     pub(super) fn priority(&self) -> Priority {
         let into_last = self.compaction.bottommost && self.compaction.start_level().0 > 0;
         if into_last { Priority::Bottom } else { Priority::Low }
@@ -149,7 +164,8 @@ impl Background {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.
         let limit =
             if self.parts.stalls.needs_speed() { Limits::new(&self.options()).compactions } else { 1 };
-        if state.compactions >= limit || !self.parts.health.allows_compaction() {
+        let allowed = self.parts.health.allows_compaction() && state.room_wanted.is_none();
+        if state.compactions >= limit || !allowed {
             return None;
         }
         let now = self.env().now();
@@ -181,7 +197,7 @@ impl Background {
         let outcome = self.run_reserved(&reserved).await;
         let family = reserved.family.clone();
         if let Err(error) = outcome {
-            self.compaction_failed(&family, &error);
+            self.compaction_failed(&reserved, &error);
         }
         drop(reserved);
         self.look_at(&family);
@@ -230,6 +246,7 @@ impl Background {
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
                 self.parts.flush.pipeline.installed();
+                self.compaction_succeeded(reserved);
                 Ok(summary)
             }
             Err(error) => {
@@ -239,16 +256,36 @@ impl Background {
         }
     }
 
-    pub(super) fn compaction_failed(self: &Arc<Self>, family: &Arc<Family>, error: &Error) {
+    fn compaction_succeeded(&self, reserved: &Reserved) {
+        if reserved.compaction.work != CompactionWork::Merge {
+            // Why not: it has needed no room, and says nothing of those that do.
+            return;
+        }
+        self.parts.stalls.job_succeeded(reserved.family.id(), Relief::Compaction);
+        let mut state = self.state.lock();
+        (state.room_wanted, state.vain_attempts) = (None, 0);
+    }
+
+    pub(super) fn compaction_failed(self: &Arc<Self>, reserved: &Reserved, error: &Error) {
+        let family = &reserved.family;
         let given_up = matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incomplete);
         if self.is_cancelled() || family.is_dropped() || given_up {
             return;
+        }
+        self.parts.stalls.job_failed(family.id(), Relief::Compaction, self.env().now(), error);
+        if error.kind() == ErrorKind::NoSpace {
+            let (path_id, bytes) = (reserved.compaction.output_path_id, reserved.expected_bytes());
+            // Why before it is reported: whoever recovers from it looks whether there is room.
+            self.state.lock().room_wanted = Some(RoomWanted { path_id, bytes, error: error.clone() });
         }
         if self.parts.health.report(error, BackgroundErrorReason::Compaction) != Reaction::Retry {
             return;
         }
         let until = self.env().now() + REST;
-        self.state.lock().jobs(&self.options(), family).rests_until = until;
+        let mut state = self.state.lock();
+        state.room_wanted = None;
+        state.jobs(&self.options(), family).rests_until = until;
+        drop(state);
         self.schedule_after(REST);
     }
 }

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase, Sealed, Sealing, Trigger};
 use crate::health::{BackgroundErrorReason, Reaction};
+use crate::pacing::Relief;
 use crate::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::{Hurry, Priority};
@@ -255,13 +256,18 @@ impl Background {
     pub(super) async fn flush(self: &Arc<Self>, job: FlushJob) {
         let FlushJob { flushes, reason, _hurry, _slot } = job;
         let families: Vec<_> = flushes.iter().map(|flush| flush.family.clone()).collect();
-        if let Err((phase, error)) = self.parts.flush.run(flushes, None, reason).await {
-            self.flush_failed(&families, phase, &error);
+        match self.parts.flush.run(flushes, None, reason).await {
+            Ok(_) => self.flush_succeeded(&families),
+            Err((phase, error)) => self.flush_failed(&families, phase, &error),
         }
         for family in &families {
             self.look_at(family);
         }
         self.settle(_slot);
+    }
+
+    pub(super) fn flush_succeeded(&self, families: &[Arc<Family>]) {
+        families.iter().for_each(|family| self.parts.stalls.job_succeeded(family.id(), Relief::Flush));
     }
 
     /// Sorts out what a failed flush means.
@@ -276,6 +282,8 @@ impl Background {
         if self.is_cancelled() || gone || error.kind() == ErrorKind::Closed {
             return;
         }
+        let now = self.env().now();
+        families.iter().for_each(|f| self.parts.stalls.job_failed(f.id(), Relief::Flush, now, error));
         if !known && self.parts.health.report(error, reason) != Reaction::Retry {
             return;
         }

@@ -20,6 +20,7 @@
 //! - A family has at most one flush at a time; no file is in two compactions.
 //! - What was begun, a seal and a recovery too, is a job of the database: it ends, whoever still waits
 //!   for it, and nobody waits for a future of a caller that is not polled.
+//! - Compactions that wait for room do so as long as a recovery runs that looks for it, or an error stands.
 //! - After `Background::close` has returned nothing runs.
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
@@ -137,10 +138,23 @@ struct State {
     closing: bool,
     /// Every memtable with at most this largest sequence number was sealed together with all others of its moment.
     sealed_through: SeqNo,
+    /// While there is no room for compactions none starts by itself.
+    room_wanted: Option<RoomWanted>,
+    /// How often it was tried to go on after an error since that has led to anything.
+    vain_attempts: u32,
     /// How fast delayed writers go.
     delayed_rate: Option<DelayedWriteRate>,
     /// The family that is asked first for the next compaction.
     turn: ColumnFamilyId,
+}
+
+/// What a compaction needs that has failed for want of room.
+#[derive(Clone, Debug)]
+struct RoomWanted {
+    /// Of the directory of its tables.
+    path_id: u8,
+    bytes: u64,
+    error: Error,
 }
 
 /// What is known of a family's jobs.

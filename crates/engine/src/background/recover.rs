@@ -11,10 +11,20 @@ use crate::flush::{FamilyFlush, Phase, Sealed, Sealing};
 use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
 use crate::pacing::race;
 use crate::stats::{HistogramKind, Ticker};
+use crate::versions::Change;
 use karst_format::ids::FileNumber;
 use karst_io::Priority;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Pauses between attempts grow up to this, or are as long as the option has them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long to wait before the next attempt to go on, after so many that have led to nothing: at first as long as the option has it, then twice as long each time.
+fn pause_after(vain_attempts: u32, pause: Duration) -> Duration {
+    let factor = 1u32.checked_shl(vain_attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+    pause.saturating_mul(factor).min(LONGEST_PAUSE.max(pause))
+}
 
 impl Background {
     /// An error was reported, by whomever. Does not wait.
@@ -67,22 +77,28 @@ impl Background {
         let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval);
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
+            let vain = self.state.lock().vain_attempts;
             // Why no attempt at once where there is no space: nothing has had the time to free any.
-            let full =
-                self.parts.health.current().is_some_and(|error| error.error.kind() == ErrorKind::NoSpace);
-            if (attempt > 0 || full) && !self.sleep(pause).await {
+            let waits = vain > 0 || self.lacks_space().is_some();
+            if waits && !self.sleep(pause_after(vain, pause)).await {
                 return (attempt, false);
             }
-            while full && !self.may_have_space().await {
+            // Why asked anew each time: a worse error may have come, which needs less.
+            while let Some(error) = self.lacks_space()
+                && !self.has_room_for(&error).await
+            {
                 if !self.sleep(pause).await {
                     return (attempt, false);
                 }
             }
+            self.state.lock().vain_attempts = vain.saturating_add(1);
             self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
             match self.resume().await {
                 Ok(()) => {
                     self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeSuccessCount);
-                    return (attempt + 1, true);
+                    if self.compactions_go_on(pause).await {
+                        return (attempt + 1, true);
+                    }
                 }
                 Err(error) => {
                     let text = format_args!("attempt {} to resume failed: {error}", attempt + 1);
@@ -96,16 +112,57 @@ impl Background {
         (attempts, false)
     }
 
-    /// Whether there is room for what is in memory, as far as can be told.
-    async fn may_have_space(&self) -> bool {
+    /// The error that stands, if it is one for want of room.
+    fn lacks_space(&self) -> Option<BackgroundError> {
+        self.parts.health.current().filter(|error| error.error.kind() == ErrorKind::NoSpace)
+    }
+
+    /// Waits for the room that compactions wait for, while everything else goes on. `false` if another error came first.
+    async fn compactions_go_on(self: &Arc<Self>, pause: Duration) -> bool {
+        loop {
+            let Some(wanted) = self.state.lock().room_wanted.clone() else { return true };
+            if self.parts.health.current().is_some() {
+                return false;
+            }
+            if self.has_room(wanted.path_id, wanted.bytes).await {
+                self.state.lock().room_wanted = None;
+                return true;
+            }
+            if !self.sleep(pause).await {
+                return true;
+            }
+        }
+    }
+
+    /// Whether there is room for what failed, as far as can be told: for the compaction, or for what is in memory.
+    async fn has_room_for(&self, failed: &BackgroundError) -> bool {
+        use BackgroundErrorReason as Reason;
+        if matches!(failed.reason, Reason::ManifestWrite | Reason::ManifestWriteNoWal) {
+            // Why: as long as it is not known which files the MANIFEST names, none is removed, neither those that the failed job has left. A new one, which is small, says it.
+            // Why its outcome does not matter: what recovers writes another.
+            let _ = self.parts.flush.versions.install(Change::default()).await;
+        }
+        if failed.reason == Reason::Compaction {
+            let wanted = self.state.lock().room_wanted.clone();
+            return match wanted {
+                Some(wanted) => self.has_room(wanted.path_id, wanted.bytes).await,
+                None => true,
+            };
+        }
         let memory = |family: &Arc<Family>| {
             family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
         };
-        let needed: u64 = self.parts.families.all().iter().map(memory).sum();
-        let Some(path) = self.parts.flush.shared.directories.first().cloned() else { return true };
+        let bytes = self.parts.families.all().iter().map(memory).sum();
+        self.has_room(0, bytes).await
+    }
+
+    /// Whether so many bytes are free in the directory of tables with this path id, as far as can be told.
+    async fn has_room(&self, path_id: u8, bytes: u64) -> bool {
+        let directories = &self.parts.flush.shared.directories;
+        let Some(path) = directories.get(usize::from(path_id)).cloned() else { return true };
         // Why not an error: what cannot be told is found out by trying.
         let free = self.env().run_blocking(move |env| env.fs().free_bytes(&path)).await;
-        free.ok().flatten().is_none_or(|free| free >= needed)
+        free.ok().flatten().is_none_or(|free| free >= bytes)
     }
 
     /// Sleeps; `false` if the database is being closed.
@@ -157,12 +214,26 @@ impl Background {
         let error = recovery.error().cloned();
         self.make_good(recovery).await?;
         if let Some(error) = error {
+            self.attempt_succeeded(error.reason);
             self.parts.flush.events.recovered(&error);
         }
         self.parts.stalls.wake();
         self.notify();
         self.schedule();
         Ok(())
+    }
+
+    fn attempt_succeeded(&self, from: BackgroundErrorReason) {
+        let mut state = self.state.lock();
+        let compacts = from == BackgroundErrorReason::Compaction;
+        if !compacts {
+            // Why not else: whether a compaction succeeds now is yet to be seen.
+            state.vain_attempts = 0;
+        }
+        // Why else not: whoever recovers by itself looks whether there is room for them.
+        if compacts || !state.recovering {
+            state.room_wanted = None;
+        }
     }
 
     fn check_resumable(&self) -> Result<()> {
@@ -207,6 +278,9 @@ impl Background {
             .await;
         let outcome = self.parts.flush.run(flushes, Some(log), FlushReason::ErrorRecovery).await;
         drop(slot);
+        if outcome.is_ok() {
+            self.flush_succeeded(&families);
+        }
         for family in &families {
             self.look_at(family);
         }

@@ -164,6 +164,9 @@ impl Background {
             return Some(Err(error.error));
         }
         let mut state = self.state.lock();
+        if let Some(wanted) = &state.room_wanted {
+            return Some(Err(wanted.error.clone()));
+        }
         if state.is_paused() {
             let error = || Error::new(ErrorKind::Incomplete, "background work is paused");
             return abort_on_pause.then(|| Err(error()));

@@ -22,6 +22,7 @@ use karst_mem::CacheOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 type Change<T> = Arc<dyn Fn(&mut T) -> std::result::Result<(), OptionError> + Send + Sync>;
 
@@ -50,6 +51,7 @@ pub struct Options {
     paths: Vec<PathBuf>,
     write_prepared: bool,
     one_memory_budget: bool,
+    stopped_write_timeout: Option<Duration>,
     db: Vec<Change<DbOptions>>,
     /// The column family's name; `None` for all of them.
     families: Vec<(Option<String>, Change<ColumnFamilyOptions>)>,
@@ -122,6 +124,14 @@ impl Options {
     #[must_use]
     pub fn write_buffer_manager(mut self, manager: WriteBufferManager) -> Self {
         self.write_buffers = Some(manager);
+        self
+    }
+
+    /// How long a write waits while writers are stopped and the flush or compaction that would let them go on fails each time, as on a full disk: then it returns that job's error. A write's own
+    /// `timeout` goes before. `Duration::MAX` for as long as it takes, as RocksDB has it; what waits for jobs that succeed always does. No file records it. Default: 10 seconds.
+    #[must_use]
+    pub fn stopped_write_timeout(mut self, timeout: Duration) -> Self {
+        self.stopped_write_timeout = Some(timeout);
         self
     }
 
@@ -286,6 +296,10 @@ impl Options {
 
     pub(crate) fn has_one_memory_budget(&self) -> bool {
         self.one_memory_budget
+    }
+
+    pub(crate) fn stopped_writes_patience(&self) -> Duration {
+        self.stopped_write_timeout.unwrap_or(Duration::from_secs(10))
     }
 
     pub(crate) fn limiter(&self) -> Option<RateLimiter> {

@@ -13,7 +13,7 @@ mod write_buffer;
 
 pub(crate) use race::{Raced, race};
 pub use rate_limiter::{IoPriority, RateLimiter};
-pub(crate) use stall::{Entry, StallController, StallCounts, describe};
+pub(crate) use stall::{Entry, Relief, StallController, StallCounts, describe};
 pub(crate) use write_buffer::Charge;
 pub(crate) use write_buffer::ChargeCache;
 pub use write_buffer::WriteBufferManager;

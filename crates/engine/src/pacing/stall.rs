@@ -1,9 +1,11 @@
 //! The door that writers come through: open, narrow, or closed.
 //!
-//! In: how bad the rule in `lsm` finds each column family, and the rate it wants. Out: writers that go on at once (one atomic load), after a while (as the rate has it),
-//! when the door opens again, or with an error.
+//! In: how bad the rule in `lsm` finds each column family, the rate it wants, and which jobs that would let writers go on fail. Out: writers that go on at once (one atomic load),
+//! after a while (as the rate has it), when the door opens again, or with an error.
 //!
-//! Invariant: the door is as the worst of all conditions has it. Whoever waits at it learns of every change: another condition, a background error, the end.
+//! Invariants:
+//! - The door is as the worst of all conditions has it. Whoever waits at it learns of every change: another condition, a background error, the end.
+//! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such a thing, or as long as the write itself has it, is told.
 //! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a condition, Acquire by writers.
 
 use super::bucket::Bucket;
@@ -17,6 +19,7 @@ use karst_io::Env;
 use karst_lsm::stall::{StallCause, WriteStall};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,6 +56,33 @@ pub(crate) struct Entry {
     pub(crate) no_slowdown: bool,
     /// It gives way as soon as compaction needs help.
     pub(crate) low_pri: bool,
+    /// How long it waits, whatever for.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What lets writers that wait go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Relief {
+    Flush,
+    Compaction,
+}
+
+impl Relief {
+    fn of(held: StallCause) -> Self {
+        match held {
+            StallCause::MemtableLimit => Self::Flush,
+            StallCause::L0FileCountLimit | StallCause::PendingCompactionBytes => Self::Compaction,
+        }
+    }
+}
+
+/// A job that fails each time.
+#[derive(Clone, Debug)]
+struct Setback {
+    /// When it failed first.
+    since: Duration,
+    /// Why it failed last.
+    error: Error,
 }
 
 /// How often a column family's state held writers up; counted whenever the state is looked at, as in RocksDB.
@@ -120,11 +150,15 @@ pub(crate) struct StallController {
     changed: Event,
     health: Arc<Health>,
     write_buffers: WriteBufferManager,
+    /// How long writers wait for what fails each time, unless they say it themselves.
+    patience: Duration,
 }
 
 #[derive(Debug, Default)]
 struct State {
     families: BTreeMap<ColumnFamilyId, (WriteStall, StallCounts)>,
+    /// What fails, of which family, since it has succeeded last.
+    setbacks: BTreeMap<(ColumnFamilyId, Relief), Setback>,
     /// Families whose compaction needs help though writers are not held up yet.
     pressed: Vec<ColumnFamilyId>,
     bucket: Bucket,
@@ -135,6 +169,23 @@ struct State {
 impl State {
     fn worst(&self) -> WriteStall {
         self.families.values().map(|(condition, _)| *condition).max().unwrap_or_default()
+    }
+
+    /// What would let go those who wait and fails, for the longest time.
+    fn setback(&self, hold: Hold) -> Option<&Setback> {
+        let stopped_for = |relief, condition: WriteStall| matches!(condition, WriteStall::Stopped(held) if Relief::of(held) == relief);
+        let matters = |(family, relief): (ColumnFamilyId, Relief), setback: &Setback| match hold {
+            Hold::Budget => relief == Relief::Flush,
+            // Why of any family: while one's job finds no room, no other's is tried.
+            Hold::Stop if setback.error.kind() == ErrorKind::NoSpace => {
+                self.families.values().any(|(condition, _)| stopped_for(relief, *condition))
+            }
+            Hold::Stop => {
+                self.families.get(&family).is_some_and(|(condition, _)| stopped_for(relief, *condition))
+            }
+        };
+        let matter = self.setbacks.iter().filter(|(of, setback)| matters(**of, setback));
+        matter.map(|(_, setback)| setback).min_by_key(|setback| setback.since)
     }
 
     fn door(&self) -> u8 {
@@ -158,8 +209,46 @@ enum Way {
     Shut,
 }
 
+/// What a writer waits for at the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// That no family stops writers.
+    Stop,
+    /// That memtables are within their budget.
+    Budget,
+}
+
+/// Until when a writer waits, and what it is told then.
+type Limit = Option<(Duration, Error)>;
+
+/// Waits for `change`, or until the limit.
+async fn wait_within(env: &Env, change: impl Future + Unpin, limit: Limit) -> Result<()> {
+    let Some((until, error)) = limit else {
+        change.await;
+        return Ok(());
+    };
+    let left = until.saturating_sub(env.now());
+    if left.is_zero() {
+        return Err(error);
+    }
+    match race(change, karst_io::sleep(env, left)).await {
+        Raced::First(_) => Ok(()),
+        Raced::Second(()) => Err(error),
+    }
+}
+
+fn timed_out() -> Error {
+    Error::new(ErrorKind::TimedOut, "writers are held up, and this write has waited as long as its timeout")
+}
+
 impl StallController {
-    pub(crate) fn new(health: Arc<Health>, write_buffers: WriteBufferManager, rate: u64) -> Self {
+    /// `patience` is how long writers wait for what fails each time, unless they say it themselves.
+    pub(crate) fn new(
+        health: Arc<Health>,
+        write_buffers: WriteBufferManager,
+        rate: u64,
+        patience: Duration,
+    ) -> Self {
         Self {
             door: AtomicU8::new(OPEN),
             rate: AtomicU64::new(rate.max(1)),
@@ -169,6 +258,7 @@ impl StallController {
             changed: Event::new(),
             health,
             write_buffers,
+            patience,
         }
     }
 
@@ -196,10 +286,25 @@ impl StallController {
         self.republish(&mut state);
     }
 
+    /// A job of the family that would let writers go on has failed.
+    pub(crate) fn job_failed(&self, family: ColumnFamilyId, relief: Relief, now: Duration, error: &Error) {
+        let mut state = self.state.lock();
+        let new = || Setback { since: now, error: error.clone() };
+        state.setbacks.entry((family, relief)).or_insert_with(new).error = error.clone();
+        drop(state);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// One has succeeded.
+    pub(crate) fn job_succeeded(&self, family: ColumnFamilyId, relief: Relief) {
+        self.state.lock().setbacks.remove(&(family, relief));
+    }
+
     /// Forgets a column family that was dropped.
     pub(crate) fn forget(&self, family: ColumnFamilyId) {
         let mut state = self.state.lock();
         state.families.remove(&family);
+        state.setbacks.retain(|(of, _), _| *of != family);
         state.pressed.retain(|pressed| *pressed != family);
         self.republish(&mut state);
     }
@@ -284,14 +389,15 @@ impl StallController {
     /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is lost.
     ///
     /// # Errors
-    /// A background error, the end of the database, or, with `no_slowdown`, that it would have to wait.
+    /// A background error, the end of the database, with `no_slowdown` that it would have to wait, or that it has waited long enough: then why what would let it go on fails,
+    /// or else `TimedOut`.
     pub(crate) async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
         self.health.check_writes()?;
         if self.is_open(&entry) {
             return Ok(());
         }
         let start = env.now();
-        let outcome = self.wait(env, entry).await;
+        let outcome = self.wait(env, entry, start).await;
         let micros = u64::try_from((env.now() - start).as_micros()).unwrap_or(u64::MAX);
         self.held_micros.fetch_add(micros, Ordering::Relaxed);
         stats.record(Ticker::StallMicros, micros);
@@ -299,7 +405,23 @@ impl StallController {
         outcome
     }
 
-    async fn wait(&self, env: &Env, entry: Entry) -> Result<()> {
+    /// Until when a writer waits that came at `start`.
+    fn limit(&self, hold: Hold, start: Duration, entry: &Entry) -> Limit {
+        let state = self.state.lock();
+        let setback = state.setback(hold);
+        let until = match (entry.timeout, setback) {
+            (Some(timeout), _) => start.saturating_add(timeout),
+            // Why from the failure on: what has only just failed may succeed when it is tried again.
+            (None, Some(setback)) => start.max(setback.since).saturating_add(self.patience),
+            (None, None) => return None,
+        };
+        let error = setback.map_or_else(timed_out, |setback| {
+            setback.error.clone().in_context("writers are stopped, and what would let them go on fails")
+        });
+        Some((until, error))
+    }
+
+    async fn wait(&self, env: &Env, entry: Entry, start: Duration) -> Result<()> {
         loop {
             let mut changed = self.changed.listen();
             let mut budget = self.write_buffers.listen();
@@ -319,19 +441,25 @@ impl StallController {
                         let text = "memtables are over their budget, and this write would not wait";
                         return Err(Error::new(ErrorKind::Incomplete, text));
                     }
-                    race(&mut budget, race(&mut changed, health)).await;
+                    let change = race(&mut budget, race(&mut changed, health));
+                    wait_within(env, change, self.limit(Hold::Budget, start, &entry)).await?;
                 }
                 Way::In => return Ok(()),
                 Way::Shut => return Err(Error::new(ErrorKind::Closed, "the database is closed")),
                 Way::Wait(held) => {
                     tracing::debug!("{}", describe(WriteStall::Stopped(held)));
-                    race(&mut changed, health).await;
+                    wait_within(env, race(&mut changed, health), self.limit(Hold::Stop, start, &entry))
+                        .await?;
                 }
                 Way::After(span) => {
+                    let left = entry
+                        .timeout
+                        .map(|timeout| (start.saturating_add(timeout)).saturating_sub(env.now()));
+                    let pause = left.map_or(span, |left| left.min(span));
                     if let Raced::Second(()) =
-                        race(race(&mut changed, health), karst_io::sleep(env, span)).await
+                        race(race(&mut changed, health), karst_io::sleep(env, pause)).await
                     {
-                        return self.health.check_writes();
+                        return if pause < span { Err(timed_out()) } else { self.health.check_writes() };
                     }
                 }
             }

@@ -255,6 +255,7 @@ impl<'a, H: Host> Commit<'a, H> {
             bytes: self.source.bytes() as u64,
             no_slowdown: self.options.no_slowdown,
             low_pri: self.options.low_pri,
+            timeout: self.options.timeout,
         };
         self.stage = if pipeline.stalls.is_open(&entry) {
             Stage::Admitted

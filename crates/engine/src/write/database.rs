@@ -196,6 +196,10 @@ impl Sealer {
     }
 
     fn reserve_bytes(&self) -> u64 {
+        if self.pipeline.health.current().is_some() {
+            // Why: on a full disk the room is wanted for what makes room.
+            return 0;
+        }
         let host = &self.pipeline.host;
         let (all_logs, all_memtables) = host.triggers.budgets();
         reserve_bytes(host.families.largest_write_buffer(), all_logs, all_memtables)

@@ -2,6 +2,8 @@
 //!
 //! In: what the user sets. Out: plain fields that the commit pipeline consults. A field that it does not honour is not here.
 
+use std::time::Duration;
+
 /// Options of one write. Cheap to copy; pass the same one to many writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
@@ -12,6 +14,10 @@ pub struct WriteOptions {
     pub disable_wal: bool,
     /// Fail with `Incomplete` where the write would have to wait because writes are slowed down or stopped. Default false.
     pub no_slowdown: bool,
+    /// How long the write may wait where writes are slowed down or stopped. Then it fails: if what would let it go on fails, for want of room for instance, with that error, else with
+    /// `TimedOut`; nothing was written. `None`, the default: for what succeeds as long as it takes, for what fails each time as long as
+    /// [`Options::stopped_write_timeout`](crate::Options::stopped_write_timeout) has it. A write that is refused because of a background error does not wait.
+    pub timeout: Option<Duration>,
     /// The write gives way to others as soon as compaction needs help. Default false.
     pub low_pri: bool,
     /// Pass over operations on column families that are not open (any more), which otherwise fail the write. Default false.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 const A: ColumnFamilyId = ColumnFamilyId(0);
 const B: ColumnFamilyId = ColumnFamilyId(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Fixture {
     env: Env,
@@ -21,7 +22,7 @@ fn fixture() -> Fixture {
     Fixture {
         env: Env::posix(),
         stats: Statistics::default(),
-        door: StallController::new(health.clone(), WriteBufferManager::new(0, false), 16 << 20),
+        door: StallController::new(health.clone(), WriteBufferManager::new(0, false), 16 << 20, PATIENCE),
         health,
     }
 }
@@ -83,7 +84,7 @@ fn a_delayed_writer_pays_and_a_stop_meanwhile_counts() {
 #[test]
 fn who_would_not_wait_fails_and_pays_nothing() {
     let Fixture { env, stats, door, .. } = fixture();
-    let hasty = Entry { bytes: 1 << 30, no_slowdown: true, low_pri: false };
+    let hasty = Entry { no_slowdown: true, ..bytes(1 << 30) };
     for condition in
         [WriteStall::Stopped(StallCause::L0FileCountLimit), WriteStall::Delayed(StallCause::L0FileCountLimit)]
     {
@@ -100,10 +101,9 @@ fn low_priority_writers_give_way_to_compaction() {
     let Fixture { env, stats, door, .. } = fixture();
     door.set(A, WriteStall::Normal, true, false);
     assert!(door.is_open(&bytes(1)));
-    let mut patient =
-        pin!(door.enter(&env, &stats, Entry { bytes: 1 << 30, low_pri: true, no_slowdown: false }));
+    let mut patient = pin!(door.enter(&env, &stats, Entry { low_pri: true, ..bytes(1 << 30) }));
     assert!(poll_once(patient.as_mut()).is_pending());
-    let hasty = Entry { bytes: 1 << 30, low_pri: true, no_slowdown: true };
+    let hasty = Entry { low_pri: true, no_slowdown: true, ..bytes(1 << 30) };
     karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
     door.set(A, WriteStall::Normal, false, false);
     assert!(matches!(poll_once(patient.as_mut()), Poll::Ready(Ok(()))));
@@ -130,7 +130,7 @@ fn errors_and_the_end_reach_those_who_wait() {
 fn memtables_over_their_budget_stop_writers() {
     let health = Arc::new(Health::new(true));
     let budget = WriteBufferManager::new(64 << 10, true);
-    let door = StallController::new(health, budget.clone(), 1 << 20);
+    let door = StallController::new(health, budget.clone(), 1 << 20, PATIENCE);
     let (env, stats) = (Env::posix(), Statistics::default());
     let memtable = budget.charge();
     memtable.follow(100 << 10);
@@ -138,4 +138,61 @@ fn memtables_over_their_budget_stop_writers() {
     assert!(poll_once(writer.as_mut()).is_pending());
     drop(memtable);
     assert!(matches!(poll_once(writer.as_mut()), Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn nobody_waits_for_ever_for_what_fails_each_time() {
+    let Fixture { stats, door, .. } = fixture();
+    let simulation = karst_io::Simulation::new(1);
+    let env = simulation.env();
+    let full =
+        Error::from(karst_io::Error::new("write", "/db/1.sst", std::io::ErrorKind::StorageFull.into()));
+    let broken = Error::new(ErrorKind::Io, "the disk is broken");
+    // What waits, how long, and what it is told; `None` if it goes on waiting.
+    let told = |entry: Entry| {
+        let start = env.now();
+        let limit = karst_io::sleep(env, Duration::from_secs(100));
+        let entered = Box::pin(door.enter(env, &stats, entry));
+        match karst_io::block_on(env, race(entered, limit)) {
+            Raced::First(outcome) => Some((outcome.unwrap_err().kind(), (env.now() - start).as_secs())),
+            Raced::Second(()) => None,
+        }
+    };
+    let patient = |secs| Entry { timeout: Some(Duration::from_secs(secs)), ..bytes(1) };
+    door.set(A, WriteStall::Stopped(StallCause::L0FileCountLimit), true, false);
+    assert_eq!((told(bytes(1)), told(patient(3))), (None, Some((ErrorKind::TimedOut, 3))));
+    // Neither another family's trouble, nor a flush that fails, holds up whoever waits for this compaction.
+    door.job_failed(B, Relief::Compaction, env.now(), &broken);
+    door.job_failed(A, Relief::Flush, env.now(), &broken);
+    assert_eq!(told(bytes(1)), None);
+    // But while one finds no room, none is tried.
+    door.job_failed(B, Relief::Compaction, env.now(), &full);
+    assert_eq!(told(bytes(1)), Some((ErrorKind::NoSpace, 10)), "it has failed for more than ten seconds");
+    door.job_failed(A, Relief::Compaction, env.now(), &broken);
+    door.job_succeeded(B, Relief::Compaction);
+    assert_eq!(told(bytes(1)), Some((ErrorKind::Io, 10)));
+    let ever = Entry { timeout: Some(Duration::MAX), ..bytes(1) };
+    assert_eq!((told(patient(0)), told(ever)), (Some((ErrorKind::Io, 0)), None));
+    door.job_succeeded(A, Relief::Compaction);
+    assert_eq!(told(bytes(1)), None);
+}
+
+#[test]
+fn a_failure_while_writers_wait_already_counts_from_then_on() {
+    let Fixture { stats, door, .. } = fixture();
+    let simulation = karst_io::Simulation::new(1);
+    let env = simulation.env();
+    door.set(A, WriteStall::Stopped(StallCause::MemtableLimit), true, false);
+    let fails = async {
+        karst_io::sleep(env, Duration::from_secs(60)).await;
+        door.job_failed(A, Relief::Flush, env.now(), &Error::new(ErrorKind::Io, "the disk is broken"));
+        std::future::pending::<()>().await;
+    };
+    let start = env.now();
+    let entered = Box::pin(door.enter(env, &stats, bytes(1)));
+    let Raced::First(outcome) = karst_io::block_on(env, race(entered, Box::pin(fails))) else {
+        unreachable!()
+    };
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!((env.now() - start).as_secs(), 70);
 }

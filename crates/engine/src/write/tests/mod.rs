@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const CF: ColumnFamilyId = ColumnFamilyId::DEFAULT;
 const DIRECTORY: &str = "/db";
@@ -71,7 +72,8 @@ impl Host for TestHost {
 /// A pipeline that begins with log 1.
 fn pipeline_of<H: Host>(env: &Env, directory: &Path, rules: Rules, host: H) -> Arc<Pipeline<H>> {
     let health = Arc::new(Health::new(true));
-    let stalls = StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20);
+    let stalls =
+        StallController::new(health.clone(), WriteBufferManager::new(0, false), 1 << 20, Duration::MAX);
     let log = NewLog::create(env.fs(), directory, FileNumber(1), rules.log).unwrap();
     Pipeline::new(Parts {
         env: env.clone(),
