@@ -4,7 +4,7 @@
 
 use super::Db;
 use crate::column_family::ColumnFamily;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::open::{self, Options};
 use karst_io::block_on;
 use std::path::Path;
@@ -18,10 +18,10 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists against the options, has prepared transactions; options contradict each
-    /// other; the directory cannot be written. Unless writing itself fails, nothing but LOCK was changed; if it does, the database is as it was or as
+    /// other; the directory cannot be written, for want of room for instance (`NoSpace`). Unless writing itself fails, nothing but LOCK was changed; if it does, the database is as it was or as
     /// it was to be.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
-        Self::new(open::read_write(path.as_ref(), options, None)?, options)
+        Self::open_for_writing(path.as_ref(), options, None)
     }
 
     /// The same, with the column families named; the default one need not be. All that exist have to be named.
@@ -31,7 +31,16 @@ impl Db {
     /// # Errors
     /// As [`Db::open`]; a column family exists that is not named, or is named and missing.
     pub fn open_cf(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
-        Self::new(open::read_write(path.as_ref(), options, Some(families))?, options)
+        Self::open_for_writing(path.as_ref(), options, Some(families))
+    }
+
+    fn open_for_writing(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Db> {
+        let opened = open::read_write(path, options, families).and_then(|opened| Self::new(opened, options));
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::NoSpace => error
+                .in_context("there is no room to open the database for writing (for reading it needs none)"),
+            _ => error,
+        })
     }
 
     /// Names of the column families of the database in `path`, by id. It may be open elsewhere.

@@ -46,6 +46,8 @@ struct Queue {
 struct Sink {
     place: Place,
     file: Option<Box<dyn WritableFile>>,
+    /// Whether the last lines were lost because the file could not be made or written.
+    fails: bool,
     opened_at: Duration,
     limits: Limits,
 }
@@ -105,8 +107,8 @@ impl InfoLog {
             age: Duration::from_secs(options.log_file_time_to_roll as u64),
             files: options.keep_log_file_num.max(1),
         };
-        let mut sink =
-            Sink { place: Place::new(database, options), file: None, opened_at: env.unix_time(), limits };
+        let place = Place::new(database, options);
+        let mut sink = Sink { place, file: None, fails: false, opened_at: env.unix_time(), limits };
         sink.roll(env);
         Self(Arc::new(Shared {
             env: env.clone(),
@@ -183,6 +185,10 @@ impl Shared {
 
 impl Sink {
     fn append(&mut self, env: &Env, text: &str) {
+        if self.file.is_none() {
+            // Why each time: what could not be made on a full disk may be made once there is room.
+            self.roll(env);
+        }
         let Some(file) = &mut self.file else { return };
         let too_long =
             self.limits.bytes > 0 && file.size() > 0 && file.size() + text.len() as u64 > self.limits.bytes;
@@ -191,9 +197,17 @@ impl Sink {
             self.roll(env);
         }
         let Some(file) = &mut self.file else { return };
-        if let Err(e) = file.append(text.as_bytes()) {
-            tracing::warn!(error = %e, "the LOG file cannot be written; going on without");
-            self.file = None;
+        // Why it is written again after a failure: a line cut off is still a line for humans, and the next ones tell how it went on.
+        match file.append(text.as_bytes()) {
+            Ok(()) => self.fails = false,
+            Err(e) => self.failed("the LOG file cannot be written; going on without", &e),
+        }
+    }
+
+    /// Says so the first time.
+    fn failed(&mut self, what: &str, error: &karst_io::Error) {
+        if !std::mem::replace(&mut self.fails, true) {
+            tracing::warn!(%error, "{what}");
         }
     }
 
@@ -202,7 +216,7 @@ impl Sink {
         self.file = None;
         match self.try_roll(env) {
             Ok(file) => self.file = Some(file),
-            Err(e) => tracing::warn!(error = %e, "the LOG file cannot be made; going on without"),
+            Err(e) => self.failed("the LOG file cannot be made; going on without", &e),
         }
         self.opened_at = env.unix_time();
     }
@@ -291,6 +305,32 @@ mod tests {
         assert_eq!(names.len(), 3, "{names:?}");
         assert!(read(&env, "/db/LOG").ends_with("opened 5\n"));
         assert!(read(&env, &format!("/db/{}", names[1])).ends_with("opened 3\n"), "{names:?}");
+    }
+
+    #[test]
+    fn lines_are_lost_on_a_full_disk_and_come_again_once_there_is_room() {
+        let simulation = karst_io::Simulation::new(1);
+        let (env, fs) = (simulation.env().clone(), simulation.fs());
+        for fails_from_the_start in [true, false] {
+            fs.set_capacity(Some(0).filter(|_| fails_from_the_start));
+            fs.set_full(fails_from_the_start.then_some(|path| path.ends_with("LOG")));
+            let log = InfoLog::open(&env, Path::new("/db"), &options(""));
+            let lines = |names: [&str; 2]| {
+                for name in names {
+                    log.write(LogLevel::Info, format_args!("{name}"));
+                    karst_io::block_on(&env, log.written());
+                }
+            };
+            lines(["a", "b"]);
+            fs.set_capacity(Some(100));
+            lines(["lost in part, as there is no room for all of it, which is long", "lost"]);
+            fs.set_capacity(None);
+            fs.set_full(None);
+            lines(["later", "last"]);
+            let text = read(&env, "/db/LOG");
+            assert!(text.ends_with(" 0 last\n") && text.contains(" 0 later\n"), "{text}");
+            assert_eq!(text.contains(" 0 b\n"), !fails_from_the_start, "{text}");
+        }
     }
 
     #[test]

@@ -286,6 +286,12 @@ pub(super) struct Logs {
 }
 
 impl Logs {
+    /// Their bytes, all together.
+    pub(super) fn bytes(&self, env: &Env) -> Result<u64> {
+        let sizes = sizes_now(env, &self.directory, &self.numbers)?;
+        Ok(sizes.into_iter().map(|(_, bytes)| bytes as u64).sum())
+    }
+
     fn find(env: &Env, directory: &Directory, db_options: &DbOptions, set: &VersionSet) -> Result<Logs> {
         let separate = match db_options.wal_dir.as_str() {
             "" => None,

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing refers to; they are removed if it comes to no more. What fails later leaves
 //!   the old state or the new one: one change to the MANIFEST brings all tables of all families.
-//! - While logs are replayed, no family has more in memory than a memtable that takes writes may have.
+//! - While logs are replayed, no family has more in memory than a memtable that takes writes may have; on a full disk all together no more than their memtables may have.
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
 //!   `avoid_flush_during_recovery` says, and no log from before is needed any more. So it is where tables had entries of the logs: later, nothing may tell that they do.
 
@@ -263,7 +263,8 @@ fn begin(
     opened.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
-    let (recovered, tables) = replay(&opened, &versions, &logs)?;
+    let cramped = is_cramped(&opened, &logs)?;
+    let (recovered, tables) = replay(&opened, &versions, &logs, cramped)?;
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
         // Why: should the power fail now, what is logged anew must not be there without what was read before it.
@@ -280,11 +281,8 @@ fn begin(
     // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be needed in part.
     // Why not with anything inserted that is undecided: it was logged anew, and a family's log number has to say that it has it from before.
     let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
-    let keeps = opened.db_options.get().avoid_flush_during_recovery
-        && !stopped
-        && !has_duplicates
-        && tables.is_empty()
-        && !undecided;
+    let avoids = opened.db_options.get().avoid_flush_during_recovery || cramped;
+    let keeps = avoids && !stopped && !has_duplicates && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }
@@ -304,11 +302,29 @@ fn begin(
     Ok(opened)
 }
 
-/// Replays the logs into the families' memtables; full ones become tables.
-fn replay(opened: &Opened, versions: &Arc<Versions>, logs: &Logs) -> Result<(Recovered, RecoveredTables)> {
+/// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the logs, and the database opens on a full disk.
+fn is_cramped(opened: &Opened, logs: &Logs) -> Result<bool> {
+    let Some(free) = opened.env.fs().free_bytes(&opened.shared.directories[0])? else { return Ok(false) };
+    let bytes = logs.bytes(&opened.env)?;
+    let memtables = |family: &Arc<Family>| {
+        let options = &family.config.options;
+        options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
+    };
+    let memory = opened.families.all().iter().map(memtables).fold(0, u64::saturating_add);
+    Ok(free < bytes && bytes <= memory)
+}
+
+/// Replays the logs into the families' memtables; full ones become tables, unless the disk is `cramped`.
+fn replay(
+    opened: &Opened,
+    versions: &Arc<Versions>,
+    logs: &Logs,
+    cramped: bool,
+) -> Result<(Recovered, RecoveredTables)> {
     let mut tables = RecoveredTables::default();
     let families = opened.families.all();
-    let most_bytes = |family: &Family| family.config.options.write_buffer_size;
+    let most_bytes =
+        |family: &Family| if cramped { usize::MAX } else { family.config.options.write_buffer_size };
     let recovered = logs.replay(&opened.env, &families, most_bytes, &mut |target| {
         let family = opened.families.get(target.cf).expect("targets are the families");
         block_on(&opened.env, tables.write(opened, versions, &family, &target.memtable))?;
@@ -512,7 +528,8 @@ pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Re
     let (fs, name) = (opened.env.fs(), FileName::Options(number));
     let temporary = opened.path.join(FileName::TempOptions(number).to_string());
     write_synced(fs.as_ref(), &temporary, text.as_bytes())?;
-    fs.rename(&temporary, &opened.path.join(name.to_string()))?;
+    let renamed = fs.rename(&temporary, &opened.path.join(name.to_string()));
+    renamed.inspect_err(|_| drop(fs.remove(&temporary)))?;
     fs.sync_dir(&opened.path)?;
     let mut newest = writable.options_file.lock();
     *newest = (*newest).max(Some(name));

@@ -13,7 +13,7 @@ use karst_format::ids::FileNumber;
 use karst_format::log::LogWriter;
 use karst_format::version_edit::VersionEdit;
 use karst_io::{FileSystem, WritableFile};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A MANIFEST open for writing.
 #[derive(Debug)]
@@ -37,6 +37,14 @@ pub(super) struct Writing {
     pub(super) fsync: bool,
 }
 
+/// Why edits could not be written.
+#[derive(Debug)]
+pub(super) struct NotWritten {
+    pub(super) error: Error,
+    /// They may be found all the same by whoever opens the database.
+    pub(super) may_count: bool,
+}
+
 impl ManifestFile {
     /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number.
     pub(super) fn begin(
@@ -46,9 +54,29 @@ impl ManifestFile {
         temporary: FileNumber,
         snapshot: &[VersionEdit],
         how: Writing,
-    ) -> Result<ManifestFile> {
+    ) -> Result<ManifestFile, NotWritten> {
         let name = FileName::Manifest(number);
-        let file = fs.create(&directory.join(name.to_string()))?;
+        let path = directory.join(name.to_string());
+        let made = Self::make(fs, directory, &path, (number, snapshot, how)).and_then(|manifest| {
+            let temporary = current_to_be(fs, directory, name, temporary)?;
+            Ok((manifest, temporary))
+        });
+        // Why at once: CURRENT does not name it, and where there was no room for it there is none to be taken up by its beginning.
+        let (manifest, temporary) = made.map_err(|error| {
+            let _ = fs.remove(&path);
+            NotWritten { error, may_count: false }
+        })?;
+        let put = put_current(fs, directory, &temporary);
+        put.map(|()| manifest).map_err(|error| NotWritten { error, may_count: true })
+    }
+
+    fn make(
+        fs: &dyn FileSystem,
+        directory: &Path,
+        path: &Path,
+        (number, snapshot, how): (FileNumber, &[VersionEdit], Writing),
+    ) -> Result<ManifestFile> {
+        let file = fs.create(path)?;
         let log = LogWriter::new(FileNumber(0), false);
         let mut manifest = ManifestFile { number, file, log, begun_bytes: 0, reserved: 0, how };
         manifest.append(snapshot)?;
@@ -56,7 +84,6 @@ impl ManifestFile {
         manifest.begun_bytes = manifest.file.size();
         // Why before the rename: CURRENT shall not outlive the name of the file that it names.
         fs.sync_dir(directory)?;
-        write_current(fs, directory, name, temporary)?;
         Ok(manifest)
     }
 
@@ -111,15 +138,35 @@ pub(crate) fn write_current(
     manifest: FileName,
     temporary: FileNumber,
 ) -> Result<()> {
+    let temporary = current_to_be(fs, directory, manifest, temporary)?;
+    put_current(fs, directory, &temporary)
+}
+
+/// Makes a file that says what CURRENT is to say.
+fn current_to_be(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    manifest: FileName,
+    temporary: FileNumber,
+) -> Result<PathBuf> {
     let temporary = directory.join(FileName::Temp(temporary).to_string());
     write_synced(fs, &temporary, format!("{manifest}\n").as_bytes())?;
-    fs.rename(&temporary, &directory.join(FileName::Current.to_string()))?;
+    Ok(temporary)
+}
+
+/// Puts it in CURRENT's place.
+fn put_current(fs: &dyn FileSystem, directory: &Path, temporary: &Path) -> Result<()> {
+    fs.rename(temporary, &directory.join(FileName::Current.to_string()))?;
     Ok(fs.sync_dir(directory)?)
 }
 
-/// Makes a file with these bytes, durable but for its name.
+/// Makes a file with these bytes, durable but for its name. One that comes to nothing is removed.
 pub(crate) fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = fs.create(path)?;
-    file.append(bytes)?;
-    Ok(file.sync()?)
+    let write = || -> Result<()> {
+        let mut file = fs.create(path)?;
+        file.append(bytes)?;
+        Ok(file.sync()?)
+    };
+    // Why its outcome does not matter: what stays is removed when the database is opened.
+    write().inspect_err(|_| drop(fs.remove(path)))
 }

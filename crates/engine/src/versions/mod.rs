@@ -7,8 +7,8 @@
 //! retire what left the trees - tell the callers. Changes that come while the MANIFEST is written form the next group.
 //!
 //! Invariants:
-//! - What is published is durable. What failed has changed nothing in memory; the next install begins a new MANIFEST, and until CURRENT names it
-//!   no file is removed, as the failed edit may or may not be on storage.
+//! - What is published is durable. What failed has changed nothing in memory; the next install begins a new MANIFEST, and where the failed edit may or may not be on storage
+//!   no file is removed until CURRENT names that. It is not where the failure came before the edit was appended, or before CURRENT named the MANIFEST that has it.
 //! - Only the one running install changes trees; it works on a copy, so the state's lock is not held while anything is built or written.
 //!
 //! Lock: `state`, then a family's exchange. Never held while waiting or writing.
@@ -40,7 +40,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_io::Env;
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
-use manifest::{ManifestFile, Writing};
+use manifest::{ManifestFile, NotWritten, Writing};
 use parking_lot::Mutex;
 use staged::{Described, FamilyState, ManifestState, Staged};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -417,7 +417,7 @@ impl Versions {
         }
         match self.write(&staged, &described, file) {
             Ok(file) => self.publish(staged, fitting, file),
-            Err(error) => self.fail(&error, fitting),
+            Err(not_written) => self.fail(not_written, fitting),
         }
     }
 
@@ -431,20 +431,23 @@ impl Versions {
         staged: &Staged,
         described: &Described,
         file: Option<ManifestFile>,
-    ) -> Result<ManifestFile> {
+    ) -> Result<ManifestFile, NotWritten> {
         let fs = self.shared.env.fs();
         // Invariant: the names of new files are durable before the MANIFEST names them.
         for path_id in &staged.written_paths {
             let directory = self.shared.directories.get(usize::from(*path_id)).unwrap_or(&self.path);
-            fs.sync_dir(directory)?;
+            let synced = fs.sync_dir(directory);
+            synced.map_err(|error| NotWritten { error: error.into(), may_count: false })?;
         }
         match file {
             Some(mut file) if file.size_bytes() < self.most_bytes(&file) => {
-                file.append(&staged.records)?;
-                let began = self.shared.start_timer();
-                let synced = file.sync();
-                self.shared.measure_since(HistogramKind::ManifestFileSyncMicros, began);
-                synced.map(|()| file)
+                let written = file.append(&staged.records).and_then(|()| {
+                    let began = self.shared.start_timer();
+                    let synced = file.sync();
+                    self.shared.measure_since(HistogramKind::ManifestFileSyncMicros, began);
+                    synced
+                });
+                written.map(|()| file).map_err(|error| NotWritten { error, may_count: true })
             }
             outgrown => {
                 let (number, temporary) = (self.new_file_number(), self.new_file_number());
@@ -457,7 +460,7 @@ impl Versions {
                 if let Some(outgrown) = outgrown {
                     outgrown.end();
                 }
-                if begun.is_err() {
+                if begun.as_ref().is_err_and(|not_written| not_written.may_count) {
                     let names = [FileName::Manifest(number), FileName::Temp(temporary)];
                     // Invariant: CURRENT may name it already; it is removed only after CURRENT names another.
                     self.obsolete.uncertain();
@@ -534,13 +537,15 @@ impl Versions {
         }
     }
 
-    fn fail(&self, error: &Error, requests: Vec<Request>) {
-        self.obsolete.uncertain();
+    fn fail(&self, NotWritten { error, may_count }: NotWritten, requests: Vec<Request>) {
+        if may_count {
+            self.obsolete.uncertain();
+        }
         tracing::error!(database = %self.path.display(), %error, "the MANIFEST could not be written");
         if let Some(hook) = &*self.on_failure.lock() {
-            hook(error);
+            hook(&error);
         }
-        let error = error.clone().in_context("writing the MANIFEST");
+        let error = error.in_context("writing the MANIFEST");
         for request in requests {
             request.complete(Err(error.clone()));
         }
