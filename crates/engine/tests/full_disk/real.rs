@@ -1,0 +1,263 @@
+//! Writers on small file systems until they are refused, phase by phase. Each prints a line: what a write returned, after how long, and how long after there was room again
+//! writing went on by itself.
+
+use super::small::Small;
+use super::{Entries, all, key, options, value};
+use karst_engine::{Db, Error, ErrorKind, FlushOptions, Options, WriteOptions};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longer than any pause between two attempts to go on that such a short time comes to.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A database that its disk has no room for.
+struct Writer<'a> {
+    disk: &'a Small,
+    phase: &'static str,
+    path: PathBuf,
+    options: Options,
+    db: Db,
+    model: Entries,
+    next: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(disk: &'a Small, phase: &'static str, change: impl FnOnce(Options) -> Options) -> Self {
+        let path = disk.root.join(phase);
+        let options = options(&disk.env).db(|db| db.bgerror_resume_retry_interval = 100_000);
+        let options = change(options);
+        let db = Db::open(&path, &options).unwrap();
+        Self { disk, phase, path, options, db, model: Entries::new(), next: 0 }
+    }
+
+    fn put(&mut self, write: &WriteOptions) -> Result<(), Error> {
+        let (key, value) = (key(self.next), value(self.next, 1000));
+        self.next += 1;
+        self.disk.breathe();
+        self.db.put_opt(write, &key, &value)?;
+        self.model.insert(key, value);
+        Ok(())
+    }
+
+    fn puts(&mut self, count: u64) {
+        (0..count).for_each(|_| self.put(&WriteOptions::default()).unwrap());
+    }
+
+    /// Writes until a write is refused, which has to be for want of room; says so. Nothing that was acknowledged is missing then, here or in a database opened for reading.
+    fn until_refused(&mut self, write: &WriteOptions) -> Duration {
+        let (error, after) = loop {
+            let began = self.disk.env.now();
+            if let Err(error) = self.put(write) {
+                break (error, self.disk.env.now() - began);
+            }
+            assert!(self.next < 1_000_000, "there is room for everything");
+        };
+        println!(
+            "{}, {}: write {} returned after {after:.2?}: {error}",
+            self.disk.name, self.phase, self.next
+        );
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert!(all(&self.db) == self.model, "{}: something is lost", self.phase);
+        self.read_only();
+        after
+    }
+
+    /// The same until writers are stopped. A write may be refused at once before, while a compaction has taken up the last of the room; then writing goes on.
+    fn until_stopped(&mut self, write: &WriteOptions, told_after: Duration) -> Duration {
+        let after = self.until_refused(write);
+        if after >= told_after {
+            return after;
+        }
+        let after = self.until_taken();
+        println!("{}, {}: it goes on after {after:.2?}", self.disk.name, self.phase);
+        self.until_stopped(write, told_after)
+    }
+
+    /// Waits until writes are taken. How long that was.
+    fn until_taken(&mut self) -> Duration {
+        let began = self.disk.env.now();
+        while let Err(error) = self.put(&WriteOptions::default()) {
+            assert!(error.kind() == ErrorKind::NoSpace && self.disk.env.now() - began < SOON, "{error}");
+            karst_io::block_on(&self.disk.env, karst_io::sleep(&self.disk.env, Duration::from_millis(10)));
+        }
+        self.disk.env.now() - began
+    }
+
+    /// What a database opened for reading has is what was written and acknowledged, and at most what was not besides.
+    fn read_only(&self) {
+        let found = all(&Db::open_read_only(&self.path, &self.options).unwrap());
+        let missing = self.model.iter().find(|(key, value)| found.get(*key) != Some(*value));
+        assert!(missing.is_none(), "{}: {missing:?} is not found by reading only", self.phase);
+    }
+
+    /// Makes room; writing goes on.
+    fn until_it_goes_on(mut self) {
+        self.disk.clear();
+        let after = self.until_taken();
+        println!("{}, {}: with room again it goes on after {after:.2?}", self.disk.name, self.phase);
+        self.puts(1000);
+        assert!(all(&self.db) == self.model, "{}: something is lost", self.phase);
+        self.db.close().unwrap();
+        drop(self.db);
+        let db = Db::open(&self.path, &self.options).unwrap();
+        let found = all(&db);
+        let missing = self.model.iter().find(|(key, value)| found.get(*key) != Some(*value));
+        assert!(missing.is_none(), "{}: {missing:?} is lost", self.phase);
+        db.close().unwrap();
+        Db::destroy(&self.path, &self.options).unwrap();
+    }
+}
+
+/// Data grows until compactions find no room, then L0 grows until writers are stopped.
+fn compaction(disk: &Small, write: &WriteOptions, told_after: Duration) {
+    disk.fill(28 << 20);
+    let mut writer = Writer::new(disk, "compaction", |options| options);
+    let after = writer.until_stopped(write, told_after);
+    assert!(after < told_after + Duration::from_secs(5), "{after:?}");
+    // Closed and opened again while the disk is full.
+    writer.db.close().unwrap();
+    let db = Db::open(&writer.path, &writer.options);
+    match db {
+        Ok(db) => {
+            println!("{}, opening on the full disk: open", disk.name);
+            writer.db = db;
+        }
+        Err(error) => {
+            println!("{}, opening on the full disk: {error}", disk.name);
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            writer.read_only();
+            disk.clear();
+            writer.db = Db::open(&writer.path, &writer.options).unwrap();
+        }
+    }
+    assert!(all(&writer.db) == writer.model, "something is lost by opening");
+    writer.until_it_goes_on();
+}
+
+fn log(disk: &Small) {
+    let mut writer = Writer::new(disk, "log", |options| options);
+    writer.puts(20);
+    disk.fill(0);
+    assert!(writer.until_refused(&WriteOptions::default()) < Duration::from_secs(5));
+    // The log's file system is full for good, and closing and opening again has to do with that.
+    writer.db.close().unwrap();
+    match Db::open(&writer.path, &writer.options) {
+        Ok(db) => {
+            println!("{}, opening on the full disk: open", disk.name);
+            writer.db = db;
+            writer.until_refused(&WriteOptions::default());
+        }
+        Err(error) => {
+            println!("{}, opening on the full disk: {error}", disk.name);
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            writer.read_only();
+            disk.clear();
+            writer.db = Db::open(&writer.path, &writer.options).unwrap();
+            writer.puts(20);
+            disk.fill(0);
+            writer.until_refused(&WriteOptions::default());
+        }
+    }
+    writer.until_it_goes_on();
+}
+
+fn memtable_switch(disk: &Small) {
+    let mut writer = Writer::new(disk, "memtable switch", |options| options);
+    writer.puts(20);
+    if disk.use_up_inodes() {
+        assert!(writer.until_refused(&WriteOptions::default()) < Duration::from_secs(5));
+    }
+    writer.until_it_goes_on();
+}
+
+fn logs_elsewhere(disk: &Small, phase: &'static str) -> impl FnOnce(Options) -> Options {
+    let wal_dir = disk.elsewhere.join(phase);
+    disk.env.fs().create_dir(&wal_dir).unwrap();
+    let wal_dir = wal_dir.to_str().expect("names are text").to_owned();
+    move |options| options.db(move |db| db.wal_dir.clone_from(&wal_dir))
+}
+
+fn flush(disk: &Small, phase: &'static str, change: impl FnOnce(Options) -> Options) {
+    let elsewhere = logs_elsewhere(disk, phase);
+    let mut writer = Writer::new(disk, phase, |options| change(elsewhere(options)));
+    disk.fill(64 << 10);
+    assert!(writer.until_refused(&WriteOptions::default()) < Duration::from_secs(5));
+    writer.until_it_goes_on();
+}
+
+fn manifest_and_options(disk: &Small) {
+    let phase = "MANIFEST and OPTIONS";
+    let elsewhere = logs_elsewhere(disk, phase);
+    let mut writer =
+        Writer::new(disk, phase, |options| elsewhere(options).db(|db| db.allow_fallocate = false));
+    writer.puts(20);
+    disk.fill(0);
+    let default = writer.db.default_column_family().clone();
+    let error = writer.db.set_options(&default, &[("write_buffer_size", "300000")]).unwrap_err();
+    println!("{}, OPTIONS: set_options returned {error}", disk.name);
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    // What OPTIONS has no room for holds up nobody whose log is elsewhere.
+    if disk.name != "simulated" {
+        writer.puts(5);
+    }
+    // A family adds some bytes to the MANIFEST; its OPTIONS fail each time.
+    for i in 0..100 {
+        if writer.db.background_error().is_some() {
+            break;
+        }
+        let name = format!("{i:0200}");
+        assert_eq!(
+            writer.db.create_column_family(&name, &writer.options).unwrap_err().kind(),
+            ErrorKind::NoSpace
+        );
+    }
+    assert!(writer.until_refused(&WriteOptions::default()) < Duration::from_secs(5));
+    writer.until_it_goes_on();
+}
+
+fn blobs(options: Options) -> Options {
+    options.column_families(|cf| (cf.enable_blob_files, cf.min_blob_size) = (true, 500))
+}
+
+/// What a flush that is asked for returns, and when.
+fn flush_by_hand(disk: &Small) {
+    let elsewhere = logs_elsewhere(disk, "by hand");
+    let mut writer = Writer::new(disk, "by hand", elsewhere);
+    writer.puts(100);
+    disk.fill(0);
+    let began = disk.env.now();
+    let error = writer.db.flush(&FlushOptions::default()).unwrap_err();
+    println!("{}, a flush by hand returned after {:.2?}: {error}", disk.name, disk.env.now() - began);
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    writer.until_it_goes_on();
+}
+
+fn phases(disk: &Small) {
+    log(disk);
+    memtable_switch(disk);
+    flush(disk, "flush", |options| options);
+    flush(disk, "blob files", blobs);
+    flush_by_hand(disk);
+    manifest_and_options(disk);
+}
+
+#[test]
+fn a_tmpfs_that_is_full_phase_by_phase() {
+    phases(&Small::tmpfs());
+}
+
+#[test]
+fn an_ext4_that_is_full_phase_by_phase() {
+    phases(&Small::ext4());
+}
+
+#[test]
+fn a_writer_on_a_tmpfs_that_fills_up_is_told_after_ten_seconds() {
+    compaction(&Small::tmpfs(), &WriteOptions::default(), Duration::from_secs(10));
+}
+
+#[test]
+fn a_writer_on_an_ext4_that_fills_up_is_told_when_it_wants_to_be() {
+    let timeout = Duration::from_secs(2);
+    compaction(&Small::ext4(), &WriteOptions { timeout: Some(timeout), ..WriteOptions::default() }, timeout);
+}
