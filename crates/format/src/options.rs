@@ -30,7 +30,7 @@ pub use block_based::BlockBasedTableOptions;
 pub use choice::InfoLogLevel;
 pub use column_family::{ColumnFamilyOptions, TableFactory};
 pub use db::DbOptions;
-pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions};
+pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions, changed_head, changed_sections};
 pub use table::{Assigned, OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, Section};
 pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 

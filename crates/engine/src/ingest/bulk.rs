@@ -6,7 +6,6 @@
 //! since otherwise reads would find older entries first.
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
-use super::options_file::options_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::open::{Options, identity, new_family_options};
@@ -20,7 +19,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogWriter;
-use karst_format::options::NamedColumnFamily;
+use karst_format::options::changed_head;
 use karst_format::table_builder::TableIdentity;
 use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
 use karst_io::{Env, FileLock};
@@ -157,7 +156,7 @@ impl BulkLoader {
         if self.families.iter().any(|family| family.config.name == name) {
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
-        let options = self.options.family_options_over(new_family_options(), name)?;
+        let options = self.options.family_options(new_family_options(), name)?;
         let id = ColumnFamilyId(self.families.len() as u32);
         let config =
             Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
@@ -272,11 +271,8 @@ impl BulkLoader {
         let log = FileNumber(self.files.next());
         self.put_file(manifest, &self.manifest(log)?)?;
         self.put_file(FileName::Identity, self.identity.db_id.as_bytes())?;
-        let families = self.families.iter().map(|family| NamedColumnFamily {
-            name: family.config.name.clone(),
-            options: family.config.options.clone(),
-        });
-        let text = options_text(&self.db_options, families.collect());
+        let mut text = changed_head(&self.db_options);
+        self.families.iter().for_each(|family| text += family.config.options_text());
         self.put_file(options, text.as_bytes())?;
         // Why by renaming: whoever looks sees the whole file or none.
         let temporary = FileName::Temp(FileNumber(self.files.next()));

@@ -3,9 +3,7 @@
 //! In: entries in any order, or sorted. Out: a directory that RocksDB opens: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS.
 
 mod bulk;
-mod options_file;
 #[cfg(test)]
 mod tests;
 
 pub use bulk::{BulkLoader, SortedRun};
-pub(crate) use options_file::options_text;

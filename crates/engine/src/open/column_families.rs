@@ -5,25 +5,32 @@
 //! Invariant: a family is in the MANIFEST before anyone can write to it, and out of it before its files are removed. Reads that hold a dropped family go on.
 
 use super::load::make_family;
-use super::options::Options;
+use super::options::{Options, new_family_options};
 use super::read_write::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
 use crate::error::{Error, Result};
 use crate::memtable::MemTable;
 use crate::options::FamilyConfig;
-use crate::versions::Change;
+use crate::versions::{Change, Versions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::version_edit::VersionEdit;
 use karst_io::block_on;
 use karst_lsm::Version;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Creates a column family and writes OPTIONS anew. Blocks.
-pub(crate) fn create_column_family(opened: &Opened, name: &str, options: &Options) -> Result<Arc<Family>> {
-    let family = create(opened, name, options)?;
-    options_behind_change(opened)?;
-    Ok(family)
+/// Creates column families and writes OPTIONS anew, once. Blocks. All are created or none is, unless the MANIFEST cannot be written; then some may be.
+pub(crate) fn create_column_families(
+    opened: &Opened,
+    names: &[&str],
+    options: &Options,
+) -> Result<Vec<Arc<Family>>> {
+    let families = create(opened, names, options)?;
+    if !families.is_empty() {
+        options_behind_change(opened)?;
+    }
+    Ok(families)
 }
 
 /// Drops a column family and writes OPTIONS anew. Blocks.
@@ -37,13 +44,37 @@ pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Resul
     options_behind_change(opened)
 }
 
-/// Creates a column family, without OPTIONS.
-pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<Arc<Family>> {
+/// Creates column families, without OPTIONS.
+///
+/// Why all are handed over before the first is waited for: those that come together share a sync of the MANIFEST.
+pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Result<Vec<Arc<Family>>> {
     let versions = &writable(opened)?.versions;
-    if opened.families.named(name).is_some() {
-        return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+    let mut known: BTreeSet<String> =
+        opened.families.all().iter().map(|family| family.config.name.clone()).collect();
+    for name in names {
+        if !known.insert((*name).to_owned()) {
+            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+        }
     }
-    let family_options = options.family_options(None, name)?;
+    let new = names.iter().map(|name| new_family(opened, versions, name, options));
+    let new = new.collect::<Result<Vec<_>>>()?;
+    let installs = new.iter().map(|(family, edit)| {
+        let created = Some(family.clone());
+        versions.install(Change { created, ..Change::edit(edit.clone()) })
+    });
+    let outcomes = installs.collect::<Vec<_>>().into_iter().map(|install| block_on(&opened.env, install));
+    outcomes.fold(Ok(()), Result::and)?;
+    Ok(new.into_iter().map(|(family, _)| family).collect())
+}
+
+/// A column family that is in no MANIFEST yet, and the edit that puts it there.
+fn new_family(
+    opened: &Opened,
+    versions: &Versions,
+    name: &str,
+    options: &Options,
+) -> Result<(Arc<Family>, VersionEdit)> {
+    let family_options = options.family_options(new_family_options(), name)?;
     let id = versions.new_family_id();
     let config = FamilyConfig::resolve(id, name, family_options, None, options.instances_for(name))?;
     check_options::column_family(&opened.db_options.get(), &config)?;
@@ -62,9 +93,7 @@ pub(super) fn create(opened: &Opened, name: &str, options: &Options) -> Result<A
         comparator: Some(family.config.comparator.name().to_owned()),
         ..VersionEdit::default()
     };
-    let change = Change { created: Some(family.clone()), ..Change::edit(edit) };
-    block_on(&opened.env, versions.install(change))?;
-    Ok(family)
+    Ok((family, edit))
 }
 
 fn writable(opened: &Opened) -> Result<&Writable> {

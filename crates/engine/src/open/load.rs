@@ -14,11 +14,11 @@ use super::cache::BlockCache;
 use super::check_options;
 use super::directory::{Directory, io_error, read_file};
 use super::manifest::Manifest;
-use super::options::Options;
+use super::options::{Options, new_family_options};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::options::{DbOptions, FamilyConfig};
+use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
 use crate::read::newest;
 use crate::snapshot::ReadAt;
 use crate::stats::{Statistics, StatsLevel};
@@ -35,7 +35,7 @@ use karst_format::options::{Cache, OptionsFile};
 use karst_io::Env;
 use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -54,11 +54,12 @@ pub(super) enum Wanted<'a> {
     AllAnd(&'a [&'a str]),
 }
 
-impl Wanted<'_> {
-    fn opens(&self, name: &str) -> bool {
+impl<'a> Wanted<'a> {
+    /// Those that are named, the default one aside; `None` for all.
+    fn names(&self) -> Option<BTreeSet<&'a str>> {
         match self {
-            Wanted::Named(names) => name == DEFAULT || names.contains(&name),
-            Wanted::All | Wanted::AllAnd(_) => true,
+            Wanted::Named(names) => Some(names.iter().copied().collect()),
+            Wanted::All | Wanted::AllAnd(_) => None,
         }
     }
 }
@@ -159,8 +160,10 @@ fn check_names(
         Wanted::Named(names) => (names, &[][..]),
         Wanted::AllAnd(names) => (&[][..], names),
     };
+    let exist: BTreeSet<&str> = manifest.replay.column_families().map(|found| found.name).collect();
+    let may_miss: BTreeSet<&str> = may_miss.iter().copied().collect();
     for name in named.iter().copied().chain(options.named_families()) {
-        if !may_miss.contains(&name) && !manifest.replay.column_families().any(|found| found.name == name) {
+        if !may_miss.contains(name) && !exist.contains(name) {
             let names: Vec<&str> = manifest.replay.column_families().map(|found| found.name).collect();
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -183,9 +186,16 @@ fn configure(
     described_in: &Path,
     wanted: Wanted<'_>,
 ) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
+    let in_file = file.map_or(&[][..], |file| &file.column_families);
+    let in_file: BTreeMap<&str, &ColumnFamilyOptions> =
+        in_file.iter().map(|family| (&*family.name, &family.options)).collect();
+    let named = wanted.names();
+    let opens = |name: &str| named.as_ref().is_none_or(|named| name == DEFAULT || named.contains(name));
     let mut configs = BTreeMap::new();
-    for found in manifest.replay.column_families().filter(|found| wanted.opens(found.name)) {
-        let family_options = options.family_options(file, found.name)?;
+    for found in manifest.replay.column_families().filter(|found| opens(found.name)) {
+        let said =
+            in_file.get(found.name).map_or_else(new_family_options, |said| ColumnFamilyOptions::clone(said));
+        let family_options = options.family_options(said, found.name)?;
         let instances = options.instances_for(found.name);
         let mut config =
             FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)

@@ -28,7 +28,7 @@ mod read_write;
 
 pub use cache::BlockCache;
 pub(crate) use change_options::{change_db_options, change_family_options};
-pub(crate) use column_families::{create_column_family, drop_column_family};
+pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
 pub use options::Options;
 pub(crate) use options::new_family_options;

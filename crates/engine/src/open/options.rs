@@ -53,8 +53,8 @@ pub struct Options {
     one_memory_budget: bool,
     stopped_write_timeout: Option<Duration>,
     db: Vec<Change<DbOptions>>,
-    /// The column family's name; `None` for all of them.
-    families: Vec<(Option<String>, Change<ColumnFamilyOptions>)>,
+    /// By the column family's name, `None` for all of them; each with its place in the order of changes.
+    families: BTreeMap<Option<String>, Vec<(usize, Change<ColumnFamilyOptions>)>>,
     instances: BTreeMap<Option<String>, Instances>,
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Options {
             .field("env", &self.env)
             .field("statistics", &self.statistics)
             .field("block_cache_bytes", &self.block_cache_bytes)
-            .field("changes", &(self.db.len() + self.families.len()))
+            .field("changes", &(self.db.len() + self.family_changes()))
             .field("instances", &self.instances)
             .finish_non_exhaustive()
     }
@@ -189,7 +189,7 @@ impl Options {
         mut self,
         change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,
     ) -> Self {
-        self.families.push((None, infallible(change)));
+        self.change_families(None, infallible(change));
         self
     }
 
@@ -200,7 +200,7 @@ impl Options {
         name: impl Into<String>,
         change: impl Fn(&mut ColumnFamilyOptions) + Send + Sync + 'static,
     ) -> Self {
-        self.families.push((Some(name.into()), infallible(change)));
+        self.change_families(Some(name.into()), infallible(change));
         self
     }
 
@@ -216,7 +216,7 @@ impl Options {
             return Ok(self);
         }
         set_in_family(&mut ColumnFamilyOptions::default(), &name, &value).map_err(option_error)?;
-        self.families.push((None, Arc::new(move |options| set_in_family(options, &name, &value))));
+        self.change_families(None, Arc::new(move |options| set_in_family(options, &name, &value)));
         Ok(self)
     }
 
@@ -274,6 +274,15 @@ impl Options {
         self.column_families(move |family| family.table_properties_collectors.0 = rule.option_text())
     }
 
+    fn change_families(&mut self, family: Option<String>, change: Change<ColumnFamilyOptions>) {
+        let place = self.family_changes();
+        self.families.entry(family).or_default().push((place, change));
+    }
+
+    fn family_changes(&self) -> usize {
+        self.families.values().map(Vec::len).sum()
+    }
+
     fn instances_of(&mut self, family: Option<&str>) -> &mut Instances {
         self.instances.entry(family.map(str::to_owned)).or_default()
     }
@@ -286,7 +295,7 @@ impl Options {
 
     /// Names of column families that something was set for.
     pub(crate) fn named_families(&self) -> impl Iterator<Item = &str> {
-        let changed = self.families.iter().filter_map(|(name, _)| name.as_deref());
+        let changed = self.families.keys().filter_map(|name| name.as_deref());
         changed.chain(self.instances.keys().filter_map(|name| name.as_deref()))
     }
 
@@ -372,28 +381,18 @@ impl Options {
         Ok(options)
     }
 
-    /// A column family's options: the file's, changed.
+    /// A column family's options: `options`, which a file says or a new family has, changed.
     pub(crate) fn family_options(
-        &self,
-        file: Option<&OptionsFile>,
-        family: &str,
-    ) -> Result<ColumnFamilyOptions> {
-        self.family_options_over(
-            file.and_then(|f| f.column_family(family).cloned()).unwrap_or_else(new_family_options),
-            family,
-        )
-    }
-
-    /// A column family's options: `options`, changed.
-    pub(crate) fn family_options_over(
         &self,
         mut options: ColumnFamilyOptions,
         family: &str,
     ) -> Result<ColumnFamilyOptions> {
-        for (name, change) in &self.families {
-            if name.as_deref().is_none_or(|name| name == family) {
-                change(&mut options).map_err(option_error)?;
-            }
+        let of = |name: Option<String>| self.families.get(&name).map_or(&[][..], Vec::as_slice);
+        let (all, own) = (of(None), of(Some(family.to_owned())));
+        let mut changes: Vec<_> = all.iter().chain(own).collect();
+        changes.sort_by_key(|(place, _)| *place);
+        for (_, change) in changes {
+            change(&mut options).map_err(option_error)?;
         }
         Ok(options)
     }

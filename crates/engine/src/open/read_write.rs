@@ -18,9 +18,8 @@ use super::{directory::Directory, options::Options};
 use crate::column_family::Family;
 use crate::compact::read_back;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ingest::options_text;
 use crate::memtable::{MemTable, Seal};
-use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{
     Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
 };
@@ -34,7 +33,7 @@ use crate::wal::writer::{LogOptions, NewLog};
 use crate::write::{PhaseWrite, Section, batch_of};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
-use karst_format::options::{NamedColumnFamily, Object};
+use karst_format::options::changed_head;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
 use parking_lot::Mutex;
@@ -128,7 +127,8 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     for family in &loaded.families {
         check_options::column_family(&loaded.db_options, &family.config)?;
     }
-    let unnamed = |family: &&str| named.is_some_and(|named| !named.contains(family));
+    let named: Option<BTreeSet<&str>> = named.map(|named| named.iter().copied().collect());
+    let unnamed = |family: &&str| named.as_ref().is_some_and(|named| !named.contains(family));
     let mut missing: Vec<&str> = loaded.set.unopened.values().map(String::as_str).collect();
     let open = loaded.families.iter().map(|family| family.config.name.as_str());
     missing.extend(open.filter(|name| *name != super::load::DEFAULT).filter(unnamed));
@@ -291,11 +291,10 @@ fn begin(
     let options_file = Mutex::new(opened.options_file);
     opened.writable =
         Some(Writable { versions, first_log, options_file, changing_options: Mutex::default() });
-    for name in named {
-        if opened.families.named(name).is_none() {
-            column_families::create(&opened, name, options)?;
-        }
-    }
+    let open = opened.families.all();
+    let open: BTreeSet<&str> = open.iter().map(|family| family.config.name.as_str()).collect();
+    let missing: Vec<&str> = named.iter().copied().filter(|name| !open.contains(name)).collect();
+    column_families::create(&opened, &missing, options)?;
     write_options(&opened, &OptionsInForce::default())?;
     remove_leftovers(&opened, &all);
     closes.disarm();
@@ -517,14 +516,13 @@ pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Re
     };
     // Invariant: first the number, then what is in effect; so a file with a larger number is not older.
     let number = writable.versions.new_file_number();
-    let open = opened.families.all();
-    let families = open.iter().map(|family| {
+    let db_options = opened.db_options.get();
+    let mut text = changed_head(changed.db.unwrap_or(&db_options));
+    for family in opened.families.all().iter() {
         let settings = family.settings();
         let settings = changed.family.filter(|changed| changed.id == settings.id).unwrap_or(&settings);
-        NamedColumnFamily { name: settings.name.clone(), options: described(settings) }
-    });
-    let db_options = opened.db_options.get();
-    let text = options_text(changed.db.unwrap_or(&db_options), families.collect());
+        text += settings.options_text();
+    }
     let (fs, name) = (opened.env.fs(), FileName::Options(number));
     let temporary = opened.path.join(FileName::TempOptions(number).to_string());
     write_synced(fs.as_ref(), &temporary, text.as_bytes())?;
@@ -541,27 +539,6 @@ pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Re
     let old = all.into_iter().skip(KEPT).map(Gone::Named);
     writable.versions.obsolete().remove(old);
     Ok(())
-}
-
-/// A column family's options with the names of instances that were supplied, by which whoever opens the database later knows what it needs.
-fn described(config: &FamilyConfig) -> ColumnFamilyOptions {
-    let mut options = config.options.clone();
-    let name = |option: &mut Object, name: &str| {
-        if option.id() != Some(name) {
-            *option = Object::new(name);
-        }
-    };
-    name(&mut options.comparator, config.comparator.name());
-    if let Some(operator) = config.merge_operator.as_ref().filter(|_| options.merge_operator.text().is_none())
-    {
-        name(&mut options.merge_operator, operator.name());
-    }
-    if let Some(extractor) =
-        config.prefix_extractor.as_ref().filter(|_| options.prefix_extractor.text().is_none())
-    {
-        name(&mut options.prefix_extractor, &extractor.name());
-    }
-    options
 }
 
 /// A file of the database, and where it is.

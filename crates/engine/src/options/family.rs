@@ -15,10 +15,10 @@ use crate::merge_operator::{self, MergeOperator};
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
-use karst_format::options::Object;
+use karst_format::options::{NamedColumnFamily, Object, changed_sections};
 use karst_format::slice_transform::PrefixExtractor;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Has an option name what there is: an instance, or nothing.
 ///
@@ -81,6 +81,8 @@ pub(crate) struct FamilyConfig {
     pub(crate) compact_on_deletion: Option<CompactOnDeletion>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
     pub(crate) described_in: Option<PathBuf>,
+    /// See [`options_text`](Self::options_text).
+    options_text: OnceLock<String>,
 }
 
 impl FamilyConfig {
@@ -153,7 +155,39 @@ impl FamilyConfig {
             compaction_filter_factory,
             compact_on_deletion,
             described_in: None,
+            options_text: OnceLock::new(),
         })
+    }
+
+    /// What the OPTIONS file says of it.
+    ///
+    /// Why kept: with each family that comes, goes or changes the file is written with all of them, and most have not changed since.
+    pub(crate) fn options_text(&self) -> &str {
+        self.options_text.get_or_init(|| {
+            changed_sections(&NamedColumnFamily { name: self.name.clone(), options: self.described() })
+        })
+    }
+
+    /// The options with the names of instances that were supplied, by which whoever opens the database later knows what it needs.
+    fn described(&self) -> ColumnFamilyOptions {
+        let mut options = self.options.clone();
+        let name = |option: &mut Object, name: &str| {
+            if option.id() != Some(name) {
+                *option = Object::new(name);
+            }
+        };
+        name(&mut options.comparator, self.comparator.name());
+        if let Some(operator) = &self.merge_operator
+            && options.merge_operator.text().is_none()
+        {
+            name(&mut options.merge_operator, operator.name());
+        }
+        if let Some(extractor) = &self.prefix_extractor
+            && options.prefix_extractor.text().is_none()
+        {
+            name(&mut options.prefix_extractor, &extractor.name());
+        }
+        options
     }
 
     /// The user's filter for a job, if there is one.

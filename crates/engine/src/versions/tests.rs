@@ -296,7 +296,7 @@ fn logs_go_when_no_family_needs_them() {
         versions.add_log(*log);
     }
     let opened = &database.opened;
-    let other = open::create_column_family(opened, "other", &Options::new()).unwrap();
+    let other = open::create_column_families(opened, &["other"], &Options::new()).unwrap().remove(0);
     let log_number =
         |family, log| VersionEdit { column_family: family, log_number: Some(log), ..VersionEdit::default() };
     database.install(Change::edit(log_number(ColumnFamilyId::DEFAULT, logs[2]))).unwrap();
@@ -326,7 +326,8 @@ impl Wake for SeesDropped {
 fn a_change_to_a_family_that_its_group_drops_fails_when_the_family_is_dropped() {
     let database = Database::new(|_| {});
     let versions = database.versions();
-    let other = open::create_column_family(&database.opened, "other", &Options::new()).unwrap();
+    let other =
+        open::create_column_families(&database.opened, &["other"], &Options::new()).unwrap().remove(0);
     let column_family = other.id();
     let held_up = database.between.gate.lock();
     // The first is being written while the others gather in a group.
@@ -366,7 +367,7 @@ fn a_family_that_is_created_begins_with_the_oldest_log_of_the_moment_when_that_i
     let recovered = versions.install(Change { first_log: Some(log), ..Change::default() });
     let opened = &database.opened;
     std::thread::scope(|scope| {
-        let created = scope.spawn(|| open::create_column_family(opened, "late", &Options::new()));
+        let created = scope.spawn(|| open::create_column_families(opened, &["late"], &Options::new()));
         while versions.queued() < 2 {
             std::thread::yield_now();
         }

@@ -21,17 +21,21 @@
 //!
 //! Compat: `#` starts a comment unless a backslash precedes it. An option that no table has is an error, unless the file
 //! was written by a newer RocksDB than this crate knows, or the caller says otherwise; then it is kept in `unknown`.
+use super::block_based::BlockBasedTableOptions;
 use super::column_family::{BLOCK_BASED_TABLE, ColumnFamilyOptions};
 use super::db::DbOptions;
 use super::table::{Assigned, OptionError, OptionErrorKind, OptionSet};
 use super::text;
 use crate::file_name::FileName;
+use std::collections::{HashMap, HashSet};
 
 /// The release whose options the tables describe; newer files may have options that are not known here.
 pub const KNOWN_VERSION: [u32; 3] = [11, 8, 1];
 
 /// The name of the column family whose section comes first.
 const DEFAULT: &str = "default";
+
+const DB_TITLE: &str = "[DBOptions]";
 
 /// What to do with an option that no table has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +111,9 @@ impl OptionsFile {
             file: OptionsFile::new(DbOptions::default(), Vec::new()),
             policy: unknown,
             section: Part::Outside,
-            seen: Vec::new(),
+            title: String::new(),
+            seen: HashSet::new(),
+            families: HashMap::new(),
         };
         parser.file.rocksdb_version = [0; 3];
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -122,23 +128,72 @@ impl OptionsFile {
 
     /// The file's text.
     pub fn print(&self) -> String {
+        let mut out = self.head();
+        print_section(&mut out, DB_TITLE, &self.db.lines());
+        for family in &self.column_families {
+            print_family(&mut out, family, |options| options.lines(), |options| options.lines());
+        }
+        out
+    }
+
+    fn head(&self) -> String {
         let mut out = String::from("# This is a RocksDB option file.\n#\n# Written by KarstDB.\n#\n\n");
         let [major, minor, patch] = self.rocksdb_version;
         out += &format!("[Version]\n  rocksdb_version={major}.{minor}.{patch}\n");
         let [major, minor] = self.options_file_version;
         out += &format!("  options_file_version={major}.{minor}\n\n");
-        print_section(&mut out, "[DBOptions]", &self.db.lines());
-        for family in &self.column_families {
-            let name = text::escape(&family.name);
-            print_section(&mut out, &format!("[CFOptions \"{name}\"]"), &family.options.lines());
-            let tables = &family.options.table_factory;
-            if tables.is_block_based() {
-                let title = format!("[TableOptions/{BLOCK_BASED_TABLE} \"{name}\"]");
-                print_section(&mut out, &title, &tables.block_based.lines());
-            }
-        }
         out
     }
+}
+
+/// The beginning of a file that names only what differs from the defaults; [`changed_sections`] of each column family follow, `default` first.
+///
+/// Compat: RocksDB refuses an OPTIONS file with a name that it does not know, also inside of braces, and each release knows more names than the last. An
+/// option that is left out has the reader's default. So a file that names only what was chosen is read by the most releases.
+pub fn changed_head(db: &DbOptions) -> String {
+    let mut out = OptionsFile::new(db.clone(), Vec::new()).head();
+    print_section(&mut out, DB_TITLE, &changed_lines(db));
+    out
+}
+
+/// What such a file says of one column family.
+pub fn changed_sections(family: &NamedColumnFamily) -> String {
+    let mut out = String::new();
+    print_family(&mut out, family, changed_lines, changed_lines);
+    out
+}
+
+fn print_family(
+    out: &mut String,
+    family: &NamedColumnFamily,
+    lines: impl Fn(&ColumnFamilyOptions) -> Vec<String>,
+    table_lines: impl Fn(&BlockBasedTableOptions) -> Vec<String>,
+) {
+    let name = text::escape(&family.name);
+    print_section(out, &format!("[CFOptions \"{name}\"]"), &lines(&family.options));
+    let tables = &family.options.table_factory;
+    if tables.is_block_based() {
+        let title = format!("[TableOptions/{BLOCK_BASED_TABLE} \"{name}\"]");
+        print_section(out, &title, &table_lines(&tables.block_based));
+    }
+}
+
+/// The printed options that differ from the defaults; of those in braces only the fields that do.
+fn changed_lines<O: OptionSet>(options: &O) -> Vec<String> {
+    let default = O::default();
+    let changes = options.changes_from(&default).filter(|(info, ..)| info.printed);
+    changes.map(|(info, value, default)| format!("{}={}", info.name, changed_part(value, &default))).collect()
+}
+
+/// What of `value` is not `default`: of values in braces only the fields that differ.
+fn changed_part(value: String, default: &str) -> String {
+    fn fields(value: &str) -> Option<Vec<(&str, &str)>> {
+        text::split(value.strip_prefix('{')?.strip_suffix('}')?).ok()
+    }
+    let (Some(changed), Some(defaults)) = (fields(&value), fields(default)) else { return value };
+    let changed = changed.iter().filter(|field| !defaults.contains(field));
+    let text: String = changed.map(|(name, value)| format!("{name}={value};")).collect();
+    format!("{{{text}}}")
 }
 
 /// The name of the OPTIONS file in force among the names in a database's directory: the one with the largest number.
@@ -189,8 +244,12 @@ struct Parser {
     file: OptionsFile,
     policy: UnknownOptions,
     section: Part,
-    /// The titles seen so far, as printed between brackets.
-    seen: Vec<String>,
+    /// The title of `section`, as printed between brackets.
+    title: String,
+    /// The titles seen so far.
+    seen: HashSet<String>,
+    /// Where in the file each family is.
+    families: HashMap<String, usize>,
 }
 
 impl Parser {
@@ -201,19 +260,19 @@ impl Parser {
         if let Some(title) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             return self.start_section(title.trim()).map_err(|error| error.within(title, number));
         }
-        let title = self.seen.last().cloned().unwrap_or_default();
         let Some((name, value)) = line.split_once('=') else {
-            return Err(syntax(format!("expected name=value, found {line:?}")).within(title, number));
+            let error = syntax(format!("expected name=value, found {line:?}"));
+            return Err(error.within(&*self.title, number));
         };
         let (name, value) = (name.trim(), value.trim());
         if name.is_empty() {
-            return Err(syntax("a value has no name").within(title, number));
+            return Err(syntax("a value has no name").within(&*self.title, number));
         }
-        self.set(name, value, number).map_err(|error| error.within(title, number))
+        self.set(name, value, number).map_err(|error| error.within(&*self.title, number))
     }
 
     fn start_section(&mut self, title: &str) -> Result<(), OptionError> {
-        if self.seen.iter().any(|seen| seen == title) {
+        if self.seen.contains(title) {
             return Err(syntax("the section comes a second time"));
         }
         let (kind, argument) = match title.split_once('"') {
@@ -232,7 +291,8 @@ impl Parser {
                 None => return Err(syntax("unknown section")),
             },
         };
-        self.seen.push(title.to_owned());
+        title.clone_into(&mut self.title);
+        self.seen.insert(title.to_owned());
         Ok(())
     }
 
@@ -241,12 +301,13 @@ impl Parser {
         if (index == 0) != (name == DEFAULT) {
             return Err(syntax("column family \"default\" must come first, and once"));
         }
+        self.families.insert(name.clone(), index);
         self.file.column_families.push(NamedColumnFamily { name, options: ColumnFamilyOptions::default() });
         Ok(Part::Family(index))
     }
 
     fn start_tables(&mut self, format: &str, family: &str) -> Result<Part, OptionError> {
-        let Some(index) = self.file.column_families.iter().position(|known| known.name == family) else {
+        let Some(&index) = self.families.get(family) else {
             return Err(syntax(format!("table options of {family:?} come before its column family")));
         };
         Ok(if format == BLOCK_BASED_TABLE { Part::Tables(index) } else { Part::OtherTables })
@@ -266,7 +327,7 @@ impl Parser {
         match result {
             Ok(Assigned::Set(_) | Assigned::Retired) => Ok(()),
             Err(error) if error.kind == OptionErrorKind::Unknown && self.keeps_unknown() => {
-                let section = self.seen.last().cloned().unwrap_or_default();
+                let section = self.title.clone();
                 let (name, value) = (name.to_owned(), value.to_owned());
                 self.file.unknown.push(UnknownOption { section, name, value, line });
                 Ok(())
@@ -298,7 +359,7 @@ impl Parser {
     }
 
     fn finish(self) -> Result<OptionsFile, OptionError> {
-        if !self.seen.iter().any(|seen| seen == "DBOptions") {
+        if !self.seen.contains("DBOptions") {
             return Err(syntax("the file has no section [DBOptions]"));
         }
         if self.file.column_families.is_empty() {

@@ -232,8 +232,17 @@ pub trait OptionSet: Clone + Default + 'static {
 
     /// The options whose text differs from that in `before`.
     fn changed_from(&self, before: &Self) -> Vec<&'static OptionInfo> {
-        let differs = |entry: &&OptionEntry<Self>| (entry.print)(self) != (entry.print)(before);
-        Self::table().iter().filter(differs).map(|entry| &entry.info).collect()
+        self.changes_from(before).map(|(info, ..)| info).collect()
+    }
+
+    /// The options whose text differs from that in `before`: each with its text here and there.
+    fn changes_from<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'static OptionInfo, String, String)> {
+        let both =
+            |entry: &'static OptionEntry<Self>| (&entry.info, (entry.print)(self), (entry.print)(before));
+        Self::table().iter().map(both).filter(|(_, now, before)| now != before)
     }
 }
 

@@ -270,6 +270,32 @@ fn a_file_of_rocksdb_7_8_reads_and_prints_back() {
 }
 
 #[test]
+fn only_what_was_chosen_is_named_and_it_reads_back() {
+    let db = DbOptions { max_open_files: 77, ..DbOptions::default() };
+    let mut options = ColumnFamilyOptions::default();
+    options.set_all("compression_opts={level=3;max_dict_bytes=100};prefix_extractor=fixed:3").unwrap();
+    options.table_factory.block_based.block_size = 999;
+    let families = ["default", "other [CFOptions]"].map(|name| NamedColumnFamily {
+        name: name.to_owned(),
+        options: if name == "default" { options.clone() } else { ColumnFamilyOptions::default() },
+    });
+    let text = changed_head(&db) + &families.iter().map(changed_sections).collect::<String>();
+    let named: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).skip(2).collect();
+    assert_eq!(
+        named,
+        [
+            "max_open_files=77",
+            "compression_opts={level=3;max_dict_bytes=100;}",
+            "prefix_extractor=fixed:3",
+            "block_size=999"
+        ],
+        "{text}"
+    );
+    let back = OptionsFile::parse(text.as_bytes(), UnknownOptions::RefuseUnlessNewer).unwrap();
+    assert_eq!((back.db, back.column_families), (db, families.to_vec()));
+}
+
+#[test]
 fn errors_name_section_option_and_line() {
     let cases = [
         ("[DBOptions]\n max_open_files=x\n", "line 2: [DBOptions] max_open_files: \"x\" is no int"),
