@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `bloomfilter:BITS:false` | `rocksdb.BloomFilter:BITS` | Bloom with so many bits a key; `:true` asked for a filter that is no longer built, and means the same |
 //! | `ribbonfilter:BITS:LEVEL` | `rocksdb.RibbonFilter:BITS` | Ribbon as accurate as that Bloom filter, on levels from LEVEL on; Bloom above |
+//! | | `rocksdb.internal.DeprecatedBlockBasedBloomFilter:BITS`, `rocksdb.internal.LegacyBloomFilter:BITS`, `rocksdb.internal.FastLocalBloomFilter:BITS` | Bloom with so many bits a key: what it is built like is not asked for any more |
 //! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (as OPTIONS files of old releases say) |
 //! | `nullptr` or nothing | | no policy: filters are not read either |
 //!
@@ -143,6 +144,12 @@ impl FilterPolicy {
             ("bloomfilter" | "rocksdb.BloomFilter", None | Some("false" | "true")) => {
                 FilterPolicy::bloom(bits)
             }
+            (
+                "rocksdb.internal.DeprecatedBlockBasedBloomFilter"
+                | "rocksdb.internal.LegacyBloomFilter"
+                | "rocksdb.internal.FastLocalBloomFilter",
+                None,
+            ) => FilterPolicy::bloom(bits),
             ("ribbonfilter" | "rocksdb.RibbonFilter", None) => FilterPolicy::ribbon(bits, 0),
             ("ribbonfilter" | "rocksdb.RibbonFilter", Some(level)) => {
                 FilterPolicy::ribbon(bits, level.parse().map_err(|_| unknown())?)
@@ -219,11 +226,10 @@ impl FilterPolicy {
     }
 }
 
-/// A decimal number; RocksDB takes no exponent.
+/// A decimal number; RocksDB takes no sign and no exponent.
 fn parse_bits(text: &str) -> Option<f64> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.')
-        && digits.contains(|c: char| c.is_ascii_digit());
+    let plain =
+        text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.contains(|c: char| c.is_ascii_digit());
     if plain { text.parse().ok() } else { None }
 }
 
@@ -249,6 +255,12 @@ mod tests {
                 FilterPolicy::ribbon(10.0, 5),
                 "ribbonfilter:10:5",
             ),
+            (
+                "rocksdb.internal.DeprecatedBlockBasedBloomFilter:10",
+                FilterPolicy::bloom(10.0),
+                "bloomfilter:10:false",
+            ),
+            ("rocksdb.internal.LegacyBloomFilter:5.5", FilterPolicy::bloom(5.5), "bloomfilter:5.5:false"),
             ("id=bloomfilter:12:false", FilterPolicy::bloom(12.0), "bloomfilter:12:false"),
             ("rocksdb.BuiltinBloomFilter", FilterPolicy::ReadOnly, "rocksdb.BuiltinBloomFilter"),
         ] {
