@@ -2,7 +2,7 @@
 //! RocksDB, however the process ends; and nothing is left behind.
 
 use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
-use karst_engine::{Db, FlushOptions, Options, WriteOptions};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WriteOptions};
 use karst_testkit::eventually;
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
 use std::collections::BTreeSet;
@@ -288,5 +288,24 @@ fn space_is_reserved_and_given_back() {
         }
         db.close().unwrap();
         assert!(allocated(&log) < 1 << 16 && allocated(&manifest) < 1 << 16);
+    }
+}
+
+/// Compat: RocksDB refuses such writes too, as its recovery of recycled logs goes by sequence numbers without gaps.
+#[test]
+fn writes_without_a_log_do_not_go_with_recycled_logs() {
+    for (recycled, works) in [("0", true), ("2", false)] {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let given = options(&env).set("recycle_log_file_num", recycled).unwrap();
+        let db = Db::open("/db", &given).unwrap();
+        let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::new() };
+        let outcome = db.put_opt(&unlogged, "k", "v");
+        assert_eq!(outcome.is_ok(), works);
+        if let Err(error) = outcome {
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(text.contains("disable_wal") && text.contains("recycle_log_file_num"), "{text}");
+        }
+        assert_eq!(db.get("k").unwrap().is_some(), works);
     }
 }

@@ -240,6 +240,10 @@ impl<'a, H: Host> Commit<'a, H> {
         if self.options.sync && self.options.disable_wal {
             return Err(Error::invalid_argument("a write cannot be synced without a log"));
         }
+        // Compat: in logs that are recycled RocksDB tells damage by gaps between sequence numbers.
+        if self.options.disable_wal && pipeline.rules.log.recyclable {
+            return Err(Error::invalid_argument("disable_wal does not go with recycle_log_file_num"));
+        }
         match self.options.protection_bytes_per_key {
             0 => {}
             8 => self.source = self.source.to_protected()?,

@@ -51,7 +51,6 @@ impl Plan {
         set("min_blob_size", &["300"]);
         set("enable_blob_garbage_collection", &["true"]);
         set("max_manifest_file_size", &["1000", "1000000"]);
-        set("recycle_log_file_num", &["0", "0", "2"]);
         set("max_total_wal_size", &["0", "20000"]);
         set("atomic_flush", &["false", "true"]);
         set("unordered_write", &["false", "true"]);
@@ -69,10 +68,14 @@ impl Plan {
         }
         let keeps_logs = random.one_in(4);
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
+        // Those that write no log do not go with logs that are recycled.
+        let unlogged_writer = random.one_in(3);
+        let recycled = if !unlogged_writer && random.one_in(2) { 2 } else { 0 };
+        options += &format!("recycle_log_file_num={recycled};");
         Self {
             families: 1 + random.index(NAMES.len()),
             writers: 1 + random.index(5),
-            unlogged_writer: random.one_in(3),
+            unlogged_writer,
             sync_one_in: [2, 10, 1000][random.index(3)],
             keeps_logs,
             options,
