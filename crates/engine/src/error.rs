@@ -170,6 +170,18 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The same failure, with `advice` behind what is there already.
+    pub(crate) fn with_advice(self, advice: impl fmt::Display) -> Self {
+        let text = format!("{}; {advice}", self.0.context);
+        Error(Arc::new(Inner {
+            kind: self.0.kind,
+            context: text.into(),
+            source: Some(Box::new(Cause(self.0))),
+        }))
+    }
+}
+
 impl From<karst_io::Error> for Error {
     fn from(error: karst_io::Error) -> Self {
         Error::with_source(ErrorKind::of(&error), error.to_string(), error)

@@ -45,7 +45,7 @@ pub use karst_lsm::pick::{
 };
 pub use karst_mem::CacheOptions;
 pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
-pub use open::{BlockCache, Options};
+pub use open::{BlockCache, DamagedOptions, Options};
 pub use options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
     ReadTier,

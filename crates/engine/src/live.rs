@@ -81,6 +81,7 @@ impl Live {
         let info_log = InfoLog::open(&env, &opened.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
+        opened.notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
         opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
         if let Some(damage) = &opened.log_damage {
             events.log(LogLevel::Warn, format_args!("recovered up to damage in a log: {damage}"));

@@ -38,6 +38,44 @@ fn keys(db: &Path) -> usize {
     ldb_scan(db, "default").expect("ldb scans").len()
 }
 
+/// An OPTIONS file that cannot be read is told with the flag that goes on without it; what is written then leaves a good one.
+#[test]
+fn a_damaged_options_file_keeps_no_command_from_going_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("damaged");
+    bench(&db, &["-num=1000", "-benchmarks=fillseq"]);
+    for entry in std::fs::read_dir(&db).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains("/OPTIONS-") {
+            std::fs::write(path, "[DBOptions]\n").unwrap();
+        }
+    }
+    let flag = format!("--db={}", db.display());
+    let run = |args: &[&str]| {
+        let output = karst(&[&["ldb", flag.as_str()], args].concat(), "");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), out.into_owned(), err.into_owned())
+    };
+    for command in [&["scan", "--hex"][..], &["checkconsistency"], &["put", "a", "b"]] {
+        let (succeeds, _, err) = run(command);
+        assert!(!succeeds && err.contains("--damaged_options=ignore"), "{command:?}: {err}");
+    }
+    for way_out in ["--damaged_options=ignore", "--try_load_options=false"] {
+        let (succeeds, out, err) = run(&[way_out, "scan", "--hex"]);
+        assert!(succeeds && out.lines().count() == 1000, "{way_out}: {err}");
+    }
+    let (succeeds, _, err) = run(&["--damaged_options=use_older", "scan"]);
+    assert!(!succeeds && err.contains("no older OPTIONS file can be used"), "{err}");
+    let (succeeds, _, err) = run(&["--damaged_options=perhaps", "scan"]);
+    assert!(!succeeds && err.contains("refuse, use_older and ignore"), "{err}");
+    let existing = ["-use_existing_db", "-num=1000", "-benchmarks=readrandom", "-damaged_options=ignore"];
+    assert_eq!(operations(&bench(&db, &existing).0, "readrandom"), 1000);
+    let (succeeds, _, err) = run(&["--damaged_options=ignore", "put", "a", "b"]);
+    assert!(succeeds, "{err}");
+    assert_eq!(keys(&db), 1001);
+    assert_eq!(run(&["get", "a"]).1, "b\n");
+}
+
 #[test]
 fn fills_are_what_db_bench_finds() {
     let dir = tempfile::tempdir().unwrap();

@@ -212,6 +212,10 @@ impl Events {
         let tables = &family.options.table_factory.block_based;
         let changed = [self.differing(family, &family.options), self.differing(family, tables)].concat();
         self.without_effect(&family.name, &changed);
+        family
+            .notes
+            .iter()
+            .for_each(|note| self.log(LogLevel::Warn, format_args!("[{}] {note}", family.name)));
     }
 
     /// Writes and returns the options that differ from the defaults.

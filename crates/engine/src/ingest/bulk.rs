@@ -8,19 +8,18 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::open::{Options, identity, new_family_options};
+use crate::open::{Options, check_options, identity, new_family_options};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::stats::{Statistics, StatsLevel};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
-    file_checksums, table_options, writer_options,
+    file_checksums, writer_options,
 };
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogWriter;
 use karst_format::options::changed_head;
-use karst_format::table_builder::TableIdentity;
 use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
 use karst_io::{Env, FileLock};
 use karst_lsm::OpenOutput;
@@ -134,7 +133,7 @@ impl BulkLoader {
         let lock = fs.lock(&path.join(FileName::Lock.to_string())).map_err(Error::from)?;
         let identity = Identity::new(&env);
         let mut loader = BulkLoader {
-            db_options: options.db_options(None)?,
+            db_options: options.db_options(DbOptions::default())?,
             options: options.clone(),
             families: Vec::new(),
             files: Numbers(Arc::new(AtomicU64::new(4))),
@@ -158,10 +157,10 @@ impl BulkLoader {
         }
         let options = self.options.family_options(new_family_options(), name)?;
         let id = ColumnFamilyId(self.families.len() as u32);
+        let asked = options.clone();
         let config =
             Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
-        // Why now: options that no table can have are better refused before anything is loaded.
-        table_options(&config, &TablePlace::flush(), TableIdentity::default())?;
+        check_options::new_family(&self.db_options, &asked, &config)?;
         self.families.push(LoadedFamily {
             memtable: MemTable::new(config.comparator.clone()),
             config,

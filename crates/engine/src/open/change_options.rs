@@ -54,7 +54,9 @@ pub(crate) fn change_family_options(
         compaction_filter: now.compaction_filter.clone(),
         compaction_filter_factory: now.compaction_filter_factory.clone(),
     };
+    let asked = options.clone();
     let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
+    check_options::given(&now.options, &asked, &config)?;
     config.described_in.clone_from(&now.described_in);
     check_options::column_family(&opened.db_options.get(), &config)?;
     let config = Arc::new(config);

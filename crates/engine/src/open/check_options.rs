@@ -2,9 +2,11 @@
 //!
 //! In: the options of a database or of a column family. Out: an error that names the options.
 
+use super::option_rules::{self, Said};
+use super::options::new_family_options;
 use crate::error::{Error, Result};
 use crate::memtable::Protection;
-use crate::options::{DbOptions, FamilyConfig};
+use crate::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use crate::table::writer::{TablePlace, file_checksums, table_options};
 use karst_format::comparator::Comparator;
 use karst_format::log::RecoveryMode;
@@ -43,32 +45,38 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if options.best_efforts_recovery {
         return Err(Error::not_supported("option best_efforts_recovery"));
     }
+    if let Some(what) = option_rules::wrong_of_database(options) {
+        return Err(Error::invalid_argument(format!("option {what}")));
+    }
     file_checksums(options).map(drop)
 }
 
-/// Gives up what other options do not allow, as RocksDB does: not an error, but said, and what is in effect shows in OPTIONS.
-pub(super) fn settle(options: &mut DbOptions) {
+/// Gives up what other options do not allow, as RocksDB does: not an error, but told, and what is in effect shows in OPTIONS.
+pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mode = options.wal_recovery_mode.name();
     if options.recycle_log_file_num > 0 && !allows_recycled_logs(options) {
-        tracing::warn!(
-            wal_recovery_mode = options.wal_recovery_mode.name(),
-            "recycle_log_file_num is taken for 0: logs are not recycled in this recovery mode, nor where they are archived"
-        );
+        notes.push(format!(
+            "recycle_log_file_num is taken for 0: logs are not recycled with wal_recovery_mode {mode}, nor where they are archived"
+        ));
         options.recycle_log_file_num = 0;
     }
     // Why: a log in memory is longer than what was put there, and a process that ends in the middle of a record leaves zeros behind its half. To those who do not take that for the end of the log it is damage.
     if options.allow_mmap_writes && recovery_mode(options) != RecoveryMode::PointInTimeRecovery {
-        tracing::warn!(
-            wal_recovery_mode = options.wal_recovery_mode.name(),
-            "allow_mmap_writes is taken for false: logs are not written in memory in this recovery mode"
-        );
+        notes.push(format!(
+            "allow_mmap_writes is taken for false: logs are not written in memory with wal_recovery_mode {mode}"
+        ));
         options.allow_mmap_writes = false;
     }
     if options.allow_2pc && options.avoid_flush_during_recovery {
-        tracing::warn!(
+        notes.push(
             "avoid_flush_during_recovery is taken for false with allow_2pc: prepared transactions are logged anew"
+                .to_owned(),
         );
         options.avoid_flush_during_recovery = false;
     }
+    notes.iter().for_each(|note| tracing::warn!("{note}"));
+    notes
 }
 
 fn recovery_mode(options: &DbOptions) -> RecoveryMode {
@@ -95,6 +103,66 @@ pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Resu
     }
     let text = "option block_cache: all column families share one, which the default column family's options may describe";
     Err(Error::invalid_argument(format!("column family {:?}: {text}", config.name)))
+}
+
+/// Checks the options of a column family that is about to be made; `asked` is what the caller has made of the defaults.
+pub(crate) fn new_family(
+    database: &DbOptions,
+    asked: &ColumnFamilyOptions,
+    config: &FamilyConfig,
+) -> Result<()> {
+    given(&new_family_options(), asked, config)?;
+    column_family(database, config)
+}
+
+/// Checks what a caller gives of a column family's options: where they are `asked` for and differ from `before`, which a file or the defaults say.
+///
+/// Why only those: a database whose OPTIONS name what is not here can be read all the same, and LOG says what is missing; but whoever gives a name means it.
+pub(super) fn given(
+    before: &ColumnFamilyOptions,
+    asked: &ColumnFamilyOptions,
+    config: &FamilyConfig,
+) -> Result<()> {
+    let collectors = (&before.table_properties_collectors.0, &asked.table_properties_collectors.0);
+    let collectors_known =
+        config.compact_on_deletion.is_some() || CompactOnDeletion::is_none_in(collectors.1);
+    let named = [
+        ("merge_operator", &before.merge_operator, &asked.merge_operator, config.merge_operator.is_some()),
+        (
+            "prefix_extractor",
+            &before.prefix_extractor,
+            &asked.prefix_extractor,
+            config.prefix_extractor.is_some(),
+        ),
+        (
+            "compaction_filter",
+            &before.compaction_filter,
+            &asked.compaction_filter,
+            config.compaction_filter.is_some(),
+        ),
+        (
+            "compaction_filter_factory",
+            &before.compaction_filter_factory,
+            &asked.compaction_filter_factory,
+            config.compaction_filter_factory.is_some(),
+        ),
+    ];
+    let named = named.map(|(option, before, asked, known)| (option, before.text(), asked.text(), known));
+    let unknown = named.into_iter().chain([(
+        "table_properties_collectors",
+        Some(collectors.0.as_str()),
+        Some(collectors.1.as_str()),
+        collectors_known,
+    )]);
+    for (option, before, asked, known) in unknown {
+        if let Some(asked) = asked.filter(|_| asked != before && !known) {
+            return Err(Error::invalid_argument(format!(
+                "column family {:?}: option {option}: {asked:?} is not built in and not supplied",
+                config.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the options of a column family of a database that is to be written.
@@ -134,6 +202,15 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     if let Some(asked) = asked.filter(|asked| *asked != config.comparator.name()) {
         let is = config.comparator.name();
         return refused(&format!("comparator: {asked:?}, but the column family is ordered by {is:?}"));
+    }
+    let said = Said {
+        db: database,
+        family: options,
+        comparator: config.comparator.name(),
+        has_prefixes: config.prefix_extractor.is_some(),
+    };
+    if let Some(what) = option_rules::wrong(&said) {
+        return refused(&what);
     }
     // Why now: options that no table can have are better refused before anything is written.
     table_options(config, &TablePlace::flush(), TableIdentity::default()).map(drop)

@@ -11,7 +11,7 @@ use super::{Opened, check_options};
 use crate::column_family::Family;
 use crate::error::{Error, Result};
 use crate::memtable::MemTable;
-use crate::options::FamilyConfig;
+use crate::options::{DbOptions, FamilyConfig};
 use crate::versions::{Change, Versions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::version_edit::VersionEdit;
@@ -67,6 +67,23 @@ pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Resu
     Ok(new.into_iter().map(|(family, _)| family).collect())
 }
 
+/// What a column family would be made with.
+///
+/// # Errors
+/// It cannot be.
+pub(super) fn new_config(
+    db_options: &DbOptions,
+    id: ColumnFamilyId,
+    name: &str,
+    options: &Options,
+) -> Result<FamilyConfig> {
+    let asked = options.family_options(new_family_options(), name)?;
+    let instances = options.instances_for(name);
+    let config = FamilyConfig::resolve(id, name, asked.clone(), None, instances)?;
+    check_options::new_family(db_options, &asked, &config)?;
+    Ok(config)
+}
+
 /// A column family that is in no MANIFEST yet, and the edit that puts it there.
 fn new_family(
     opened: &Opened,
@@ -74,10 +91,8 @@ fn new_family(
     name: &str,
     options: &Options,
 ) -> Result<(Arc<Family>, VersionEdit)> {
-    let family_options = options.family_options(new_family_options(), name)?;
     let id = versions.new_family_id();
-    let config = FamilyConfig::resolve(id, name, family_options, None, options.instances_for(name))?;
-    check_options::column_family(&opened.db_options.get(), &config)?;
+    let config = new_config(&opened.db_options.get(), id, name, options)?;
     if let Some(default) = opened.families.get(ColumnFamilyId::DEFAULT) {
         check_options::block_cache(&default.config, &config)?;
     }

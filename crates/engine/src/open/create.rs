@@ -171,6 +171,6 @@ fn destroyed_wal_path(directory: &Directory, options: &Options) -> Result<Option
         }
         None => None,
     };
-    let wal_dir = options.db_options(file.as_ref())?.wal_dir;
+    let wal_dir = options.db_options(file.map(|file| file.db).unwrap_or_default())?.wal_dir;
     Ok(Some(PathBuf::from(&wal_dir)).filter(|_| !wal_dir.is_empty()))
 }

@@ -50,9 +50,17 @@ impl Directory {
         self.files.iter().filter_map(number).collect()
     }
 
+    /// The OPTIONS files, the one written last first.
+    pub(crate) fn options_files(&self) -> Vec<FileName> {
+        let mut files: Vec<FileName> =
+            self.files.iter().filter(|f| matches!(f, FileName::Options(_))).copied().collect();
+        files.sort_unstable_by_key(|file| std::cmp::Reverse(file.number()));
+        files
+    }
+
     /// The OPTIONS file written last.
     pub(crate) fn newest_options(&self) -> Option<FileName> {
-        self.files.iter().filter(|f| matches!(f, FileName::Options(_))).max_by_key(|f| f.number()).copied()
+        self.options_files().first().copied()
     }
 
     /// Whether it has this file.

@@ -11,14 +11,14 @@
 //! behind it are, as long as it has not changed in between.
 
 use super::cache::BlockCache;
-use super::check_options;
 use super::directory::{Directory, io_error, read_file};
+use super::find_options::{Found, Purpose, Search};
 use super::manifest::Manifest;
-use super::options::{Options, new_family_options};
+use super::options::Options;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use crate::options::{DbOptions, FamilyConfig};
 use crate::read::newest;
 use crate::snapshot::ReadAt;
 use crate::stats::{Statistics, StatsLevel};
@@ -31,7 +31,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::log::RecoveryMode;
-use karst_format::options::{Cache, OptionsFile};
+use karst_format::options::Cache;
 use karst_io::Env;
 use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
@@ -55,12 +55,13 @@ pub(super) enum Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// Those that are named, the default one aside; `None` for all.
-    fn names(&self) -> Option<BTreeSet<&'a str>> {
-        match self {
+    /// Whether a family of this name is to be opened.
+    pub(super) fn opened(&self) -> impl Fn(&str) -> bool + use<'a> {
+        let named: Option<BTreeSet<&'a str>> = match self {
             Wanted::Named(names) => Some(names.iter().copied().collect()),
             Wanted::All | Wanted::AllAnd(_) => None,
-        }
+        };
+        move |name| named.as_ref().is_none_or(|named| name == DEFAULT || named.contains(name))
     }
 }
 
@@ -79,20 +80,22 @@ pub(super) struct Loaded {
     pub(super) manifest: FileName,
     pub(super) manifest_bytes: u64,
     pub(super) db_id: Option<String>,
+    /// What the LOG shall say of the options.
+    pub(super) notes: Vec<String>,
 }
 
 /// Reads the database in `path`.
-pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Loaded> {
+pub(super) fn load(
+    env: &Env,
+    path: &Path,
+    options: &Options,
+    wanted: Wanted<'_>,
+    purpose: Purpose,
+) -> Result<Loaded> {
     let (manifest, directory) = read_manifest(env, path)?;
-    let options_file_name = directory.newest_options().filter(|_| options.reads_options_file());
-    let file = match options_file_name {
-        Some(name) => Some(options.parse_file(&directory.file(name), &directory.read(name)?)?),
-        None => None,
-    };
-    let db_options = options.db_options(file.as_ref())?;
     check_names(&directory, &manifest, options, wanted)?;
-    let described_in = options_file_name.map_or_else(|| manifest.path.clone(), |name| directory.file(name));
-    let configs = configure(&manifest, options, file.as_ref(), &described_in, wanted)?;
+    let search = Search { directory: &directory, manifest: &manifest, options, wanted, purpose };
+    let Found { db_options, configs, notes } = search.find()?;
     let (manifest_path, manifest_name, manifest_bytes) =
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;
@@ -105,7 +108,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
     let shared = Arc::new(Shared::new(
         env.clone(),
-        options.cache(cache_options(&configs)?).shared().clone(),
+        options.cache(cache_options(&configs)).shared().clone(),
         statistics.clone(),
         directories,
         &db_options,
@@ -130,6 +133,7 @@ pub(super) fn load(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
         logs,
         manifest: manifest_name,
         manifest_bytes,
+        notes,
     })
 }
 
@@ -168,7 +172,7 @@ fn check_names(
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{}: there is no column family {name:?}; it has {}",
+                    "{}: there is no column family {name:?}; it has {}; one is created by Db::create_column_family, or by Db::open_cf with its name and create_missing_column_families",
                     directory.path().display(),
                     names.join(", ")
                 ),
@@ -176,34 +180,6 @@ fn check_names(
         }
     }
     Ok(())
-}
-
-/// The options and instances of every column family to open.
-fn configure(
-    manifest: &Manifest,
-    options: &Options,
-    file: Option<&OptionsFile>,
-    described_in: &Path,
-    wanted: Wanted<'_>,
-) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
-    let in_file = file.map_or(&[][..], |file| &file.column_families);
-    let in_file: BTreeMap<&str, &ColumnFamilyOptions> =
-        in_file.iter().map(|family| (&*family.name, &family.options)).collect();
-    let named = wanted.names();
-    let opens = |name: &str| named.as_ref().is_none_or(|named| name == DEFAULT || named.contains(name));
-    let mut configs = BTreeMap::new();
-    for found in manifest.replay.column_families().filter(|found| opens(found.name)) {
-        let said =
-            in_file.get(found.name).map_or_else(new_family_options, |said| ColumnFamilyOptions::clone(said));
-        let family_options = options.family_options(said, found.name)?;
-        let instances = options.instances_for(found.name);
-        let mut config =
-            FamilyConfig::resolve(found.id, found.name, family_options, found.comparator, instances)
-                .map_err(|e| e.in_context(manifest.path.display()))?;
-        config.described_in = Some(described_in.to_owned());
-        configs.insert(found.id, Arc::new(config));
-    }
-    Ok(configs)
 }
 
 fn build_trees(
@@ -481,10 +457,9 @@ pub(super) fn make_family(
 }
 
 /// What the default column family's options say of the block cache. The others' say the same or nothing.
-fn cache_options(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Result<Option<CacheOptions>> {
-    let Some(default) = configs.get(&ColumnFamilyId::DEFAULT) else { return Ok(None) };
-    configs.values().try_for_each(|config| check_options::block_cache(default, config))?;
-    Ok(cache_of(&default.options.table_factory.block_based.block_cache))
+fn cache_options(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<CacheOptions> {
+    let default = configs.get(&ColumnFamilyId::DEFAULT)?;
+    cache_of(&default.options.table_factory.block_based.block_cache)
 }
 
 /// A cache that is asked for by text.

@@ -5,24 +5,28 @@
 //! | file | holds |
 //! |---|---|
 //! | `load` | what both kinds of opening read |
+//! | `find_options` | which options: the OPTIONS file's, or of what stands in for it, changed by the caller |
 //! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
 //! | `read_write` | opening for writing: lock, recovery, new MANIFEST, OPTIONS, leftovers |
 //! | `create` | a new database, and what is left of one: destroy |
 //! | `column_families` | families that come and go while the database is open |
 //! | `change_options` | options that change while the database is open |
-//! | `check_options` | options that contradict each other |
+//! | `check_options` | options that contradict each other or cannot be followed |
+//! | `option_rules` | what RocksDB refuses of a column family's options |
 //!
 //! Invariant: opening for reading leaves the directory byte for byte as it was. What another process writes later is not seen.
 
 mod cache;
 mod change_options;
-mod check_options;
+pub(crate) mod check_options;
 mod column_families;
 mod create;
 mod directory;
+mod find_options;
 pub(crate) mod identity;
 mod load;
 mod manifest;
+mod option_rules;
 mod options;
 mod read_write;
 
@@ -30,8 +34,8 @@ pub use cache::BlockCache;
 pub(crate) use change_options::{change_db_options, change_family_options};
 pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
-pub use options::Options;
 pub(crate) use options::new_family_options;
+pub use options::{DamagedOptions, Options};
 pub(crate) use read_write::{Writable, manifest_options, read_write};
 
 use crate::column_family::Families;
@@ -44,6 +48,7 @@ use crate::wal::recovery::Recovered;
 use crate::wal::replay::Undecided;
 use crate::write::Section;
 use directory::Directory;
+use find_options::Purpose;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
@@ -79,6 +84,8 @@ pub(crate) struct Opened {
     pub(crate) pending: Option<Arc<PendingRanges>>,
     /// Transactions that are prepared and not decided.
     pub(crate) prepared: Vec<Arc<Section>>,
+    /// What the LOG shall say of the options.
+    pub(crate) notes: Vec<String>,
     /// What a database open for writing has besides.
     pub(crate) writable: Option<Writable>,
 }
@@ -106,7 +113,7 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
 
 /// Reads the database with all that its logs hold in memory.
 fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Opened> {
-    let loaded = load(env, path, options, wanted)?;
+    let loaded = load(env, path, options, wanted, Purpose::Reading)?;
     // Why without a limit: nothing may be written.
     let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, &mut |_| Ok(()))?;
     let mut opened = opened(loaded, path);
@@ -212,6 +219,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         db_id: loaded.db_id,
         pending: None,
         prepared: Vec::new(),
+        notes: loaded.notes,
         writable: None,
     }
 }

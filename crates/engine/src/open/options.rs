@@ -26,6 +26,34 @@ use std::time::Duration;
 
 type Change<T> = Arc<dyn Fn(&mut T) -> std::result::Result<(), OptionError> + Send + Sync>;
 
+/// What to do where the newest OPTIONS file cannot be read or says what cannot work. RocksDB's caller gives all options itself, so such a file never keeps it from opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DamagedOptions {
+    /// Do not open; the error says what can be done.
+    #[default]
+    Refuse,
+    /// Take the newest older OPTIONS file that reads well, and refuse if there is none. The LOG file says which one it was.
+    UseOlder,
+    /// Go without an OPTIONS file: the options are RocksDB's defaults and what the caller sets, which therefore has to be what the database needs (its merge operator, for one).
+    Ignore,
+}
+
+impl std::str::FromStr for DamagedOptions {
+    type Err = Error;
+
+    /// `refuse`, `use_older` or `ignore`, as the tools have it.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "refuse" => Ok(DamagedOptions::Refuse),
+            "use_older" => Ok(DamagedOptions::UseOlder),
+            "ignore" => Ok(DamagedOptions::Ignore),
+            _ => Err(Error::invalid_argument(format!(
+                "damaged_options: {text:?}; there are refuse, use_older and ignore"
+            ))),
+        }
+    }
+}
+
 /// How a database is opened. Start from [`Options::new`] and change what shall differ from the database's own OPTIONS file.
 ///
 /// ```
@@ -45,6 +73,7 @@ pub struct Options {
     block_cache_bytes: Option<usize>,
     ignore_unknown_options: bool,
     ignore_options_file: bool,
+    damaged_options: DamagedOptions,
     rate_limiter: Option<RateLimiter>,
     write_buffers: Option<WriteBufferManager>,
     listeners: Vec<Arc<dyn EventListener>>,
@@ -150,7 +179,14 @@ impl Options {
         self
     }
 
-    /// Do not read the OPTIONS file at all, for when it is damaged or not wanted. Default false.
+    /// What to do where the newest OPTIONS file cannot be read or says what cannot work. Default: refuse, and say what can be done.
+    #[must_use]
+    pub fn damaged_options(mut self, choice: DamagedOptions) -> Self {
+        self.damaged_options = choice;
+        self
+    }
+
+    /// Do not read the OPTIONS file at all: the options are RocksDB's defaults and what is set here. Default false.
     #[must_use]
     pub fn ignore_options_file(mut self, ignore: bool) -> Self {
         self.ignore_options_file = ignore;
@@ -350,6 +386,10 @@ impl Options {
         !self.ignore_options_file
     }
 
+    pub(crate) fn damaged_options_choice(&self) -> DamagedOptions {
+        self.damaged_options
+    }
+
     /// Parses an OPTIONS file as these options say.
     pub(crate) fn parse_file(&self, path: &Path, bytes: &[u8]) -> Result<OptionsFile> {
         let unknown = if self.ignore_unknown_options {
@@ -372,9 +412,8 @@ impl Options {
         Ok(file)
     }
 
-    /// The database's options: the file's, changed.
-    pub(crate) fn db_options(&self, file: Option<&OptionsFile>) -> Result<DbOptions> {
-        let mut options = file.map(|f| f.db.clone()).unwrap_or_default();
+    /// The database's options: `options`, which a file says or a new database has, changed.
+    pub(crate) fn db_options(&self, mut options: DbOptions) -> Result<DbOptions> {
         for change in &self.db {
             change(&mut options).map_err(option_error)?;
         }

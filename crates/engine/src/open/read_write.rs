@@ -12,6 +12,7 @@
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
 //!   `avoid_flush_during_recovery` says, and no log from before is needed any more. So it is where tables had entries of the logs: later, nothing may tell that they do.
 
+use super::find_options::Purpose;
 use super::load::{Loaded, Logs, Wanted, load};
 use super::{Opened, check_options, column_families, create, identity, opened};
 use super::{directory::Directory, options::Options};
@@ -79,10 +80,12 @@ impl Drop for Writable {
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
     let env = options.environment();
     // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
-    let choices = options.db_options(None)?;
+    let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
     // Why before the lock: where there is nothing to open, nothing is left behind.
     if let create::Found::Nothing = create::find(&env, path, &choices)? {
+        let named = families.unwrap_or_default().iter().copied();
+        check_new(&choices, options, named.chain([super::load::DEFAULT]))?;
         // Why durably: what is durable in a directory is lost with its name.
         env.fs().create_dir_durably(path)?;
     }
@@ -97,13 +100,17 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
         false if families.is_some() => Wanted::Named(names),
         false => Wanted::All,
     };
-    let mut loaded = load(&env, path, options, wanted)?;
+    let mut loaded = load(&env, path, options, wanted, Purpose::Writing)?;
     loaded.db_options.create_if_missing = choices.create_if_missing;
     loaded.db_options.create_missing_column_families = choices.create_missing_column_families;
     loaded.db_options.error_if_exists = choices.error_if_exists;
     check(path, &loaded, families)?;
-    check_options::settle(&mut loaded.db_options);
-    begin(path, options, loaded, lock, names)
+    let mut known: BTreeSet<&str> =
+        loaded.families.iter().map(|family| family.config.name.as_str()).collect();
+    let missing: Vec<&str> = names.iter().copied().filter(|name| known.insert(name)).collect();
+    check_new(&loaded.db_options, options, missing.iter().copied())?;
+    loaded.notes.extend(check_options::settle(&mut loaded.db_options));
+    begin(path, options, loaded, lock, &missing)
 }
 
 /// Takes the lock on the database.
@@ -121,12 +128,16 @@ pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     })
 }
 
-/// Refuses what can be read but not written.
-fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
-    check_options::database(&loaded.db_options)?;
-    for family in &loaded.families {
-        check_options::column_family(&loaded.db_options, &family.config)?;
+/// Refuses options of column families that are to be made. Before anything is.
+fn check_new<'n>(db: &DbOptions, options: &Options, names: impl Iterator<Item = &'n str>) -> Result<()> {
+    for name in names {
+        column_families::new_config(db, ColumnFamilyId::DEFAULT, name, options)?;
     }
+    Ok(())
+}
+
+/// Refuses to write to a database of which not all column families are open.
+fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     let named: Option<BTreeSet<&str>> = named.map(|named| named.iter().copied().collect());
     let unnamed = |family: &&str| named.as_ref().is_some_and(|named| !named.contains(family));
     let mut missing: Vec<&str> = loaded.set.unopened.values().map(String::as_str).collect();
@@ -219,7 +230,7 @@ fn begin(
     options: &Options,
     mut loaded: Loaded,
     lock: Box<dyn FileLock>,
-    named: &[&str],
+    missing: &[&str],
 ) -> Result<Opened> {
     let env = loaded.env.clone();
     let wal_path = match loaded.db_options.wal_dir.as_str() {
@@ -291,10 +302,7 @@ fn begin(
     let options_file = Mutex::new(opened.options_file);
     opened.writable =
         Some(Writable { versions, first_log, options_file, changing_options: Mutex::default() });
-    let open = opened.families.all();
-    let open: BTreeSet<&str> = open.iter().map(|family| family.config.name.as_str()).collect();
-    let missing: Vec<&str> = named.iter().copied().filter(|name| !open.contains(name)).collect();
-    column_families::create(&opened, &missing, options)?;
+    column_families::create(&opened, missing, options)?;
     write_options(&opened, &OptionsInForce::default())?;
     remove_leftovers(&opened, &all);
     closes.disarm();

@@ -55,6 +55,11 @@ impl CompactOnDeletion {
         named.then_some(collector)
     }
 
+    /// Whether a value of the option names no collector at all.
+    pub(crate) fn is_none_in(text: &str) -> bool {
+        matches!(text.trim(), "" | "nullptr" | "{}")
+    }
+
     /// Looks at one table.
     pub(crate) fn watch(&self) -> DeletionWatch {
         DeletionWatch {

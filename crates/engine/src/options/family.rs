@@ -23,16 +23,13 @@ use std::sync::{Arc, OnceLock};
 /// Has an option name what there is: an instance, or nothing.
 ///
 /// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by whether there is a filter.
-fn settle_name(family: &str, option: &str, named: &mut Object, instance: Option<&str>) {
+fn settle_name(notes: &mut Vec<String>, option: &str, named: &mut Object, instance: Option<&str>) {
     match (named.id(), instance) {
         (Some(named), Some(instance)) if named == instance => {}
         (_, Some(instance)) => *named = Object::new(instance),
         (None, None) => {}
         (Some(missing), None) => {
-            tracing::warn!(
-                column_family = family,
-                "{option} {missing:?} is not built in and not supplied: nothing is filtered"
-            );
+            notes.push(format!("{option} {missing:?} is not built in and not supplied: nothing is filtered"));
             *named = Object::NONE;
         }
     }
@@ -81,6 +78,8 @@ pub(crate) struct FamilyConfig {
     pub(crate) compact_on_deletion: Option<CompactOnDeletion>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
     pub(crate) described_in: Option<PathBuf>,
+    /// What the LOG shall say: what the options name and is not there, and what of the file's could not be followed.
+    pub(crate) notes: Vec<String>,
     /// See [`options_text`](Self::options_text).
     options_text: OnceLock<String>,
 }
@@ -121,29 +120,42 @@ impl FamilyConfig {
         let prefix_extractor = instances
             .prefix_extractor
             .or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?));
+        let mut notes = Vec::new();
+        if let Some(text) = options.merge_operator.text().filter(|_| merge_operator.is_none()) {
+            notes.push(format!(
+                "merge_operator {text:?} is not built in and not supplied: keys with operands cannot be read"
+            ));
+        }
         if let Some(text) = options.prefix_extractor.text().filter(|_| prefix_extractor.is_none()) {
-            tracing::warn!(
-                column_family = name,
-                "prefix extractor {text:?} is not built in and not supplied: prefix filters are not used"
-            );
+            notes.push(format!(
+                "prefix_extractor {text:?} is not built in and not supplied: prefix filters are not used"
+            ));
         }
         let compaction_filter = instances
             .compaction_filter
             .or_else(|| compaction_filter::from_name(options.compaction_filter.text()?));
         let compaction_filter_factory = instances.compaction_filter_factory;
         let filter_name = compaction_filter.as_ref().map(|filter| filter.name());
-        settle_name(name, "compaction_filter", &mut options.compaction_filter, filter_name);
+        settle_name(&mut notes, "compaction_filter", &mut options.compaction_filter, filter_name);
         let collectors = &options.table_properties_collectors.0;
         let compact_on_deletion = CompactOnDeletion::from_option_text(collectors);
-        if compact_on_deletion.is_none() && !matches!(collectors.trim(), "" | "nullptr" | "{}") {
-            tracing::warn!(
-                column_family = name,
+        match &compact_on_deletion {
+            // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and does not open a file with the others.
+            Some(rule) => options.table_properties_collectors.0 = rule.option_text(),
+            None if CompactOnDeletion::is_none_in(collectors) => {}
+            None => notes.push(format!(
                 "table_properties_collectors {collectors:?}: only one {} is known; new tables are made without",
                 CompactOnDeletion::NAME
-            );
+            )),
         }
         let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
-        settle_name(name, "compaction_filter_factory", &mut options.compaction_filter_factory, factory_name);
+        settle_name(
+            &mut notes,
+            "compaction_filter_factory",
+            &mut options.compaction_filter_factory,
+            factory_name,
+        );
+        notes.iter().for_each(|note| tracing::warn!(column_family = name, "{note}"));
         Ok(FamilyConfig {
             id,
             name: name.to_owned(),
@@ -155,6 +167,7 @@ impl FamilyConfig {
             compaction_filter_factory,
             compact_on_deletion,
             described_in: None,
+            notes,
             options_text: OnceLock::new(),
         })
     }

@@ -130,7 +130,9 @@ impl Bench {
 /// The options of the database: its own OPTIONS file, or what db_bench gives a new one, changed by the flags that were given.
 fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -> Result<Options, String> {
     let cache_bytes = if flags.cache_size < 0 { 8 << 20 } else { flags.cache_size };
-    let mut options = Options::new().block_cache_bytes(cache_bytes as usize);
+    let damaged =
+        flags.damaged_options.parse().map_err(|e: karst_engine::Error| format!("--{}", e.context()))?;
+    let mut options = Options::new().block_cache_bytes(cache_bytes as usize).damaged_options(damaged);
     if let Some(statistics) = statistics {
         options = options.statistics(statistics);
     }

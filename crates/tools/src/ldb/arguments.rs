@@ -1,6 +1,7 @@
 //! ldb's command line: `--name=value`, `--flag`, and words, in any order; the first word is the command.
 
 use crate::text::{Form, parse_bytes};
+use karst_engine::Options;
 use std::collections::BTreeMap;
 
 /// A command line, taken apart. Each `take_` call uses an argument up; [`Arguments::finish`] refuses what is left.
@@ -9,6 +10,8 @@ pub(crate) struct Arguments {
     values: BTreeMap<String, String>,
     flags: Vec<String>,
     words: std::collections::VecDeque<String>,
+    /// How the database is opened, as far as all commands have it in common; see [`Arguments::take_opening`].
+    pub(crate) opening: Options,
 }
 
 impl Arguments {
@@ -53,6 +56,21 @@ impl Arguments {
             Some("false") => Ok(false),
             Some(other) => Err(format!("--{name} has a value that is neither true nor false: {other}")),
         }
+    }
+
+    /// Takes what concerns the OPTIONS file: `--try_load_options=false`, `--ignore_unknown_options`, `--damaged_options=use_older|ignore`.
+    ///
+    /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read unless that is false.
+    pub(crate) fn take_opening(&mut self) -> Result<(), String> {
+        let without = self.values.get("try_load_options").is_some_and(|value| value == "false");
+        self.take_flag("try_load_options")?;
+        let unknown = self.take_flag("ignore_unknown_options")?;
+        self.opening = Options::new().ignore_options_file(without).ignore_unknown_options(unknown);
+        if let Some(choice) = self.take_value("damaged_options") {
+            let choice = choice.parse().map_err(|e: karst_engine::Error| format!("--{}", e.context()))?;
+            self.opening = self.opening.clone().damaged_options(choice);
+        }
+        Ok(())
     }
 
     /// `--name=N`.

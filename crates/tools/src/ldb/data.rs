@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use super::manifest;
 use crate::text::{Form, parse_bytes, write_bare, write_bytes, write_internal_key};
 use karst_engine::stats::Histogram;
-use karst_engine::{ColumnFamily, Db, Options, ReadOptions};
+use karst_engine::{ColumnFamily, Db, ReadOptions};
 use karst_format::comparator::Comparator;
 use karst_lsm::ManifestReplay;
 use std::io::Write;
@@ -22,7 +22,7 @@ impl Session {
     pub(crate) fn open(args: &mut Arguments) -> Result<Session, String> {
         let path = take_db(args)?;
         let (key_form, value_form) = args.take_forms()?;
-        let db = Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+        let db = Db::open_read_only(&path, &args.opening).map_err(|e| e.to_string())?;
         let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
@@ -234,8 +234,9 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Str
 /// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the tables.
 pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
     let path = take_db(&mut args)?;
+    let opening = args.opening.clone();
     args.finish("checkconsistency")?;
-    let db = Db::open_read_only(&path, &Options::default()).map_err(|e| e.to_string())?;
+    let db = Db::open_read_only(&path, &opening).map_err(|e| e.to_string())?;
     if let Some(duplicates) = db.log_duplicates() {
         return Err(format!("{path}: the logs have entries that tables have already; {duplicates}"));
     }

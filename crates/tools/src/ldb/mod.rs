@@ -39,6 +39,10 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   --column_family=NAME     the column family that the command is about; default: default
   --hex, --key_hex, --value_hex
                            keys and values are given and printed as 0x6B31
+  --try_load_options=false do not read the OPTIONS file
+  --ignore_unknown_options accept an OPTIONS file with options that are not known
+  --damaged_options=use_older|ignore
+                           where the newest OPTIONS file cannot be used: take the newest older one, or none
 
 Commands that write also take options of the database: --bloom_bits, --fix_prefix_len, --compression_type,
 --compression_max_dict_bytes, --block_size, --auto_compaction, --db_write_buffer_size, --write_buffer_size, --file_size,
@@ -54,9 +58,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let Some(command) = args.take_word() else { return Err(format!("which command?\n\n{HELP}")) };
-    // Options of ldb that say what is done here anyway.
-    args.take_flag("try_load_options")?;
-    args.take_flag("ignore_unknown_options")?;
+    args.take_opening()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match command.as_str() {
         "scan" => data::scan(args, &mut out),

@@ -84,7 +84,7 @@ fn take_options(args: &mut Arguments) -> Result<Options, String> {
     }
     named
         .into_iter()
-        .try_fold(Options::new(), |options, (name, value)| options.set(&name, &value).map_err(told))
+        .try_fold(args.opening.clone(), |options, (name, value)| options.set(&name, &value).map_err(told))
 }
 
 impl Session {

@@ -1,0 +1,180 @@
+//! Which options a database is opened with: those of the OPTIONS file in force, or of what stands in for it, changed by the caller.
+//!
+//! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out: [`Found`], or an error that names the way out.
+//!
+//! Where the newest OPTIONS file cannot be read, or says what cannot work ([`DamagedOptions`] says what then):
+//!
+//! | `damaged_options` | the options come from |
+//! |---|---|
+//! | `Refuse` | nowhere: the error says which older file reads well, if one does, and how to open without any |
+//! | `UseOlder` | the newest older OPTIONS file that reads well |
+//! | `Ignore` | no file: RocksDB's defaults and what the caller sets |
+//!
+//! What was taken instead is said in LOG, and the file that the opening writes says the same. The MANIFEST stays what says how a column family is ordered.
+//!
+//! Invariant: what a caller sets is refused if it cannot work; what a file says already is made good, so that a database that was opened once can be opened again.
+
+use super::directory::Directory;
+use super::load::Wanted;
+use super::manifest::Manifest;
+use super::options::{DamagedOptions, Options, new_family_options};
+use super::{check_options, option_rules};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
+use karst_format::file_name::FileName;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::options::OptionsFile;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What the options have to be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Reading,
+    Writing,
+}
+
+/// The options to open with.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) db_options: DbOptions,
+    /// Of the column families to open.
+    pub(super) configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
+    /// What the LOG shall say of them.
+    pub(super) notes: Vec<String>,
+}
+
+/// Where options are looked for, and for whom.
+pub(super) struct Search<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) manifest: &'a Manifest,
+    pub(super) options: &'a Options,
+    pub(super) wanted: Wanted<'a>,
+    pub(super) purpose: Purpose,
+}
+
+impl Search<'_> {
+    /// Finds the options.
+    pub(super) fn find(&self) -> Result<Found> {
+        let files = self.directory.options_files();
+        let Some((newest, older)) = files.split_first().filter(|_| self.options.reads_options_file()) else {
+            return self.settle(None);
+        };
+        let (error, reads) = match self.read(*newest) {
+            Ok(file) => match self.settle(Some((*newest, &file))) {
+                Ok(found) => return Ok(found),
+                Err(error) => (error, true),
+            },
+            // Why: it was there when the directory was listed, so whoever writes to the database has removed it since.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
+            Err(error) => (error, false),
+        };
+        // Why: what cannot work without the file either is not the file's fault.
+        if reads && self.settle(None).is_err() {
+            return Err(error);
+        }
+        let error = if reads { error.in_context(self.directory.file(*newest).display()) } else { error };
+        let of_older = |name: &FileName| {
+            let file = self.read(*name).ok()?;
+            Some((*name, self.settle(Some((*name, &file))).ok()?))
+        };
+        let older = older.iter().find_map(of_older);
+        let (mut found, taken) = match (self.options.damaged_options_choice(), older) {
+            (DamagedOptions::UseOlder, Some((name, found))) => (found, name.to_string()),
+            (DamagedOptions::Ignore, _) => (self.settle(None)?, "the defaults".to_owned()),
+            (_, older) => return Err(error.with_advice(way_out(older.map(|(name, _)| name)))),
+        };
+        let why = error.context();
+        let note = format!(
+            "options come from {taken} and the caller, as the newest OPTIONS file cannot be used: {why}"
+        );
+        tracing::warn!("{note}");
+        found.notes.push(note);
+        Ok(found)
+    }
+
+    fn read(&self, name: FileName) -> Result<OptionsFile> {
+        self.options.parse_file(&self.directory.file(name), &self.directory.read(name)?)
+    }
+
+    /// The options that follow from a file, or from none, and whether they can work.
+    fn settle(&self, file: Option<(FileName, &OptionsFile)>) -> Result<Found> {
+        let mut notes = Vec::new();
+        let mut db_options = file.map(|(_, file)| file.db.clone()).unwrap_or_default();
+        for what in option_rules::mend_database(&mut db_options) {
+            notes.push(not_followed(&what));
+        }
+        let db_options = self.options.db_options(db_options)?;
+        if let Some(what) = option_rules::wrong_of_database(&db_options) {
+            return Err(Error::invalid_argument(format!("option {what}")));
+        }
+        let configs = self.configure(file, &db_options)?;
+        if let Some(default) = configs.get(&ColumnFamilyId::DEFAULT) {
+            configs.values().try_for_each(|config| check_options::block_cache(default, config))?;
+        }
+        if self.purpose == Purpose::Writing {
+            check_options::database(&db_options)?;
+            configs.values().try_for_each(|config| check_options::column_family(&db_options, config))?;
+        }
+        Ok(Found { db_options, configs, notes })
+    }
+
+    /// The options and instances of every column family to open.
+    fn configure(
+        &self,
+        file: Option<(FileName, &OptionsFile)>,
+        db_options: &DbOptions,
+    ) -> Result<BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>> {
+        let in_file = file.map_or(&[][..], |(_, file)| &file.column_families);
+        let in_file: BTreeMap<&str, &ColumnFamilyOptions> =
+            in_file.iter().map(|family| (&*family.name, &family.options)).collect();
+        let described_in: PathBuf =
+            file.map_or_else(|| self.manifest.path.clone(), |(name, _)| self.directory.file(name));
+        let mut configs = BTreeMap::new();
+        let opens = self.wanted.opened();
+        for found in self.manifest.replay.column_families().filter(|found| opens(found.name)) {
+            let mut notes = Vec::new();
+            let mut said = in_file.get(found.name).copied().cloned();
+            match (&mut said, file) {
+                (Some(said), _) => {
+                    let mended = option_rules::mend(db_options, said).into_iter();
+                    notes.extend(mended.map(|what| not_followed(&what)));
+                }
+                (None, Some((name, _))) => {
+                    notes.push(format!("{name} says nothing of it; it has the defaults"))
+                }
+                (None, None) => {}
+            }
+            let said = said.unwrap_or_else(new_family_options);
+            let (options, instances) = (
+                self.options.family_options(said.clone(), found.name)?,
+                self.options.instances_for(found.name),
+            );
+            let asked = options.clone();
+            let mut config =
+                FamilyConfig::resolve(found.id, found.name, options, found.comparator, instances)
+                    .map_err(|e| e.in_context(self.manifest.path.display()))?;
+            check_options::given(&said, &asked, &config)?;
+            config.described_in = Some(described_in.clone());
+            config.notes.append(&mut notes);
+            configs.insert(found.id, Arc::new(config));
+        }
+        Ok(configs)
+    }
+}
+
+fn not_followed(what: &str) -> String {
+    format!("not followed as OPTIONS has it: {what}")
+}
+
+/// How to go on where the newest OPTIONS file cannot be used.
+fn way_out(older: Option<FileName>) -> String {
+    let without = "with damaged_options = Ignore (tools: --damaged_options=ignore) it is opened without, with what the caller sets";
+    match older {
+        Some(older) => format!(
+            "with damaged_options = UseOlder (tools: --damaged_options=use_older) the database is opened with {older}, which reads well; {without}"
+        ),
+        None => format!("no older OPTIONS file can be used; {without}"),
+    }
+}

@@ -1,0 +1,242 @@
+//! Options that cannot work: refused when they are given, by opening, by creating a column family and by `set_options`; and made good where a file says them already, so that no database is
+//! kept from opening by its own OPTIONS. RocksDB reads whatever file is left.
+
+use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options};
+use karst_testkit::rocksdb_tools::ldb;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn in_memory() -> Env {
+    Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()
+}
+
+fn options(env: &Env) -> Options {
+    Options::new().env(env.clone()).set_all("create_if_missing=true;format_version=5").unwrap()
+}
+
+/// Options of column families, and what the error has to name.
+const OF_FAMILIES: [(&str, &str); 23] = [
+    ("format_version=0", "format_version"),
+    ("format_version=1", "format_version"),
+    ("index_type=kHashSearch", "index_type"),
+    ("memtable=nosuch", "memtable_factory"),
+    ("memtable=vector", "allow_concurrent_memtable_write"),
+    ("prefix_extractor=fixed:-1", "prefix_extractor"),
+    ("filter_policy=bloomfilter:-1", "filter_policy"),
+    ("filter_policy=my.Filter", "filter_policy"),
+    ("blob_garbage_collection_age_cutoff=7", "blob_garbage_collection_age_cutoff"),
+    ("blob_garbage_collection_force_threshold=-0.5", "blob_garbage_collection_force_threshold"),
+    ("merge_operator=my.Operator", "merge_operator"),
+    ("compaction_filter=my.Filter", "compaction_filter"),
+    ("compaction_filter_factory=my.Factory", "compaction_filter_factory"),
+    ("table_properties_collectors={id=my.Collector}", "table_properties_collectors"),
+    ("no_block_cache=true;cache_index_and_filter_blocks=true", "no_block_cache"),
+    ("no_block_cache=true;pin_l0_filter_and_index_blocks_in_cache=true", "no_block_cache"),
+    ("block_align=true", "block_align"),
+    ("compression=kNoCompression;block_align=true;block_size=5000", "block_align"),
+    ("compression=kXpressCompression", "compression"),
+    ("compression_per_level=kNoCompression:kXpressCompression", "compression_per_level"),
+    ("blob_compression_type=kXpressCompression", "blob_compression_type"),
+    ("data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0", "util_ratio"),
+    ("inplace_update_support=true", "inplace_update_support"),
+];
+
+#[test]
+fn opening_refuses_them_before_anything_is_made() {
+    let of_database = [
+        ("daily_offpeak_time_utc=at night", "daily_offpeak_time_utc"),
+        ("read_io_executor_threads=0", "read_io_executor_threads"),
+        (
+            "use_direct_io_for_flush_and_compaction=true;writable_file_max_buffer_size=0",
+            "writable_file_max_buffer_size",
+        ),
+    ];
+    for (text, named) in OF_FAMILIES.into_iter().chain(of_database) {
+        let env = in_memory();
+        let error = Db::open("/db", &options(&env).set_all(text).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}: {error}");
+        assert!(error.to_string().contains(named), "{text}: {error}");
+        assert!(!env.fs().exists(Path::new("/db/CURRENT")).unwrap(), "{text}");
+    }
+}
+
+#[test]
+fn so_do_an_opening_of_what_is_there_and_the_creation_of_a_family() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    for (text, named) in OF_FAMILIES {
+        let error = db.create_column_family("new", &options(&env).set_all(text).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}: {error}");
+        assert!(error.to_string().contains(named), "{text}: {error}");
+    }
+    assert_eq!(db.column_families().len(), 1);
+    db.close().unwrap();
+    drop(db);
+    for (text, named) in OF_FAMILIES {
+        let given = options(&env).set_all(text).unwrap();
+        let error = Db::open("/db", &given).unwrap_err().to_string();
+        assert!(error.contains(named) && !error.contains("damaged_options"), "{text}: {error}");
+        let missing = given.set("create_missing_column_families", "true").unwrap();
+        assert!(Db::open_cf("/db", &missing, &["new"]).is_err(), "{text}");
+    }
+    assert_eq!(Db::list_column_families("/db", &options(&env)).unwrap(), ["default"]);
+    Db::open("/db", &options(&env)).unwrap();
+}
+
+#[test]
+fn set_options_refuses_them_and_the_next_flush_goes_on() {
+    let env = in_memory();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    let family = db.default_column_family();
+    let before = db.get_options(family).unwrap();
+    let files = || env.fs().list_dir(Path::new("/db")).unwrap();
+    let names = files();
+    for (name, value, named) in [
+        ("block_based_table_factory", "{format_version=0}", "format_version"),
+        ("block_based_table_factory", "{format_version=1}", "format_version"),
+        ("block_based_table_factory", "{index_type=kHashSearch}", "index_type"),
+        ("block_based_table_factory", "{block_align=true}", "block_align"),
+        (
+            "block_based_table_factory",
+            "{no_block_cache=true;cache_index_and_filter_blocks=true}",
+            "no_block_cache",
+        ),
+        ("blob_garbage_collection_age_cutoff", "7", "blob_garbage_collection_age_cutoff"),
+        ("compression", "kXpressCompression", "compression"),
+        ("prefix_extractor", "fixed:-1", "prefix_extractor"),
+        ("compaction_options_universal", "{max_read_amp=-7}", "max_read_amp"),
+    ] {
+        let error = db.set_options(family, &[("write_buffer_size", "77777"), (name, value)]).unwrap_err();
+        assert!(error.to_string().contains(named), "{name}={value}: {error}");
+    }
+    let error = db.set_db_options(&[("daily_offpeak_time_utc", "5-6")]).unwrap_err().to_string();
+    assert!(error.contains("daily_offpeak_time_utc"), "{error}");
+    assert_eq!((db.get_options(family).unwrap(), files()), (before, names));
+    db.put("k", "v").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    db.put("k", "w").unwrap();
+}
+
+fn newest_options(path: &Path) -> PathBuf {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.to_string_lossy().contains("/OPTIONS-"));
+    files.sort();
+    files.pop().unwrap()
+}
+
+/// Lines that an earlier release, or another engine, has left in OPTIONS.
+#[test]
+fn what_a_file_says_already_keeps_nobody_from_opening() {
+    let collectors = "{{{{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;}}}}";
+    let collectors = format!("table_properties_collectors={collectors}");
+    let of_family = [
+        ("memtable_factory=nosuch", Some("memtable_factory")),
+        ("prefix_extractor=fixed:-1", Some("prefix_extractor")),
+        ("blob_garbage_collection_age_cutoff=7.000000", Some("blob_garbage_collection_age_cutoff")),
+        ("merge_operator=my.Operator", Some("merge_operator")),
+        ("compaction_filter=my.Filter", Some("compaction_filter")),
+        ("compaction_filter_factory=my.Factory", Some("compaction_filter_factory")),
+        ("inplace_update_support=true", Some("inplace_update_support")),
+        (&*collectors, None),
+    ];
+    let of_tables = [
+        "format_version=1",
+        "index_type=kHashSearch",
+        "filter_policy=bloomfilter:-1",
+        "block_align=true",
+        "no_block_cache=true\n  cache_index_and_filter_blocks=true",
+    ];
+    let cases = of_family.map(|(line, said)| ("[CFOptions \"default\"]", line, said)).into_iter();
+    let of_tables =
+        of_tables.map(|line| ("[TableOptions/BlockBasedTable \"default\"]", line, line.split('=').next()));
+    let of_database = [("[DBOptions]", "daily_offpeak_time_utc=at night", Some("daily_offpeak_time_utc"))];
+    for (section, line, said) in cases.chain(of_tables).chain(of_database) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let env = Env::posix();
+        let plain = Options::new().env(env.clone());
+        let db = Db::open(path, &options(&env)).unwrap();
+        db.put("a", "1").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let file = newest_options(path);
+        let whole = std::fs::read_to_string(&file).unwrap();
+        let changed = match line.starts_with("format_version") {
+            true => whole.replacen("  format_version=5\n", "", 1),
+            false => whole,
+        };
+        let changed = changed.replacen(&format!("{section}\n"), &format!("{section}\n  {line}\n"), 1);
+        std::fs::write(&file, changed).unwrap();
+        let read_only = Db::open_read_only(path, &plain).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!(read_only.get("a").unwrap().as_deref(), Some(&b"1"[..]), "{line}");
+        drop(read_only);
+        let db = Db::open(path, &plain).unwrap_or_else(|e| panic!("{line}: {e}"));
+        db.put("b", "2").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        db.close().unwrap();
+        drop(db);
+        if let Some(said) = said {
+            let log = std::fs::read_to_string(path.join("LOG")).unwrap();
+            let said = log.lines().any(|line| line.contains("[WARN]") && line.contains(said));
+            assert!(said, "{line}: {log}");
+        }
+        // RocksDB takes the file that is left, and what it leaves is taken here.
+        // The collectors are an option that 7.8 does not know.
+        let unknown = line.contains("collectors").then_some("--ignore_unknown_options");
+        let flags: Vec<&str> = ["--try_load_options"].into_iter().chain(unknown).collect();
+        let put = ldb(path, &[&flags[..], &["put", "c", "3"]].concat(), b"");
+        put.unwrap_or_else(|e| {
+            panic!("{line}: {e}\n{}", std::fs::read_to_string(newest_options(path)).unwrap())
+        });
+        let db = Db::open(path, &plain).unwrap_or_else(|e| panic!("{line}, after RocksDB: {e}"));
+        for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+            assert_eq!(db.get(key).unwrap().as_deref(), Some(value.as_bytes()), "{line}");
+        }
+    }
+}
+
+/// Forms that RocksDB does not read are not written; and what it takes by an old name is taken.
+#[test]
+fn what_is_accepted_leaves_a_file_that_rocksdb_opens() {
+    for text in [
+        "filter_policy=rocksdb.internal.DeprecatedBlockBasedBloomFilter:10",
+        "filter_policy=rocksdb.internal.LegacyBloomFilter:10",
+        "table_properties_collectors={{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;}}",
+        "table_properties_collectors={{{{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;}}}}",
+        "compression=kNoCompression;block_align=true;block_size=8192",
+        "no_block_cache=true",
+        "prefix_extractor=fixed:2;index_type=kHashSearch",
+        "memtable=skip_list",
+        "daily_offpeak_time_utc=23\\:30-04\\:30",
+        "recycle_log_file_num=2",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let db = Db::open(path, &options(&Env::posix()).set_all(text).unwrap());
+        let db = db.unwrap_or_else(|e| panic!("{text}: {e}"));
+        db.put("key", "value").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let got = ldb(path, &["--try_load_options", "--ignore_unknown_options", "get", "key"], b"");
+        assert_eq!(got.as_deref(), Ok("value\n"), "{text}");
+        Db::open(path, &Options::new()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    }
+}
+
+#[test]
+fn a_family_that_is_not_there_is_told_with_the_calls_that_create_it() {
+    let env = in_memory();
+    drop(Db::open("/db", &options(&env)).unwrap());
+    let named = options(&env).column_family("users", |family| family.write_buffer_size = 1 << 20);
+    for error in
+        [Db::open("/db", &named).unwrap_err(), Db::open_cf("/db", &options(&env), &["users"]).unwrap_err()]
+    {
+        let text = error.to_string();
+        for part in ["\"users\"", "create_column_family", "create_missing_column_families"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
