@@ -3,13 +3,14 @@
 //! A pool has one priority and up to so many reactor threads, each with its own channel. A thread is started when
 //! a job comes and every thread of the pool has one; otherwise the job goes to the thread with the fewest. A job stays on
 //! its thread, so its I/O stays on one ring, and while it waits, the thread's other jobs run: a job may await jobs
-//! of its own pool.
+//! of its own pool. Where the operating system has no thread for a pool, another pool's does its jobs.
 //!
 //! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool ends. The pools end
 //! with the environment; a job that holds the environment keeps them alive, so whoever starts such jobs waits for them.
 
 use crate::current::AtWork;
 use crate::env::Env;
+use crate::error::Error;
 use crate::giving_way::{GivingWay, Hurry};
 use crate::reactor::{Join, JoinError, Reactor, with_ending};
 use crate::sync::Mutex;
@@ -183,30 +184,80 @@ impl Pools {
         Hurry::of(self.0[priority as usize].giving_way.as_ref())
     }
 
-    /// Give a job to a thread of its priority. If not one can be started, the job is dropped, and so cancelled.
+    /// Have a thread for the most urgent jobs, which does the others where they can have none of their own.
+    ///
+    /// # Errors
+    /// The operating system has none left.
+    pub(crate) fn ensure(&self, env: &Env) -> Result<(), Error> {
+        self.0[Priority::High as usize].ensure(env)
+    }
+
+    /// Give a job to a thread of its priority, or of another one if none can be started. If there is not one at all, the job is dropped, and so cancelled.
     pub(crate) fn run(&self, env: &Env, priority: Priority, job: Job) {
-        self.0[priority as usize].run(env, job);
+        let others = Priority::ALL.into_iter().filter(|other| *other != priority).rev();
+        let mut pools = others.map(|other| &self.0[other as usize]);
+        let mut refused = self.0[priority as usize].run(env, job);
+        while let Err(job) = refused {
+            let Some(pool) = pools.next() else {
+                return tracing::error!("a background job is cancelled: no thread");
+            };
+            refused = pool.run_on_started(job);
+        }
     }
 }
 
 impl Pool {
-    fn run(&self, env: &Env, job: Job) {
+    fn ensure(&self, env: &Env) -> Result<(), Error> {
+        let mut threads = self.threads.lock();
+        threads.leave_inherited();
+        match threads.running.is_empty() {
+            true => self.start(env, &mut threads),
+            false => Ok(()),
+        }
+    }
+
+    fn start(&self, env: &Env, threads: &mut Threads) -> Result<(), Error> {
+        let builder = Reactor::builder(env).name(self.priority.name());
+        let reactor = builder.giving_way(self.giving_way.clone()).build()?;
+        threads.running.push(PoolThread { reactor, jobs: Arc::default() });
+        Ok(())
+    }
+
+    /// Gives the job to the thread with the fewest, or a new one. The job comes back if there is no thread.
+    fn run(&self, env: &Env, job: Job) -> Result<(), Job> {
         let mut threads = self.threads.lock();
         threads.leave_inherited();
         let limit = self.limit.load(Ordering::Relaxed);
-        let load = |t: &PoolThread| t.jobs.load(Ordering::Relaxed);
-        let least = threads.running.iter().take(limit).map(load).min();
-        if least != Some(0) && threads.running.len() < limit {
-            match Reactor::builder(env).name(self.priority.name()).giving_way(self.giving_way.clone()).build()
-            {
-                Ok(reactor) => threads.running.push(PoolThread { reactor, jobs: Arc::default() }),
-                Err(e) if least.is_some() => {
-                    tracing::warn!(error = %e, "cannot start another background thread")
-                }
-                Err(e) => return tracing::error!(error = %e, "a background job is cancelled: no thread"),
-            }
+        let least = threads.running.iter().take(limit).map(PoolThread::load).min();
+        if least != Some(0)
+            && threads.running.len() < limit
+            && let Err(e) = self.start(env, &mut threads)
+        {
+            tracing::warn!(error = %e, priority = ?self.priority, "cannot start another background thread");
         }
-        let Some(thread) = threads.running.iter().take(limit).min_by_key(|t| load(t)) else { return };
+        threads.give(limit, job)
+    }
+
+    /// The same without a new thread.
+    fn run_on_started(&self, job: Job) -> Result<(), Job> {
+        let mut threads = self.threads.lock();
+        threads.leave_inherited();
+        threads.give(self.limit.load(Ordering::Relaxed), job)
+    }
+}
+
+impl PoolThread {
+    fn load(&self) -> usize {
+        self.jobs.load(Ordering::Relaxed)
+    }
+}
+
+impl Threads {
+    /// Gives the job to the one of the first `limit` threads that has the fewest.
+    fn give(&self, limit: usize, job: Job) -> Result<(), Job> {
+        let Some(thread) = self.running.iter().take(limit).min_by_key(|thread| thread.load()) else {
+            return Err(job);
+        };
         thread.jobs.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(thread.jobs.clone());
         let started = thread.reactor.spawn(move || async move {
@@ -214,10 +265,9 @@ impl Pool {
             job.await;
         });
         drop(started);
+        Ok(())
     }
-}
 
-impl Threads {
     /// In a fork's child: the threads stayed with the parent.
     fn leave_inherited(&mut self) {
         let now = crate::posix::fork_generation();

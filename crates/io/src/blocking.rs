@@ -1,8 +1,8 @@
-//! Calls that block, made on a thread of their own: the future of [`crate::Env::run_blocking`].
+//! Calls that block, made on a thread of their own, or, where none can be had, by whoever awaits them: the future of [`crate::Env::run_blocking`].
 
 use crate::current::AtWork;
 use crate::outcome::Outcome;
-use crate::thread_pool::Job;
+use crate::thread_pool::{Job, Stranded};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,6 +14,8 @@ use std::task::{Context, Poll};
 #[must_use = "the job runs anyway, but its result is lost"]
 pub struct Blocking<T> {
     outcome: Arc<Outcome<std::thread::Result<T>>>,
+    /// Where the job is if there was no thread for it.
+    pub(crate) stranded: Option<Stranded>,
 }
 
 /// A job for a thread that may block, and what waits for its result.
@@ -24,7 +26,7 @@ pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -
         let _at_work = AtWork::new();
         theirs.end(catch_unwind(AssertUnwindSafe(job)));
     };
-    (Box::new(run), Blocking { outcome })
+    (Box::new(run), Blocking { outcome, stranded: None })
 }
 
 impl<T> Blocking<T> {
@@ -37,6 +39,10 @@ impl<T> Blocking<T> {
 impl<T> Future for Blocking<T> {
     type Output = T;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Why here: whoever awaits holds no lock.
+        if let Some(stranded) = &self.stranded {
+            stranded.help();
+        }
         // Why resumed: a bug in the job is a bug of who asked for it.
         self.outcome.poll(cx).map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
     }

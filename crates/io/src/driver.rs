@@ -8,6 +8,7 @@ use crate::channel::Channel;
 use crate::env::{ChannelMaker, Purpose};
 use crate::posix;
 use crate::remote::RemoteOp;
+use crate::threads::Starter;
 use crate::transport::Alarm;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,14 +26,12 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Start the thread. Returns when it is ready to be sent to.
-    pub(crate) fn start(maker: Arc<ChannelMaker>) -> std::io::Result<Self> {
+    pub(crate) fn start(maker: Arc<ChannelMaker>, starter: &Starter) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
         let (ready, is_ready) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let ordinary = crate::giving_way::for_child();
-        let thread = std::thread::Builder::new().name("karst-driver".into()).spawn(move || {
-            ordinary();
+        let thread = starter.start("karst-driver", move || {
             let channel = Rc::new(maker.make(Purpose::Many));
             crate::current::announce(&channel);
             let _ = ready.send(channel.alarm().clone());

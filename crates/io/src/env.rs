@@ -12,7 +12,7 @@ use crate::channel::{Channel, ChannelOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::file::FileSystem;
-use crate::giving_way::{self, Hurry};
+use crate::giving_way::Hurry;
 use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::ring::Ring;
@@ -20,6 +20,7 @@ use crate::simulation::executor::{Executor, NoTransport};
 use crate::stats::{CounterSet, IoStats};
 use crate::sync::Mutex;
 use crate::thread_pool::ThreadPool;
+use crate::threads::{Starter, ThreadAllowance};
 use crate::transport::Transport;
 use std::fmt;
 use std::future::Future;
@@ -101,8 +102,9 @@ struct Inner {
     background: Pools,
     /// What runs its futures, if they are simulated.
     simulation: Option<Arc<Executor>>,
-    driver: OnceLock<io::Result<Driver>>,
-    /// The driver of a forked child, whose parent had started one.
+    starter: Starter,
+    driver: OnceLock<Driver>,
+    /// Lock: held to start the driver. The driver of a forked child, whose parent had started one.
     child_driver: Mutex<Option<Driver>>,
     direct_refusal_said: AtomicBool,
 }
@@ -234,25 +236,35 @@ impl Env {
             let e = io::Error::new(io::ErrorKind::Unsupported, "a simulation has no threads");
             return Err(Error::new("start thread", name, e));
         }
-        let ordinary = giving_way::for_child();
-        let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
-            ordinary();
-            body()
-        });
-        spawned.map_err(|e| Error::new("start thread", name, e))
+        self.0.starter.start(name, body).map_err(|e| Error::new("start thread", name, e))
+    }
+
+    /// Has the threads without which nothing that is started goes on: one for [`run_blocking`](Self::run_blocking) and one for [`spawn`](Self::spawn). They stay as long as the
+    /// environment. A simulation needs none.
+    ///
+    /// # Errors
+    /// The operating system has none left.
+    pub fn ensure_threads(&self) -> Result<(), Error> {
+        if self.0.simulation.is_some() {
+            return Ok(());
+        }
+        self.0.blocking.ensure().map_err(|e| Error::new("start thread", "karst-blocking", e))?;
+        self.0.background.ensure(self)
     }
 
     /// Run `job` on a thread that may block, and get its result without blocking. The job starts at once; dropping
     /// the future gives up the result only.
+    ///
+    /// Where no thread can be had, and [`ensure_threads`](Self::ensure_threads) has not seen to it, the job is done by whoever awaits it, and waits until then.
     pub fn run_blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Env) -> T + Send + 'static,
     ) -> Blocking<T> {
         let env = self.clone();
-        let (job, blocking) = blocking::job(move || job(&env));
+        let (job, mut blocking) = blocking::job(move || job(&env));
         match &self.0.simulation {
             Some(executor) => executor.run_blocking(job),
-            None => self.0.blocking.run(job),
+            None => blocking.stranded = self.0.blocking.run(job),
         }
         blocking
     }
@@ -332,22 +344,26 @@ impl Env {
         if self.0.simulation.is_some() {
             return refuse(&op, "a simulated operation was polled outside of the simulation");
         }
-        let start = || Driver::start(self.0.maker.clone());
-        match self.0.driver.get_or_init(start) {
-            Ok(driver) if !driver.is_inherited() => driver.send(op),
-            Ok(_) => {
-                let mut child = self.0.child_driver.lock();
-                if child.as_ref().is_none_or(Driver::is_inherited) {
-                    match start() {
-                        Ok(driver) => drop(child.replace(driver)),
-                        Err(e) => return refuse(&op, &no_driver(&e)),
-                    }
-                }
-                if let Some(driver) = &*child {
-                    driver.send(op);
-                }
+        if let Some(driver) = self.0.driver.get().filter(|driver| !driver.is_inherited()) {
+            return driver.send(op);
+        }
+        let mut child = self.0.child_driver.lock();
+        let start = || Driver::start(self.0.maker.clone(), &self.0.starter);
+        // Why looked again: somebody else may have started it.
+        let started = match self.0.driver.get() {
+            None => start().map(|driver| drop(self.0.driver.set(driver))),
+            Some(driver) if !driver.is_inherited() => Ok(()),
+            Some(_) if child.as_ref().is_some_and(|driver| !driver.is_inherited()) => Ok(()),
+            Some(_) => start().map(|driver| drop(child.replace(driver))),
+        };
+        let driver = self.0.driver.get().filter(|driver| !driver.is_inherited()).or(child.as_ref());
+        match (started, driver) {
+            (Ok(()), Some(driver)) => driver.send(op),
+            (Err(e), _) => {
+                drop(child);
+                refuse(&op, &no_driver(&e));
             }
-            Err(e) => refuse(&op, &no_driver(e)),
+            (Ok(()), None) => unreachable!("it was just started"),
         }
     }
 }
@@ -398,6 +414,7 @@ pub struct EnvBuilder {
     submit_batch: usize,
     register_buffers: bool,
     threads: usize,
+    thread_allowance: Option<Arc<ThreadAllowance>>,
     giving_way: Vec<Priority>,
     simulation: Option<Arc<Executor>>,
 }
@@ -413,6 +430,7 @@ impl Default for EnvBuilder {
             submit_batch: 6,
             register_buffers: true,
             threads: 64,
+            thread_allowance: None,
             giving_way: Priority::COMPACTIONS.to_vec(),
             simulation: None,
         }
@@ -471,6 +489,12 @@ impl EnvBuilder {
         self
     }
 
+    /// How many threads it may start, of all kinds, for tests: see [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: as many as the operating system has.
+    pub fn thread_allowance(mut self, allowance: Arc<ThreadAllowance>) -> Self {
+        self.thread_allowance = Some(allowance);
+        self
+    }
+
     /// The priorities whose background threads leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
     /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, what gives way waits longer, and reads have more tables of L0 to look into,
     /// or, with [`Priority::High`], more memtables.
@@ -490,13 +514,14 @@ impl EnvBuilder {
     pub fn build(self) -> Env {
         use std::hash::{BuildHasher, RandomState};
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        let starter = Starter::within(self.thread_allowance);
         let maker = ChannelMaker {
             kind: self.transport,
             depth: self.depth,
             submit_batch: self.submit_batch,
             register: self.register_buffers,
             fallback_said: AtomicBool::new(false),
-            readers: ThreadPool::new(self.threads, "karst-read"),
+            readers: ThreadPool::new(self.threads, "karst-read", starter.clone()),
             clock: match &self.simulation {
                 Some(executor) => executor.clock().clone(),
                 None => Arc::new(SystemClock::default()),
@@ -516,8 +541,9 @@ impl EnvBuilder {
             simulation: self.simulation,
             seed: AtomicU64::new(seed),
             maker: Arc::new(maker),
-            blocking: ThreadPool::new(self.threads, "karst-blocking"),
+            blocking: ThreadPool::new(self.threads, "karst-blocking", starter.clone()),
             background: Pools::new(|_| 1, &self.giving_way),
+            starter,
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
             direct_refusal_said: AtomicBool::new(false),

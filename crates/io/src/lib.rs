@@ -65,6 +65,7 @@ mod stats;
 mod sync;
 pub mod testing;
 mod thread_pool;
+mod threads;
 mod transport;
 mod writer;
 

@@ -4,13 +4,16 @@
 //! threads that have been idle for a while end. Each channel has its own list of completions, so results go back to the
 //! thread that asked.
 //!
-//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap only. (The ring transport
-//! has none; this is the fallback.)
+//! Where no thread can be had, reads and openings are done by whoever submits them, which touches nothing but the channel's list. Jobs may want any lock, their submitter's among
+//! them, so they stay in the queue: [`ThreadPool::ensure`] says beforehand that there is a thread, and a job that found none is done by whoever awaits it ([`Stranded`]).
+//!
+//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap, and the queue's to start a thread, so that the threads it counts are there. (The
+//! ring transport has none; this is the fallback.)
 
 use crate::file::Backend;
-use crate::giving_way;
 use crate::posix::{self, PosixFile};
 use crate::sync::{Condvar, Mutex};
+use crate::threads::Starter;
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -20,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const IDLE_LIMIT: Duration = Duration::from_secs(5);
+const IDLE_LIMIT: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
 
 /// Something to run on a thread that may block.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -41,25 +44,45 @@ struct PoolShared {
     available: Condvar,
     limit: usize,
     name: String,
+    starter: Starter,
     fork_generation: u64,
 }
 
 #[derive(Default)]
 struct PoolState {
     queue: VecDeque<Work>,
+    /// Threads that were started and have not ended.
     threads: usize,
+    /// One of them stays until the pool ends.
+    has_resident: bool,
     idle: usize,
     closed: bool,
 }
 
 impl ThreadPool {
-    pub(crate) fn new(limit: usize, name: &str) -> Self {
-        Self { shared: Mutex::new(PoolShared::new(limit.max(1), name)) }
+    pub(crate) fn new(limit: usize, name: &str, starter: Starter) -> Self {
+        Self { shared: Mutex::new(PoolShared::new(limit.max(1), name, starter)) }
     }
 
-    /// Run `job` on one of the threads.
-    pub(crate) fn run(&self, job: Job) {
-        self.shared().push([Work::Run(job)]);
+    /// Run `job` on one of the threads. If there is none, it is returned where the job is.
+    pub(crate) fn run(&self, job: Job) -> Option<Stranded> {
+        let shared = self.shared();
+        let has_threads = shared.push([Work::Run(job)]);
+        (!has_threads).then_some(Stranded(shared))
+    }
+
+    /// Have a thread that stays until the pool ends, so that every job is done.
+    ///
+    /// # Errors
+    /// The operating system has none left.
+    pub(crate) fn ensure(&self) -> io::Result<()> {
+        let shared = self.shared();
+        let mut state = shared.state.lock();
+        if !state.has_resident {
+            shared.start(&mut state, true)?;
+            state.has_resident = true;
+        }
+        Ok(())
     }
 
     /// A transport for the calling thread.
@@ -73,7 +96,7 @@ impl ThreadPool {
         if shared.fork_generation != posix::fork_generation() {
             // Its threads, and the reads they were to do, stayed with the parent, and so did those who waited
             // on its condition variable.
-            let fresh = PoolShared::new(shared.limit, &shared.name);
+            let fresh = PoolShared::new(shared.limit, &shared.name, shared.starter.clone());
             std::mem::forget(std::mem::replace(&mut *shared, fresh));
         }
         shared.clone()
@@ -91,49 +114,46 @@ impl Drop for ThreadPool {
 }
 
 impl PoolShared {
-    fn new(limit: usize, name: &str) -> Arc<Self> {
+    fn new(limit: usize, name: &str, starter: Starter) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             available: Condvar::new(),
             limit,
             name: name.into(),
+            starter,
             fork_generation: posix::fork_generation(),
         })
     }
 
-    fn push(self: &Arc<Self>, work: impl IntoIterator<Item = Work>) {
+    /// Adds work, and threads where all are busy. Whether there is any thread.
+    fn push(self: &Arc<Self>, work: impl IntoIterator<Item = Work>) -> bool {
         let mut state = self.state.lock();
         state.queue.extend(work);
         let wanted =
             state.queue.len().saturating_sub(state.idle).min(self.limit - state.threads.min(self.limit));
         let woken = state.queue.len().min(state.idle);
-        state.threads += wanted;
+        let refused = (0..wanted).find_map(|_| self.start(&mut state, false).err());
+        let has_threads = state.threads > 0;
         drop(state);
         for _ in 0..woken {
             self.available.notify_one();
         }
-        for _ in 0..wanted {
-            let (shared, ordinary) = (self.clone(), giving_way::for_child());
-            let spawned = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
-                ordinary();
-                shared.work();
-            });
-            if let Err(e) = spawned {
-                let alone = {
-                    let mut state = self.state.lock();
-                    state.threads -= 1;
-                    state.threads == 0
-                };
-                tracing::warn!(error = %e, "cannot start an I/O thread");
-                if alone {
-                    self.drain();
-                }
-            }
+        if let Some(e) = refused {
+            tracing::warn!(error = %e, "cannot start an I/O thread");
         }
+        has_threads
+    }
+
+    /// Starts a thread, which ends when it has been idle for a while or `stays`.
+    fn start(self: &Arc<Self>, state: &mut PoolState, stays: bool) -> io::Result<()> {
+        let shared = self.clone();
+        self.starter.start(&self.name, move || shared.work(stays))?;
+        state.threads += 1;
+        Ok(())
     }
 
     /// A thread's life: work while there is any, linger, end.
-    fn work(&self) {
+    fn work(&self, stays: bool) {
         let mut state = self.state.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {
@@ -146,8 +166,12 @@ impl PoolShared {
                 break;
             }
             state.idle += 1;
-            let timed_out;
-            (state, timed_out) = self.available.wait_for(state, IDLE_LIMIT);
+            let mut timed_out = false;
+            if stays {
+                state = self.available.wait(state);
+            } else {
+                (state, timed_out) = self.available.wait_for(state, IDLE_LIMIT);
+            }
             state.idle -= 1;
             if timed_out && state.queue.is_empty() {
                 break;
@@ -156,12 +180,31 @@ impl PoolShared {
         state.threads -= 1;
     }
 
-    /// No thread can be had: the caller does it all.
+    /// Unless a thread does it, the caller does it all.
     fn drain(&self) {
         loop {
-            let Some(work) = self.state.lock().queue.pop_front() else { return };
-            work.perform();
+            let work = {
+                let mut state = self.state.lock();
+                if state.threads > 0 {
+                    return;
+                }
+                state.queue.pop_front()
+            };
+            match work {
+                Some(work) => work.perform(),
+                None => return,
+            }
         }
+    }
+}
+
+/// A queue of jobs that no thread could be started for.
+pub(crate) struct Stranded(Arc<PoolShared>);
+
+impl Stranded {
+    /// Does what no thread does. Called where the caller holds no lock.
+    pub(crate) fn help(&self) {
+        self.0.drain();
     }
 }
 
@@ -219,8 +262,8 @@ impl Transport for Threads {
 
     fn submit(&mut self) -> bool {
         let any = !self.queued.is_empty();
-        if any {
-            self.pool.push(self.queued.drain(..));
+        if any && !self.pool.push(self.queued.drain(..)) {
+            self.pool.drain();
         }
         any
     }
@@ -266,5 +309,36 @@ impl Drop for Threads {
             self.wait(None, &mut done);
             done.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::ThreadAllowance;
+    use std::sync::mpsc;
+
+    #[test]
+    fn an_idle_thread_ends_and_the_resident_one_stays() {
+        let allowance = ThreadAllowance::new(1);
+        let pool = ThreadPool::new(4, "test", Starter::within(Some(allowance.clone())));
+        let (tell, told) = mpsc::channel();
+        let job = || {
+            let tell = tell.clone();
+            Box::new(move || tell.send(()).unwrap())
+        };
+        let threads = || pool.shared().state.lock().threads;
+        assert!(pool.run(job()).is_none());
+        told.recv().unwrap();
+        while threads() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(pool.ensure().is_err());
+        allowance.set(1);
+        pool.ensure().unwrap();
+        std::thread::sleep(10 * IDLE_LIMIT);
+        assert_eq!(threads(), 1);
+        assert!(pool.run(job()).is_none(), "though no more can be started");
+        told.recv().unwrap();
     }
 }

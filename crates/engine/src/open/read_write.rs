@@ -79,6 +79,8 @@ impl Drop for Writable {
 /// Opens the database in `path` for writing. `families` names its column families, all of them; `None` opens what there is.
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
     let env = options.environment();
+    // Why first: without them nothing that is started goes on, and whoever waits for it waits for ever.
+    env.ensure_threads()?;
     // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;

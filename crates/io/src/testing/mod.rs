@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+pub use crate::threads::ThreadAllowance;
 pub use reads::{cancellations, pattern};
 
 /// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder`
