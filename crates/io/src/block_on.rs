@@ -1,20 +1,23 @@
 //! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait on.
 //!
 //! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until they complete. The
-//! channel is made at a thread's first `block_on` with an environment and kept until the thread ends. Inside a
+//! channel is made at a thread's first `block_on` with an environment. Inside a
 //! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps the reactor waiting, as any blocking
 //! call would.
+//!
+//! A channel is its thread's, and so is its end: with the environment, if this thread drops the last of that; else at the thread's next `block_on` with any environment, or when
+//! the thread ends. So a thread that does nothing any more keeps two descriptors and at most 7 MiB for each environment that it has read from and others have ended.
 
 use crate::channel::Channel;
 use crate::current::{self, Enter};
 use crate::env::{Env, Purpose};
 use crate::transport::Alarm;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Run `future` to its end on this thread and return its output.
@@ -91,7 +94,12 @@ impl Wake for Flag {
 thread_local! {
     static CHANNELS: RefCell<Vec<OwnChannel>> = const { RefCell::new(Vec::new()) };
     static SPARE_FLAG: RefCell<Option<(u64, Arc<Flag>)>> = const { RefCell::new(None) };
+    /// How many environments had ended when this thread last looked.
+    static ENDED_SEEN: Cell<u64> = const { Cell::new(0) };
 }
+
+/// How many environments of this process have ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
 struct OwnChannel {
     env: crate::env::WeakEnv,
@@ -99,25 +107,47 @@ struct OwnChannel {
 }
 
 pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
+    // Ordering: a hint; what is missed now is seen at the next call.
+    if ENDED_SEEN.get() != ENDED.load(Ordering::Relaxed) {
+        end_channels();
+    }
     let found = CHANNELS.with(|list| {
         let list = list.borrow();
         list.iter().find(|own| own.env.is(env) && !own.channel.is_inherited()).map(|own| own.channel.clone())
     });
     found.unwrap_or_else(|| {
+        end_channels();
         let channel = Rc::new(env.maker().make(Purpose::Calls));
         current::announce(&channel);
-        let gone = CHANNELS.with(|list| {
-            let mut list = list.borrow_mut();
-            let (kept, gone) =
-                list.drain(..).partition(|own| own.env.is_alive() && !own.channel.is_inherited());
-            *list = kept;
-            list.push(OwnChannel { env: env.downgrade(), channel: channel.clone() });
-            gone
-        });
-        let gone: Vec<OwnChannel> = gone;
-        drop(gone); // drains their rings; those of a fork's parent are leaked
+        let own = OwnChannel { env: env.downgrade(), channel: channel.clone() };
+        CHANNELS.with(|list| list.borrow_mut().push(own));
         channel
     })
+}
+
+/// An environment has ended: so do its channels, this thread's at once.
+pub(crate) fn env_ended() {
+    ENDED.fetch_add(1, Ordering::Relaxed);
+    end_channels();
+}
+
+/// Ends this thread's channels of environments that have ended, and lets go of those of a fork's parent.
+fn end_channels() {
+    let seen = ENDED.load(Ordering::Relaxed);
+    let gone: Vec<OwnChannel> = CHANNELS
+        .try_with(|list| {
+            // Why try: who ends an environment may be anywhere. The next call looks again.
+            let Ok(mut list) = list.try_borrow_mut() else { return Vec::new() };
+            ENDED_SEEN.set(seen);
+            list.extract_if(.., |own| !own.env.is_alive() || own.channel.is_inherited()).collect()
+        })
+        .unwrap_or_default();
+    let is_gone = |number: u64| gone.iter().any(|own| own.channel.outbox().channel == number);
+    // Why: it keeps the channel's alarm, which is a descriptor.
+    let flag = SPARE_FLAG.try_with(|spare| spare.borrow_mut().take_if(|(of, _)| is_gone(*of)));
+    drop(flag);
+    drop(gone); // drains their rings; those of a fork's parent are leaked
+    current::forget_ended();
 }
 
 /// A flag for one call. Why not one a thread: a nested call would take the outer call's wake.

@@ -49,6 +49,15 @@ pub(crate) fn announce(channel: &Rc<Channel>) {
     });
 }
 
+/// Keeps no note of channels that have ended.
+pub(crate) fn forget_ended() {
+    let _ = HERE.try_with(|list| {
+        if let Ok(mut list) = list.try_borrow_mut() {
+            list.retain(|(_, weak)| weak.strong_count() > 0);
+        }
+    });
+}
+
 /// The channel of that number, if it is this thread's and this process's.
 pub(crate) fn here(number: u64) -> Option<Rc<Channel>> {
     let found = HERE.try_with(|list| {

@@ -109,6 +109,12 @@ struct Inner {
     direct_refusal_said: AtomicBool,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        crate::block_on::env_ended();
+    }
+}
+
 /// Who uses a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
