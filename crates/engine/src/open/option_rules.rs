@@ -239,7 +239,7 @@ const RULES: &[Rule] = &[
             let fifo = said.family.compaction_style == CompactionStyle::Fifo && said.family.num_levels == 1;
             let ascend = thresholds.windows(2).all(|two| two[0].age < two[1].age);
             when(
-                !thresholds.is_empty() && !(fifo && ascend),
+                !(thresholds.is_empty() || fifo && ascend),
                 "compaction_options_fifo: file_temperature_age_thresholds need kCompactionStyleFIFO, one level and ages that ascend",
             )
         },

@@ -6,6 +6,7 @@
 //! Invariants:
 //! - The door is as the worst of all conditions has it. Whoever waits at it learns of every change: another condition, a background error, the end.
 //! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such a thing, or as long as the write itself has it, is told.
+//!
 //! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a condition, Acquire by writers.
 
 use super::bucket::Bucket;
