@@ -20,7 +20,7 @@ fn threads() -> usize {
 
 fn open(directory: &Path, number: usize) -> Db {
     let options = Options::new().db(|db| db.create_if_missing = true);
-    let db = Db::open(&directory.join(number.to_string()), &options).unwrap();
+    let db = Db::open(directory.join(number.to_string()), &options).unwrap();
     db.put("key", "value").unwrap();
     db
 }

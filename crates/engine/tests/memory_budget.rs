@@ -1,14 +1,16 @@
 //! What is charged to the block cache beside blocks: they make room for it, and get it back.
 
+use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::{
-    BlockCache, CacheOptions, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Statistics,
-    StatsLevel, Ticker, WaitForCompactOptions, WriteBufferManager,
+    BlockCache, BottommostLevelCompaction, CacheOptions, CompactRangeOptions, CompactionFilter, Db,
+    FlushOptions, Options, ReadOptions, Statistics, StatsLevel, Ticker, WaitForCompactOptions,
+    WriteBufferManager,
 };
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_testkit::eventually;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
@@ -223,4 +225,46 @@ fn blob_values_that_are_hidden_do_not_stop_a_scan_from_reading_ahead() {
     assert!(ahead > 4_000_000, "{ahead} bytes of 4.5 million");
     drop(db);
     eventually(0, || cache.read_bytes());
+}
+
+/// Keeps everything, and looks at what jobs have in memory.
+#[derive(Debug)]
+struct Watch(BlockCache, AtomicUsize);
+
+impl CompactionFilter for Watch {
+    fn name(&self) -> &str {
+        "Watch"
+    }
+
+    fn filter(&self, _: u32, _: &[u8], _: FilterInput<'_>) -> FilterDecision {
+        self.1.fetch_max(self.0.job_bytes(), Ordering::Relaxed);
+        FilterDecision::Keep
+    }
+}
+
+#[test]
+fn one_budget_counts_what_jobs_have_in_memory_of_the_files_they_write() {
+    for one_budget in [true, false] {
+        let cache = BlockCache::new(64 * MIB);
+        let watch = Arc::new(Watch(cache.clone(), AtomicUsize::new(0)));
+        let options = Options::new()
+            .env(in_memory())
+            .block_cache(cache.clone())
+            .one_memory_budget(one_budget)
+            .compaction_filter(None, watch.clone())
+            .set_all("create_if_missing=true;compression=kNoCompression;disable_auto_compactions=true")
+            .unwrap();
+        let db = Db::open(Path::new("/db"), &options).unwrap();
+        fill(&db, 0..8000);
+        db.flush(&FlushOptions::default()).unwrap();
+        let all = CompactRangeOptions {
+            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+            ..CompactRangeOptions::default()
+        };
+        db.compact_range(&all, None::<&[u8]>, None::<&[u8]>).unwrap();
+        // It grows with the file, of 8 MB, and no further than the file is in memory.
+        let most = if one_budget { 4 * MIB } else { 0 };
+        assert_eq!(watch.1.load(Ordering::Relaxed), most);
+        eventually(0, || cache.job_bytes());
+    }
 }

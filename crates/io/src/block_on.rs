@@ -6,7 +6,7 @@
 //! call would.
 //!
 //! A channel is its thread's, and so is its end: with the environment, if this thread drops the last of that; else at the thread's next `block_on` with any environment, or when
-//! the thread ends. So a thread that does nothing any more keeps two descriptors and at most 7 MiB for each environment that it has read from and others have ended.
+//! the thread ends. So a thread that does nothing any more keeps two descriptors and at most 5 MiB for each environment that it has read from and others have ended.
 
 use crate::channel::Channel;
 use crate::current::{self, Enter};

@@ -65,8 +65,11 @@ impl Region {
     fn new(class: u16, of: Class, slabs: &Slabs, counters: Arc<Counters>) -> Option<Arc<Self>> {
         let Class { each, count } = of;
         let atomics = |value| (0..count).map(|_| AtomicU32::new(value)).collect();
+        let bytes = each * count as usize;
+        let memory = slabs.cut(bytes, usize::from(class) < REGISTERED_CLASSES)?;
+        counters.memory_got(bytes);
         Some(Arc::new(Self {
-            memory: slabs.cut(each * count as usize, usize::from(class) < REGISTERED_CLASSES)?,
+            memory,
             each,
             class,
             refs: atomics(0),
@@ -111,6 +114,12 @@ impl Region {
     }
 }
 
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.counters.memory_given_back(self.bytes());
+    }
+}
+
 /// An allocation of its own.
 struct HeapMemory {
     base: NonNull<u8>,
@@ -130,6 +139,7 @@ impl HeapMemory {
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        counters.memory_got(layout.size());
         Arc::new(Self { base, layout, counters })
     }
 }
@@ -137,6 +147,7 @@ impl HeapMemory {
 impl Drop for HeapMemory {
     fn drop(&mut self) {
         self.counters.buffer_returned();
+        self.counters.memory_given_back(self.layout.size());
         // SAFETY: allocated with this layout in `new`, freed once here.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }

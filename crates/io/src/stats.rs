@@ -34,6 +34,8 @@ pub struct IoStats {
     pub slots_in_use: i64,
     /// Gauge: buffers held by reads in flight and by [`crate::ReadBuf`]s.
     pub buffers_out: i64,
+    /// Gauge: bytes of memory that channels have for reads, used or not.
+    pub buffer_bytes: i64,
 }
 
 impl IoStats {
@@ -51,6 +53,7 @@ impl IoStats {
         self.in_flight += c.in_flight.load(Ordering::Relaxed);
         self.slots_in_use += c.slots_in_use.load(Ordering::Relaxed);
         self.buffers_out += c.buffers_out.load(Ordering::Relaxed);
+        self.buffer_bytes += c.buffer_bytes.load(Ordering::Relaxed);
     }
 
     pub(crate) fn of(counters: &Counters) -> Self {
@@ -80,6 +83,7 @@ pub(crate) struct Counters {
     pub(crate) in_flight: AtomicI64,
     pub(crate) slots_in_use: AtomicI64,
     buffers_out: AtomicI64,
+    buffer_bytes: AtomicI64,
 }
 
 impl Counters {
@@ -99,6 +103,14 @@ impl Counters {
 
     pub(crate) fn buffer_returned(&self) {
         self.buffers_out.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn memory_got(&self, bytes: usize) {
+        self.buffer_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn memory_given_back(&self, bytes: usize) {
+        self.buffer_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
     }
 }
 
@@ -154,6 +166,7 @@ impl Counters {
             (&self.in_flight, &other.in_flight),
             (&self.slots_in_use, &other.slots_in_use),
             (&self.buffers_out, &other.buffers_out),
+            (&self.buffer_bytes, &other.buffer_bytes),
         ];
         for (to, from) in gauges {
             Self::shift(to, from.load(Ordering::Relaxed));

@@ -24,6 +24,7 @@ pub(crate) const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
 /// Size and alignment of a huge page where they are most common.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+mod huge;
 pub(crate) mod stock;
 
 struct Block {
@@ -111,30 +112,18 @@ impl Arena {
 
 impl Block {
     fn layout(bytes: usize) -> Layout {
-        let align = if bytes == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { ALIGN };
-        Layout::from_size_align(bytes, align).expect("bounded by `allocate`")
-    }
-
-    /// Asks for a huge page in place of small ones. That there is none is no error.
-    fn advise(data: NonNull<u8>, bytes: usize) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if bytes == HUGE_PAGE_BYTES {
-            // SAFETY: the range was just allocated, aligned to its size; advice changes none of its bytes.
-            let _ = unsafe { libc::madvise(data.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-        }
-        let _ = (data, bytes);
+        Layout::from_size_align(bytes, ALIGN).expect("bounded by `allocate`")
     }
 
     fn new(bytes: usize, older: *mut Block) -> *mut Block {
         let layout = Self::layout(bytes.max(ALIGN));
-        let stocked = if layout.size() == HUGE_PAGE_BYTES { stock::take() } else { None };
-        let data = stocked.unwrap_or_else(|| {
+        let data = if layout.size() == HUGE_PAGE_BYTES {
+            stock::take().or_else(huge::allocate)
+        } else {
             // SAFETY: the layout is not empty.
-            let data = unsafe { alloc(layout) };
-            let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
-            Self::advise(data, layout.size());
-            data
-        });
+            NonNull::new(unsafe { alloc(layout) })
+        };
+        let Some(data) = data else { handle_alloc_error(layout) };
         Box::into_raw(Box::new(Block { used: AtomicUsize::new(0), data, bytes: layout.size(), older }))
     }
 
@@ -160,7 +149,7 @@ impl Drop for Arena {
             // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`, once.
             let owned = unsafe { Box::from_raw(block) };
             if owned.bytes == HUGE_PAGE_BYTES {
-                // SAFETY: a block of this size has the layout of the stock's, and its user is gone.
+                // SAFETY: a block of this size came from the stock or from where the stock's come from, and its user is gone.
                 unsafe { stock::give(owned.data) };
             } else {
                 // SAFETY: allocated with this very layout.

@@ -26,7 +26,7 @@ pub mod ring;
 pub mod skiplist;
 mod sync;
 
-pub use arena::stock::{stock_blocks, trim_stock, wants_blocks};
+pub use arena::stock::{stock_blocks, stock_bytes, trim_stock, wants_blocks};
 pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, ChargeKind, Handle, Priority};
 pub use pending::PendingRanges;

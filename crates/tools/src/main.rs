@@ -10,6 +10,11 @@ mod text;
 
 use std::process::ExitCode;
 
+/// Why not the C library's: it gives back little of what threads have allocated for each other, twice the budget of a database under mixed load
+/// (docs/decisions/memory-budget.md).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const HELP: &str = "karst COMMAND [ARGUMENTS]
 
   bench      workloads that write and read, with db_bench's flags and output

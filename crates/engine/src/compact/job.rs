@@ -224,6 +224,7 @@ impl CompactionJob {
             env: env.clone(),
             config,
             warming,
+            memory: Some(shared.clone()),
             identity: self.surroundings.identity.clone(),
             new_files,
             table_directory,

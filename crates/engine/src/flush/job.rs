@@ -291,6 +291,7 @@ impl FlushContext {
             env: self.env.clone(),
             config,
             warming,
+            memory: Some(self.shared.clone()),
             identity: self.identity.clone(),
             new_files,
             table_directory: directory(0),

@@ -370,6 +370,7 @@ impl BulkLoader {
             throttle: None,
             writing: writer_options(&self.db_options),
             warming: None,
+            memory: None,
             file_checksums: file_checksums(&self.db_options)?,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

@@ -1,6 +1,6 @@
 //! The block cache as its owner sees it: a handle to share between databases.
 
-use crate::pacing::{ChargeCache, WriteBufferManager};
+use crate::pacing::{ChargedCache, WriteBufferManager};
 use crate::table::{CachedBlock, budget};
 use karst_mem::CacheOptions;
 use std::sync::Arc;
@@ -59,6 +59,11 @@ impl BlockCache {
         self.0.charged_bytes(budget::READS)
     }
 
+    /// Of those, bytes that flushes and compactions have in memory of the files they write; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    pub fn job_bytes(&self) -> usize {
+        self.0.charged_bytes(budget::JOBS)
+    }
+
     /// Bytes of blocks in it that reads, values or open tables hold on to.
     pub fn pinned_bytes(&self) -> usize {
         self.0.pinned_bytes()
@@ -86,8 +91,11 @@ impl WriteBufferManager {
         cache: &Arc<karst_mem::BlockCache<CachedBlock>>,
         allow_stall: bool,
     ) -> Self {
-        let cache = cache.clone();
-        let charge: Box<ChargeCache> = Box::new(move |bytes| cache.reserve(budget::MEMTABLES, bytes));
-        Self::charging(limit_bytes, Some(charge), allow_stall)
+        let (reserves, tells) = (cache.clone(), cache.clone());
+        let charged = ChargedCache {
+            reserve: Box::new(move |bytes| reserves.reserve(budget::MEMTABLES, bytes)),
+            capacity_bytes: Box::new(move || tells.capacity_bytes()),
+        };
+        Self::charging(limit_bytes, Some(charged), allow_stall)
     }
 }

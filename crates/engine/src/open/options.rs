@@ -134,7 +134,7 @@ impl Options {
     }
 
     /// The block cache's capacity bounds more than blocks: also memtables of a database that is open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given, which decides that
-    /// itself), the metadata that open tables keep, reads in flight and what iterators read ahead. Blocks are evicted to make room; nothing is refused where none can be, but
+    /// itself), the metadata that open tables keep, reads in flight, what iterators read ahead, and what flushes and compactions have in memory of the files they write. Blocks are evicted to make room; nothing is refused where none can be, but
     /// iterators read ahead less when half of the capacity is taken by other things than blocks. [`BlockCache`] tells what takes how much. Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {

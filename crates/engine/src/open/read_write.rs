@@ -492,6 +492,7 @@ async fn write_level0(
         writing: writer_options(&opened.db_options.get()),
         // Compat: recovery is no flush.
         warming: None,
+        memory: Some(opened.shared.clone()),
         file_checksums: file_checksums(&opened.db_options.get())?,
         stats: opened.statistics.clone(),
     };

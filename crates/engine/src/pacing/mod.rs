@@ -15,5 +15,5 @@ pub(crate) use race::{Raced, race};
 pub use rate_limiter::{IoPriority, RateLimiter};
 pub(crate) use stall::{Entry, Relief, StallController, StallCounts, describe};
 pub(crate) use write_buffer::Charge;
-pub(crate) use write_buffer::ChargeCache;
+pub(crate) use write_buffer::ChargedCache;
 pub use write_buffer::WriteBufferManager;

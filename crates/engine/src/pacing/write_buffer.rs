@@ -2,7 +2,7 @@
 //!
 //! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be flushed now, and whether writers should wait.
 //!
-//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the memtables leave of the budget.
+//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the memtables leave of the budget, and within a small part of a cache that is charged.
 //!
 //! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
 //! Ordering: counters only; they steer, nothing is published with them.
@@ -17,14 +17,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Debug)]
 pub struct WriteBufferManager(Arc<Shared>);
 
-/// Charges a cache with so many bytes of memtables.
-pub(crate) type ChargeCache = dyn Fn(usize) -> karst_mem::Charge + Send + Sync;
+/// A cache that is charged with what memtables take.
+pub(crate) struct ChargedCache {
+    /// Charges it with so many bytes.
+    pub(crate) reserve: Box<dyn Fn(usize) -> karst_mem::Charge + Send + Sync>,
+    pub(crate) capacity_bytes: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+/// The part of a charged cache that memory may have which waits for the next memtables.
+const STOCK_PART: usize = 32;
 
 struct Shared {
     limit_bytes: AtomicUsize,
     allow_stall: bool,
     /// What is charged with the memtables' memory as well.
-    cache: Option<Box<ChargeCache>>,
+    cache: Option<ChargedCache>,
+    /// What that is charged with. Lock: held to bring it up to what is used, or down.
+    of_cache: Mutex<Option<karst_mem::Charge>>,
     used: AtomicUsize,
     active: AtomicUsize,
     shrunk: Event,
@@ -50,11 +59,12 @@ impl WriteBufferManager {
     }
 
     /// The same, with what else is charged.
-    pub(crate) fn charging(limit_bytes: usize, cache: Option<Box<ChargeCache>>, allow_stall: bool) -> Self {
+    pub(crate) fn charging(limit_bytes: usize, cache: Option<ChargedCache>, allow_stall: bool) -> Self {
         Self(Arc::new(Shared {
             limit_bytes: AtomicUsize::new(limit_bytes),
             allow_stall,
             cache,
+            of_cache: Mutex::new(None),
             used: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             shrunk: Event::new(),
@@ -82,15 +92,22 @@ impl WriteBufferManager {
         self.0.active.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the budget that no memtable has; `None` without a budget.
+    /// How much memory may wait for the next memtables: what those there are leave of the budget, and a small part of a cache that is charged. `None` without either.
     pub(crate) fn spare_bytes(&self) -> Option<usize> {
-        match self.limit_bytes() {
+        let of_budget = match self.limit_bytes() {
             0 => None,
             limit => Some(limit.saturating_sub(self.used_bytes())),
-        }
+        };
+        let of_cache = self.0.cache.as_ref().map(|cache| (cache.capacity_bytes)() / STOCK_PART);
+        of_budget.into_iter().chain(of_cache).min()
     }
 
-    /// Keeps the memory that waits for the next memtables within what memtables leave of the budget.
+    /// Bytes that wait for the next memtables of any database of this process. No budget counts them.
+    pub fn stock_bytes() -> usize {
+        karst_mem::stock_bytes()
+    }
+
+    /// Keeps the memory that waits for the next memtables within what it may have.
     ///
     /// Why it is not counted as used: it would be there to stay, and hold writers up for ever. Why each budget bounds it as if it were its own: it is the process's.
     fn bound_stock(&self) {
@@ -122,14 +139,42 @@ impl WriteBufferManager {
 
     /// The charge of a new memtable.
     pub(crate) fn charge(&self) -> Charge {
-        Charge {
-            budget: self.clone(),
-            bytes: AtomicUsize::new(0),
-            sealed: AtomicUsize::new(0),
-            of_cache: Mutex::new(None),
+        Charge { budget: self.clone(), bytes: AtomicUsize::new(0), sealed: AtomicUsize::new(0) }
+    }
+}
+
+impl Shared {
+    /// Brings the cache's charge up to what is used.
+    fn charge_cache(&self) {
+        let Some(cache) = &self.cache else { return };
+        let mut of_cache = self.of_cache.lock();
+        let has = of_cache.as_ref().map_or(0, karst_mem::Charge::bytes);
+        let used = self.used.load(Ordering::Relaxed);
+        if used > has {
+            let more = (cache.reserve)(used - has);
+            match &mut *of_cache {
+                Some(charge) => charge.absorb(more),
+                none => *none = Some(more),
+            }
+        }
+    }
+
+    /// Gives the cache back what a memtable had: all of it if there is none left, else no more than a part of all memtables'.
+    ///
+    /// Why not all of it: writers that go on will want it again. Blocks that took its place in between would have to be evicted then one by one, and the memory of blocks that come and
+    /// go stays with the allocator: the process would have the most of both.
+    fn relieve_cache(&self) {
+        let mut of_cache = self.of_cache.lock();
+        let Some(charge) = &mut *of_cache else { return };
+        match self.used.load(Ordering::Relaxed) {
+            0 => *of_cache = None,
+            used => charge.shrink_to(used.max(charge.bytes() - charge.bytes() / GIVEN_BACK)),
         }
     }
 }
+
+/// The part of the cache's charge that a memtable gives back at most when others are left.
+const GIVEN_BACK: usize = 8;
 
 /// A memtable's part of the budget.
 #[derive(Debug)]
@@ -138,8 +183,6 @@ pub(crate) struct Charge {
     bytes: AtomicUsize,
     /// Of them, what does not count as active any more.
     sealed: AtomicUsize,
-    /// What the cache is charged with. Lock: held for an addition.
-    of_cache: Mutex<Option<karst_mem::Charge>>,
 }
 
 impl Charge {
@@ -161,14 +204,7 @@ impl Charge {
         if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
             self.budget.0.active.fetch_add(to - charged, Ordering::Relaxed);
-            if let Some(cache) = &self.budget.0.cache {
-                // Why before the lock: the cache evicts.
-                let more = cache(to - charged);
-                match &mut *self.of_cache.lock() {
-                    Some(charge) => charge.absorb(more),
-                    none => *none = Some(more),
-                }
-            }
+            self.budget.0.charge_cache();
             self.budget.bound_stock();
         }
     }
@@ -186,6 +222,7 @@ impl Drop for Charge {
         let (bytes, sealed) = (*self.bytes.get_mut(), *self.sealed.get_mut());
         self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes - sealed, Ordering::Relaxed);
+        self.budget.0.relieve_cache();
         self.budget.0.shrunk.notify(usize::MAX);
         // Why here too: the memory of the memtable that goes has just become stock.
         self.budget.bound_stock();
@@ -230,6 +267,35 @@ mod tests {
         assert_eq!(budget.spare_bytes(), Some(0));
         drop(charge);
         assert_eq!(budget.spare_bytes(), Some(1024 * KIB));
+    }
+
+    #[test]
+    fn a_cache_gets_room_back_little_by_little_while_there_are_memtables() {
+        let cache = crate::BlockCache::new(6400 * KIB);
+        let budget = WriteBufferManager::with_cache(0, &cache, false);
+        let (a, b) = (budget.charge(), budget.charge());
+        a.follow(400 * KIB);
+        b.follow(400 * KIB);
+        assert_eq!(cache.memtable_bytes(), 800 * KIB);
+        drop(a);
+        assert_eq!((budget.used_bytes(), cache.memtable_bytes()), (400 * KIB, 700 * KIB));
+        b.follow(600 * KIB);
+        assert_eq!(cache.memtable_bytes(), 700 * KIB, "which there is room for");
+        b.follow(900 * KIB);
+        assert_eq!(cache.memtable_bytes(), 900 * KIB);
+        drop(b);
+        assert_eq!((cache.memtable_bytes(), cache.usage_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn memory_waits_for_memtables_within_a_part_of_the_cache_they_are_charged_to() {
+        let cache = crate::BlockCache::new(6400 * KIB);
+        let budget = WriteBufferManager::with_cache(0, &cache, false);
+        assert_eq!(budget.spare_bytes(), Some(200 * KIB));
+        cache.set_capacity(3200 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(100 * KIB));
+        budget.set_limit_bytes(50 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(50 * KIB), "whichever is less");
     }
 
     #[test]

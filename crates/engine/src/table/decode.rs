@@ -218,7 +218,7 @@ impl Table {
                 None => Handle::standalone(block),
             });
         }
-        let charge = block.charge_bytes();
+        let charge = ctx.tables.shared.block_charge(&block);
         ctx.count_cache_add(kind, charge);
         Ok(ctx.cache().insert(self.cache_key(handle), block, charge, self.priority(kind)))
     }

@@ -459,7 +459,7 @@ impl Opening<'_> {
         if !use_cache {
             return Ok(Some(Handle::standalone(block)));
         }
-        let charge = block.charge_bytes();
+        let charge = shared.block_charge(&block);
         count_cache_add(&shared.stats, kind, charge);
         Ok(Some(shared.cache.insert(key, block, charge, table.priority(kind))))
     }

@@ -62,7 +62,7 @@ impl Warming {
                 }
                 _ => continue,
             };
-            let charge = block.charge_bytes();
+            let charge = self.shared.block_charge(&block);
             count_cache_add(&self.shared.stats, kind, charge);
             drop(self.shared.cache.insert(
                 CacheKey(self.shared.file_id(number), handle.offset),

@@ -120,3 +120,19 @@ fn small_regions_lie_in_aligned_slabs_and_large_ones_alone() {
     drop((third, fourth));
     assert_eq!(slabs.cut(1 << 20, true).unwrap().base(), at, "nobody uses what was cut from this one");
 }
+
+#[test]
+fn memory_is_counted_for_as_long_as_anybody_has_it() {
+    let (mut pool, counters) = pool();
+    let counted = || IoStats::of(&counters).buffer_bytes;
+    let region = (CLASSES[0].each * CLASSES[0].count as usize) as i64;
+    assert_eq!(counted(), 0);
+    let small = filled(&mut pool, 4096, 1);
+    assert_eq!(counted(), region, "a class at a time");
+    let large = filled(&mut pool, 1 << 20, 2);
+    assert_eq!(counted(), region + (1 << 20));
+    drop((large, pool));
+    assert_eq!(counted(), region);
+    drop(small);
+    assert_eq!(counted(), 0);
+}

@@ -8,9 +8,8 @@
 //! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the last ones says that more are wanted; this crate has no threads, so its user asks
 //! ([`wants_blocks`]) and sees to it.
 
-use super::{Block, HUGE_PAGE_BYTES};
+use super::{HUGE_PAGE_BYTES, huge};
 use parking_lot::Mutex;
-use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 // Why std's: what is one for the whole process is no part of what loom explores.
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,11 +32,7 @@ struct Stock(Mutex<Vec<Piece>>);
 static STOCK: Stock = Stock(Mutex::new(Vec::new()));
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-fn layout() -> Layout {
-    Block::layout(HUGE_PAGE_BYTES)
-}
-
-/// A block from the stock. It has the layout of a block of this size, and holds whatever its last user left.
+/// A block from the stock. It holds whatever its last user left.
 pub(super) fn take() -> Option<NonNull<u8>> {
     let (taken, left) = {
         let mut stock = STOCK.0.lock();
@@ -49,7 +44,7 @@ pub(super) fn take() -> Option<NonNull<u8>> {
     taken.map(|piece| piece.0)
 }
 
-/// Takes back a block that was allocated with the layout of this size.
+/// Takes back a block from here or from [`huge::allocate`].
 ///
 /// # Safety
 /// Nobody uses it any more.
@@ -61,8 +56,8 @@ pub(super) unsafe fn give(data: NonNull<u8>) {
             return;
         }
     }
-    // SAFETY: allocated with this layout, says the caller, and unused.
-    unsafe { dealloc(data.as_ptr(), layout()) };
+    // SAFETY: it came from there, says the caller, and is unused.
+    unsafe { huge::free(data) };
 }
 
 /// Whether blocks should be made with [`stock_blocks`]; says so once.
@@ -82,12 +77,15 @@ pub fn trim_stock(bytes: usize) {
     STOCK.trim(bytes / HUGE_PAGE_BYTES);
 }
 
+/// Bytes of the blocks that are ready.
+pub fn stock_bytes() -> usize {
+    STOCK.0.lock().len() * HUGE_PAGE_BYTES
+}
+
 impl Stock {
     fn fill(&self, blocks: usize) {
         while self.0.lock().len() < blocks {
-            // SAFETY: the layout is not empty.
-            let Some(data) = NonNull::new(unsafe { alloc(layout()) }) else { return };
-            Block::advise(data, HUGE_PAGE_BYTES);
+            let Some(data) = huge::allocate() else { return };
             for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
                 // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads it.
                 unsafe { data.as_ptr().add(at).write_volatile(0) };
@@ -105,8 +103,8 @@ impl Stock {
             pieces.split_off(blocks)
         };
         for piece in gone {
-            // SAFETY: allocated with this layout, and nobody uses what is in the stock.
-            unsafe { dealloc(piece.0.as_ptr(), layout()) };
+            // SAFETY: all of the stock came from there, and nobody uses it.
+            unsafe { huge::free(piece.0) };
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct ChargeKind(pub u8);
 
 impl ChargeKind {
     /// How many there can be.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 }
 
 /// Memory outside of the cache that counts against its capacity: reads in flight, iterators, table metadata.

@@ -198,6 +198,7 @@ impl OpenFile {
             outputs.writing,
             outputs.file_checksums,
             outputs.times(HistogramKind::BlobDbBlobFileSyncMicros, HistogramKind::BlobDbBlobFileWriteMicros),
+            outputs.file_charge(),
         );
         let size = building.len() as u64;
         OpenFile { number, file, building, size, count: 0, bytes: 0 }

@@ -43,6 +43,8 @@ use crate::error::{Error, Result};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::stats::{HistogramKind, Statistics};
+use crate::table::budget::FileCharge;
+use crate::table::cache::Shared;
 use crate::table::warming::Warming;
 
 /// Slows background writes down, as the rate limiter of the database says.
@@ -97,6 +99,8 @@ pub(crate) struct Outputs {
     pub(crate) writing: WriterOptions,
     /// What is written goes into the block cache too.
     pub(crate) warming: Option<Warming>,
+    /// What the memory of the files counts against; `None` for nothing.
+    pub(crate) memory: Option<Arc<Shared>>,
     /// Make a checksum of each whole file.
     pub(crate) file_checksums: bool,
     pub(crate) stats: Arc<Statistics>,
@@ -112,6 +116,11 @@ impl std::fmt::Debug for Outputs {
 }
 
 impl Outputs {
+    /// Counts what one file has in memory while it is written.
+    fn file_charge(&self) -> Option<FileCharge> {
+        self.memory.as_ref().and_then(|shared| FileCharge::new(shared, write_behind::MEMORY_BYTES))
+    }
+
     /// What a table with this number is told about its origin. `now_s` is the Unix time in seconds.
     fn table_identity(&self, number: FileNumber, now_s: u64) -> TableIdentity {
         TableIdentity {

@@ -440,6 +440,7 @@ impl OpenTable {
                 },
                 HistogramKind::SstWriteMicros,
             ),
+            outputs.file_charge(),
         );
         let deletions = outputs.config.compact_on_deletion.map(|rule| rule.watch());
         let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);

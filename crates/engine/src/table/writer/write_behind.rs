@@ -20,9 +20,13 @@ use karst_io::{Env, FileWriter, WriterOptions};
 use super::Throttle;
 use crate::error::Result;
 use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::table::budget::FileCharge;
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;
+
+/// What a file takes in memory at most: what is in flight, what waits, what is being built, and buffers to be used again.
+pub(super) const MEMORY_BYTES: usize = 2 * WINDOW_BYTES;
 
 /// A file being written.
 pub(super) struct WriteBehind {
@@ -37,6 +41,8 @@ pub(super) struct WriteBehind {
     /// What waits is the last piece: the file is synced behind it.
     ending: bool,
     times: FileTimes,
+    /// Counts what it has in memory.
+    memory: Option<FileCharge>,
 }
 
 /// Where the times of a file are counted.
@@ -69,6 +75,7 @@ impl WriteBehind {
         writing: WriterOptions,
         with_checksum: bool,
         times: FileTimes,
+        memory: Option<FileCharge>,
     ) -> Self {
         WriteBehind {
             env: env.clone(),
@@ -79,6 +86,7 @@ impl WriteBehind {
             checksum: with_checksum.then_some(0),
             ending: false,
             times,
+            memory,
         }
     }
 
@@ -86,6 +94,9 @@ impl WriteBehind {
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
         if let Some(checksum) = &mut self.checksum {
             *checksum = crc32c::crc32c_append(*checksum, &bytes);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.add(bytes.len());
         }
         if self.waiting.is_empty() {
             self.waiting = bytes;
