@@ -36,7 +36,8 @@ impl Db {
         karst_io::block_on(self.env(), self.flush_cfs_async(options, families))
     }
 
-    /// The asynchronous form of [`Db::flush`].
+    /// The asynchronous form of [`Db::flush`]. Dropped on the way it goes on, unless it still waits until a
+    /// flush would not slow writers down.
     ///
     /// # Errors
     /// As [`Db::flush`].
@@ -62,7 +63,7 @@ impl Db {
         karst_io::block_on(self.env(), self.resume_async())
     }
 
-    /// The asynchronous form of [`Db::resume`].
+    /// The asynchronous form of [`Db::resume`]. Once it was polled it goes on if it is dropped.
     ///
     /// # Errors
     /// As [`Db::resume`].
@@ -83,7 +84,8 @@ impl Db {
         karst_io::block_on(self.env(), self.pause_background_work_async())
     }
 
-    /// The asynchronous form of [`Db::pause_background_work`].
+    /// The asynchronous form of [`Db::pause_background_work`]. Dropped before it ends, it does not count,
+    /// and there is nothing to take back.
     ///
     /// # Errors
     /// As [`Db::pause_background_work`].
