@@ -69,7 +69,7 @@ fn confined(program: &Path, directory: &Path, processes: &str) -> Option<Output>
 fn opening_says_that_the_operating_system_has_no_threads() {
     let options = Options::new().db(|db| db.create_if_missing = true);
     if let Some(directory) = std::env::var_os(DIRECTORY) {
-        match Db::open(&Path::new(&directory).join("db"), &options) {
+        match Db::open(Path::new(&directory).join("db"), &options) {
             Ok(db) => {
                 use_it(&db);
                 println!("opened");
