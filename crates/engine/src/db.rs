@@ -17,7 +17,7 @@ mod wal_updates;
 mod write;
 
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::live::Live;
 use crate::open::{self, Opened, Options, Writable};
 use crate::options::{DbOptions, ReadOptions};
@@ -420,7 +420,7 @@ impl Db {
         snapshot: Option<&Snapshot>,
     ) -> Result<()> {
         if !Arc::ptr_eq(&self.family(family)?.tables, iterator.tables()) {
-            let name = family.name();
+            let name = Named(family.name());
             return Err(Error::invalid_argument(format!("the iterator is not over column family {name:?}")));
         }
         let options = ReadOptions { snapshot: snapshot.cloned(), ..iterator.options().clone() };
@@ -529,7 +529,7 @@ impl Drop for Inner {
 
 #[cold]
 fn foreign(family: &ColumnFamily) -> Error {
-    Error::invalid_argument(format!("column family {:?} is of another database", family.name()))
+    Error::invalid_argument(format!("column family {:?} is of another database", Named(family.name())))
 }
 
 fn failed(error: &Error, keys: usize) -> Vec<Result<Option<Value>>> {

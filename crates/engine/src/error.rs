@@ -182,6 +182,30 @@ impl Error {
     }
 }
 
+/// A name, of a column family for instance, as messages show it: in quotes, and no more of it than one can read.
+#[derive(Clone, Copy)]
+pub struct Named<'a>(pub &'a str);
+
+impl fmt::Debug for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST_CHARS: usize = 80;
+        match self.0.char_indices().nth(MOST_CHARS) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}... ({} bytes)", &self.0[..end], self.0.len()),
+        }
+    }
+}
+
+/// Several names, as messages show them.
+pub(crate) fn named_list(names: &[&str]) -> String {
+    const MOST: usize = 20;
+    let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("{:?}", Named(name))).collect();
+    if names.len() > MOST {
+        shown.push(format!("and {} more", names.len() - MOST));
+    }
+    shown.join(", ")
+}
+
 impl From<karst_io::Error> for Error {
     fn from(error: karst_io::Error) -> Self {
         Error::with_source(ErrorKind::of(&error), error.to_string(), error)
@@ -268,6 +292,16 @@ mod tests {
         );
         assert!(of(enospc).kind().is_io() && of(eio).kind().is_io() && !ErrorKind::NotFound.is_io());
         assert!(of(enospc).to_string().starts_with("no space: flushing: append to /db/000009.sst: "));
+    }
+
+    #[test]
+    fn long_names_and_long_lists_are_shortened() {
+        assert_eq!(format!("{:?}", Named("users\n")), r#""users\n""#);
+        let long = "ü".repeat(1000);
+        let shown = format!("{:?}", Named(&long));
+        assert_eq!(shown, format!("\"{}\"... (2000 bytes)", "ü".repeat(80)));
+        assert_eq!(named_list(&["a", "b"]), r#""a", "b""#);
+        assert!(named_list(&["a"; 1000]).ends_with(r#""a", and 980 more"#));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::Db;
 use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::read::newest;
 use crate::snapshot::{ReadAt, Snapshot};
 use crate::write::{Claim, WriteBatch, WriteOptions};
@@ -115,6 +115,6 @@ impl Db {
 }
 
 fn busy(family: &ColumnFamily, key: &[u8]) -> Error {
-    let (name, key) = (family.name(), key.escape_ascii());
+    let (name, key) = (Named(family.name()), key.escape_ascii());
     Error::new(ErrorKind::Busy, format!("key {key} of column family {name:?} was written meanwhile"))
 }

@@ -5,7 +5,7 @@
 
 use super::Db;
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::live::Live;
 use crate::write::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
@@ -24,7 +24,7 @@ impl Db {
             return Err(super::foreign(family));
         }
         if family.0.is_dropped() {
-            let text = format!("column family {:?} was dropped", family.name());
+            let text = format!("column family {:?} was dropped", Named(family.name()));
             return Err(Error::invalid_argument(text));
         }
         let op = op(family.0.id());

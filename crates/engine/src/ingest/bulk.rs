@@ -6,9 +6,9 @@
 //! since otherwise reads would find older entries first.
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::memtable::MemTable;
-use crate::open::{Options, check_options, identity, new_family_options};
+use crate::open::{Options, check_options, check_path, identity, new_family_options};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::stats::{Statistics, StatsLevel};
 use crate::table::writer::{
@@ -121,6 +121,7 @@ impl BulkLoader {
     /// There is a database already, it is locked, or the options cannot be used.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<BulkLoader> {
         let (path, env) = (path.as_ref().to_owned(), options.environment());
+        check_path(&path)?;
         let fs = env.fs();
         fs.create_dir(&path).map_err(Error::from)?;
         let current = path.join(FileName::Current.to_string());
@@ -153,6 +154,7 @@ impl BulkLoader {
     /// There is one of this name, or its options cannot be used.
     pub fn create_column_family(&mut self, name: &str) -> Result<ColumnFamilyId> {
         if self.families.iter().any(|family| family.config.name == name) {
+            let name = Named(name);
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
         let options = self.options.family_options(new_family_options(), name)?;
@@ -452,7 +454,7 @@ fn hides_older(kind: u8) -> bool {
 
 impl LoadedFamily {
     fn check_level(&self, level: usize) -> Result<()> {
-        let name = &self.config.name;
+        let name = Named(&self.config.name);
         if level >= usize::try_from(self.config.options.num_levels).unwrap_or(0) {
             return Err(Error::invalid_argument(format!("column family {name:?} has no level {level}")));
         }

@@ -8,7 +8,7 @@
 use super::read_write::{OptionsInForce, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
 use karst_format::options::text;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn change_family_options(
 ) -> Result<Arc<FamilyConfig>> {
     let now = family.settings();
     let mut options = now.options.clone();
-    set_all(&mut options, changes, &format!("column family {:?}", now.name))?;
+    set_all(&mut options, changes, &format!("column family {:?}", Named(&now.name)))?;
     if options.prefix_extractor != now.options.prefix_extractor {
         return Err(Error::not_supported(
             "option prefix_extractor: tables are read with the one that the database was opened with",

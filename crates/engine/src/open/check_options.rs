@@ -4,7 +4,7 @@
 
 use super::option_rules::{self, Said};
 use super::options::new_family_options;
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::memtable::Protection;
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use crate::table::writer::{TablePlace, file_checksums, table_options};
@@ -102,7 +102,7 @@ pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Resu
         return Ok(());
     }
     let text = "option block_cache: all column families share one, which the default column family's options may describe";
-    Err(Error::invalid_argument(format!("column family {:?}: {text}", config.name)))
+    Err(Error::invalid_argument(format!("column family {:?}: {text}", Named(&config.name))))
 }
 
 /// Checks the options of a column family that is about to be made; `asked` is what the caller has made of the defaults.
@@ -167,7 +167,7 @@ pub(super) fn given(
 
 /// Checks the options of a column family of a database that is to be written.
 pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Result<()> {
-    let (name, options) = (&config.name, &config.options);
+    let (name, options) = (Named(&config.name), &config.options);
     let refused = |what: &str| Err(Error::invalid_argument(format!("column family {name:?}: option {what}")));
     if options.num_levels < 1 {
         return refused("num_levels: must be at least 1");

@@ -9,7 +9,7 @@ use super::options::{Options, new_family_options};
 use super::read_write::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::memtable::MemTable;
 use crate::options::{DbOptions, FamilyConfig};
 use crate::versions::{Change, Versions};
@@ -53,6 +53,7 @@ pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Resu
         opened.families.all().iter().map(|family| family.config.name.clone()).collect();
     for name in names {
         if !known.insert((*name).to_owned()) {
+            let name = Named(name);
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
     }

@@ -5,8 +5,9 @@
 //!
 //! Invariant: a directory that has lost its CURRENT but holds data is never taken for an empty one.
 
+use super::directory::{Directory, check_path};
 use super::read_write::{family_names, take_lock};
-use super::{directory::Directory, identity, options::Options};
+use super::{identity, options::Options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DbOptions;
 use crate::versions::{write_current, write_synced};
@@ -111,6 +112,7 @@ pub(super) fn write_identity(env: &Env, path: &Path, db_id: &str) -> Result<()> 
 
 /// Names of the column families of the database in `path`, by id.
 pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec<String>> {
+    check_path(path)?;
     family_names(&options.environment(), path)
 }
 
@@ -120,6 +122,7 @@ pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec
 /// # Errors
 /// It is open, or a file could not be removed; the others are.
 pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
+    check_path(path)?;
     let env = options.environment();
     let fs = env.fs();
     if !fs.exists(path)? {

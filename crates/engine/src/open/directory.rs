@@ -27,6 +27,11 @@ impl Directory {
         Ok(Directory { env: env.clone(), path: path.to_owned(), files })
     }
 
+    /// The directory `path`, which is not there yet.
+    pub(super) fn none(env: &Env, path: &Path) -> Directory {
+        Directory { env: env.clone(), path: path.to_owned(), files: Vec::new() }
+    }
+
     /// Whether no file in it has a name that a database's files have.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
@@ -104,6 +109,14 @@ impl Directory {
 /// All bytes of a file.
 pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<Vec<u8>> {
     fs.read_file(path).map_err(|e| io_error("opening the database", e))
+}
+
+/// Refuses a path that names no directory.
+pub(crate) fn check_path(path: &Path) -> Result<()> {
+    match path.as_os_str().is_empty() {
+        true => Err(Error::invalid_argument("the path of the database is empty")),
+        false => Ok(()),
+    }
 }
 
 /// An error of the file system, which names the path itself.

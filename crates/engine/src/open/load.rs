@@ -16,7 +16,7 @@ use super::find_options::{Found, Purpose, Search};
 use super::manifest::Manifest;
 use super::options::Options;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result, named_list};
 use crate::memtable::MemTable;
 use crate::options::{DbOptions, FamilyConfig};
 use crate::read::newest;
@@ -84,7 +84,7 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the database in `path`.
+/// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts as empty: it is made later.
 pub(super) fn load(
     env: &Env,
     path: &Path,
@@ -102,7 +102,7 @@ pub(super) fn load(
     let directories = options.directories(path);
     check_files(env, &directory, &directories, &set, &manifest_path)?;
 
-    let logs = Logs::find(env, &directory, &db_options, &set)?;
+    let logs = Logs::find(env, &directory, &db_options, &set, purpose)?;
 
     let statistics = options.statistics_or_none().cloned();
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
@@ -172,9 +172,10 @@ fn check_names(
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{}: there is no column family {name:?}; it has {}; one is created by Db::create_column_family, or by Db::open_cf with its name and create_missing_column_families",
+                    "{}: there is no column family {:?}; it has {}; one is created by Db::create_column_family, or by Db::open_cf with its name and create_missing_column_families",
                     directory.path().display(),
-                    names.join(", ")
+                    Named(name),
+                    named_list(&names)
                 ),
             ));
         }
@@ -278,10 +279,23 @@ impl Logs {
         Ok(sizes.into_iter().map(|(_, bytes)| bytes as u64).sum())
     }
 
-    fn find(env: &Env, directory: &Directory, db_options: &DbOptions, set: &VersionSet) -> Result<Logs> {
+    fn find(
+        env: &Env,
+        directory: &Directory,
+        db_options: &DbOptions,
+        set: &VersionSet,
+        purpose: Purpose,
+    ) -> Result<Logs> {
         let separate = match db_options.wal_dir.as_str() {
             "" => None,
-            path => Some(Directory::list(env, Path::new(path)).map_err(|e| e.in_context("wal_dir"))?),
+            path => Some(match Directory::list(env, Path::new(path)) {
+                // Compat: as RocksDB, which makes it, and refuses only to read without it.
+                Err(e) if purpose == Purpose::Writing && e.kind() == ErrorKind::NotFound => {
+                    tracing::warn!(wal_dir = path, "the directory of logs is missing, and is made");
+                    Directory::none(env, Path::new(path))
+                }
+                listed => listed.map_err(|e| e.in_context("wal_dir"))?,
+            }),
         };
         let wal_directory = separate.as_ref().unwrap_or(directory);
         // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.

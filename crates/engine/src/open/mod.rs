@@ -48,6 +48,7 @@ use crate::wal::recovery::Recovered;
 use crate::wal::replay::Undecided;
 use crate::write::Section;
 use directory::Directory;
+pub(crate) use directory::check_path;
 use find_options::Purpose;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -95,6 +96,7 @@ pub(crate) struct Opened {
 /// Where another process changes the files while they are read, this starts over, a bounded number of times.
 pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
     const ATTEMPTS: usize = 10;
+    check_path(path)?;
     let env = options.environment();
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
     for _ in 1..ATTEMPTS {

@@ -12,13 +12,14 @@
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
 //!   `avoid_flush_during_recovery` says, and no log from before is needed any more. So it is where tables had entries of the logs: later, nothing may tell that they do.
 
+use super::directory::{Directory, check_path};
 use super::find_options::Purpose;
 use super::load::{Loaded, Logs, Wanted, load};
+use super::options::Options;
 use super::{Opened, check_options, column_families, create, identity, opened};
-use super::{directory::Directory, options::Options};
 use crate::column_family::Family;
 use crate::compact::read_back;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, named_list};
 use crate::memtable::{MemTable, Seal};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{
@@ -78,6 +79,7 @@ impl Drop for Writable {
 
 /// Opens the database in `path` for writing. `families` names its column families, all of them; `None` opens what there is.
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
+    check_path(path)?;
     let env = options.environment();
     // Why first: without them nothing that is started goes on, and whoever waits for it waits for ever.
     env.ensure_threads()?;
@@ -151,7 +153,7 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
         return Err(Error::invalid_argument(format!(
             "{}: a database is opened for writing with all its column families; missing: {}",
             path.display(),
-            missing.join(", ")
+            named_list(&missing)
         )));
     }
     Ok(())

@@ -10,7 +10,7 @@
 use crate::compaction_filter::{
     self, CompactionFilter, CompactionFilterFactory, FilterContext, TableCreationReason,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::merge_operator::{self, MergeOperator};
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
 use karst_format::comparator::Comparator;
@@ -98,7 +98,8 @@ impl FamilyConfig {
     ) -> Result<FamilyConfig> {
         if !options.table_factory.is_block_based() {
             return Err(Error::not_supported(format!(
-                "column family {name:?} has tables of format {:?}; only BlockBasedTable is known",
+                "column family {:?} has tables of format {:?}; only BlockBasedTable is known",
+                Named(name),
                 options.table_factory.name
             )));
         }
@@ -109,7 +110,7 @@ impl FamilyConfig {
                 Comparator::lookup(recorded).map_err(|e| {
                     Error::with_source(
                         crate::error::ErrorKind::NotSupported,
-                        format!("column family {name:?}: {e}"),
+                        format!("column family {:?}: {e}", Named(name)),
                         e,
                     )
                 })?
@@ -223,13 +224,13 @@ impl FamilyConfig {
     /// There is none, or OPTIONS names one that is not built in and none was supplied.
     pub(crate) fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
         self.merge_operator.as_ref().ok_or_else(|| {
-            let name = &self.name;
+            let name = Named(&self.name);
             let error = match self.options.merge_operator.text() {
                 Some(text) => Error::not_supported(format!(
-                    "column family {name:?} has merge operands for operator {text:?}, which is not built in; supply it in the options"
+                    "column family {name:?} has the merge operator {text:?}, which is not built in; supply it in the options"
                 )),
                 None => Error::invalid_argument(format!(
-                    "column family {name:?} has merge operands but no merge operator; supply it in the options"
+                    "column family {name:?} has no merge operator, which every merge needs; supply it in the options"
                 )),
             };
             match &self.described_in {

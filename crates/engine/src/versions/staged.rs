@@ -8,7 +8,7 @@
 
 use super::change::Change;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{BlobFileGarbage, VersionEdit, WalAddition};
@@ -191,6 +191,7 @@ impl ManifestState {
     ) -> Result<()> {
         let name = edit.column_family_add.as_deref().unwrap_or_default();
         if self.families.values().any(|other| other.family.config.name == name) {
+            let name = Named(name);
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
         let family = change.created.clone().expect("a created family comes with its edit");
@@ -324,7 +325,7 @@ fn gone(id: ColumnFamilyId) -> Error {
 }
 
 fn misfit(family: &FamilyState, error: &karst_lsm::Inconsistent) -> Error {
-    let name = &family.family.config.name;
+    let name = Named(&family.family.config.name);
     Error::new(ErrorKind::Corruption, format!("a change does not fit column family {name:?}: {error}"))
 }
 

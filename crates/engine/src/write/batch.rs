@@ -6,7 +6,7 @@
 //! Invariant: an operation that is refused leaves the batch as it was.
 
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::memtable::pair_checksum;
 use crate::wal::replay::BATCH_END;
 use karst_format::Corruption;
@@ -321,6 +321,7 @@ impl WriteBatch {
         sorted.sort_by(|a, b| a.name.cmp(b.name));
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0].name == pair[1].name) {
             let name = String::from_utf8_lossy(twice[0].name);
+            let name = Named(&name);
             return Err(Error::invalid_argument(format!("column {name:?} of an entity is given twice")));
         }
         let bytes = columns.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>();
@@ -479,7 +480,7 @@ impl WriteBatch {
             if *self.database.get_or_insert(database) != database {
                 return Err(Error::invalid_argument(format!(
                     "column family {:?} is of another database than others in the batch",
-                    family.name()
+                    Named(family.name())
                 )));
             }
         }

@@ -23,7 +23,7 @@ pub use stream::BatchEntryStream;
 
 use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
-use karst_engine::{ColumnFamily, Db, Error, Result, WriteBatch};
+use karst_engine::{ColumnFamily, Db, Error, Named, Result, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -249,7 +249,7 @@ impl WriteBatchWithIndex {
         if family.is_beside(&self.default_family) {
             return Ok(());
         }
-        let text = format!("column family {:?} is of another database", family.name());
+        let text = format!("column family {:?} is of another database", Named(family.name()));
         Err(Error::invalid_argument(text))
     }
 

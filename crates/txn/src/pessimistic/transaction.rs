@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::Op;
 use karst_engine::{
-    ColumnFamily, Error, ErrorKind, ReadOptions, Result, Snapshot, Value, WriteBatch, WriteOptions,
+    ColumnFamily, Error, ErrorKind, Named, ReadOptions, Result, Snapshot, Value, WriteBatch, WriteOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -494,7 +494,7 @@ fn given_up() -> Error {
 }
 
 fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
-    let (name, key) = (family.name(), key.escape_ascii());
+    let (name, key) = (Named(family.name()), key.escape_ascii());
     let text = format!("key {key} of column family {name:?} was written since the transaction's snapshot");
     Error::new(ErrorKind::Busy, text)
 }
