@@ -440,10 +440,12 @@ impl WriteBatch {
         WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
 
-    /// The same with room for `bytes` bytes in all.
+    /// The same with room for `bytes` bytes in all, if there is memory for them.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> WriteBatch {
-        let mut buffer = Vec::with_capacity(bytes.max(HEADER_BYTES));
+        let mut buffer = Vec::new();
+        // Why ignored: the room is a hint, and whoever asks for too much is told when it is used.
+        let _ = buffer.try_reserve_exact(bytes.max(HEADER_BYTES));
         buffer.resize(HEADER_BYTES, 0);
         WriteBatch { bytes: buffer, count: 0 }
     }

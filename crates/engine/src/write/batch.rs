@@ -20,6 +20,8 @@ use smallvec::SmallVec;
 const LARGEST_KEY_BYTES: usize = u32::MAX as usize - 8;
 /// Longest value in bytes.
 const LARGEST_VALUE_BYTES: usize = u32::MAX as usize;
+/// Most bytes of a batch's encoding where no smaller limit is set.
+const LARGEST_BATCH_BYTES: usize = u32::MAX as usize;
 /// Most bytes that the frame of one operation takes: tag, family, two lengths, a timed put's time.
 const FRAME_BYTES: usize = 1 + 5 + 5 + 5 + 8;
 
@@ -125,8 +127,11 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no limit).
+    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no limit). The room is a hint: what there is no memory for, or what a batch may not grow
+    /// to, is not reserved.
     pub fn with_capacity(reserved_bytes: usize, max_bytes: usize) -> Self {
+        let most = if max_bytes == 0 { LARGEST_BATCH_BYTES } else { max_bytes.min(LARGEST_BATCH_BYTES) };
+        let reserved_bytes = reserved_bytes.min(most);
         let records = write_batch::WriteBatch::with_capacity(reserved_bytes);
         Self { records, max_bytes, ..Self::default() }
     }
@@ -161,23 +166,24 @@ impl WriteBatch {
         })
     }
 
-    /// Takes over an encoded batch once every operation in it has decoded.
+    /// Takes over an encoded batch once every operation in it has decoded, and could have been added here. Why so strict: what is logged and cannot be flushed keeps the database from being opened.
     ///
     /// # Errors
-    /// It does not decode; the error says where. Markers of transactions in it are not supported here.
+    /// `Corruption`: it does not decode, or a wide-column entity in it does not; the error says where. `NotSupported`: it has markers of a transaction, or references into blob files, which only the
+    /// database itself makes. `InvalidArgument`: a key or the batch is too large.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
-        let corrupt = |e: Corruption| {
-            let text = format!("write batch, offset {}: {}", e.offset, e.what);
-            Error::with_source(ErrorKind::Corruption, text, e)
-        };
+        if bytes.len() > LARGEST_BATCH_BYTES {
+            return Err(too_large("write batch", bytes.len(), LARGEST_BATCH_BYTES));
+        }
         let records = write_batch::WriteBatch::from_bytes(bytes).map_err(corrupt)?;
         let mut batch = Self::new();
         let mut has_ends = false;
-        for op in records.reader().ops() {
+        let mut ops = records.reader().ops();
+        loop {
+            let offset = ops.offset();
+            let Some(op) = ops.next() else { break };
             let op = op.map_err(corrupt)?;
-            if is_transaction_marker(&op) {
-                return Err(Error::not_supported("a write batch with markers of a transaction"));
-            }
+            check_foreign(&op, offset)?;
             has_ends |= op == Op::Noop;
             batch.note(&op);
         }
@@ -260,7 +266,8 @@ impl WriteBatch {
         self.push(Some(family), Op::SingleDelete { cf: family.0.id(), key: key.as_ref() })
     }
 
-    /// Removes the keys of the default column family from `begin` up to, not including, `end`.
+    /// Removes the keys of the default column family from `begin` up to, not including, `end`. Writing the batch fails if `end` comes before `begin` in the order of the column family, as
+    /// [`Db::delete_range`](crate::Db::delete_range) does; the batch does not know that order yet.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -421,6 +428,15 @@ impl WriteBatch {
         &self.merged
     }
 
+    /// The ranges that it removes. Goes through its operations only if there is one.
+    pub(crate) fn removed_ranges(&self) -> impl Iterator<Item = (ColumnFamilyId, &[u8], &[u8])> {
+        let ops = self.removes_ranges.then(|| self.iter()).into_iter().flatten();
+        ops.filter_map(|op| match op {
+            Op::DeleteRange { cf, begin, end } => Some((cf, begin, end)),
+            _ => None,
+        })
+    }
+
     /// Whether it removes a range and does something else too.
     pub(crate) fn mixes_ranges(&self) -> bool {
         self.removes_ranges && self.count() > 1
@@ -471,7 +487,7 @@ impl WriteBatch {
         check_sizes(&op)?;
         let (key, value) = strings(&op);
         let grown = self.data_size() as u64 + (key.len() as u64 + value.len() as u64) + FRAME_BYTES as u64;
-        let limit = if self.max_bytes == 0 { u32::MAX as usize } else { self.max_bytes };
+        let limit = if self.max_bytes == 0 { LARGEST_BATCH_BYTES } else { self.max_bytes };
         if grown > limit as u64 {
             self.check_growth(&op, limit)?;
         }
@@ -534,15 +550,35 @@ impl WriteBatch {
     }
 }
 
-fn is_transaction_marker(op: &Op<'_>) -> bool {
-    matches!(
-        op,
+fn corrupt(e: Corruption) -> Error {
+    let text = format!("write batch, offset {}: {}", e.offset, e.what);
+    Error::with_source(ErrorKind::Corruption, text, e)
+}
+
+/// Refuses what decodes, at `offset` of a batch that was made elsewhere, but is nothing that could be added here.
+fn check_foreign(op: &Op<'_>, offset: usize) -> Result<()> {
+    let references = || {
+        let text = format!("write batch, offset {offset}: a reference into a blob file");
+        Err(Error::not_supported(text))
+    };
+    match *op {
         Op::BeginPrepare(_)
-            | Op::EndPrepare { .. }
-            | Op::Commit { .. }
-            | Op::CommitWithTimestamp { .. }
-            | Op::Rollback { .. }
-    )
+        | Op::EndPrepare { .. }
+        | Op::Commit { .. }
+        | Op::CommitWithTimestamp { .. }
+        | Op::Rollback { .. } => Err(Error::not_supported("a write batch with markers of a transaction")),
+        Op::PutBlobIndex { .. } => references(),
+        Op::PutEntity { entity, .. } => match wide_column::has_blobs(entity) {
+            Ok(true) => references(),
+            Ok(false) => check_sizes(op),
+            Err(e) => {
+                let what =
+                    format!("the wide-column entity of the operation here, at its offset {}", e.offset);
+                Err(corrupt(Corruption::new(format!("{what}: {}", e.what), offset)))
+            }
+        },
+        _ => check_sizes(op),
+    }
 }
 
 #[cold]
