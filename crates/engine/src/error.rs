@@ -9,10 +9,15 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use karst_format::Corruption;
+use karst_io::JoinError;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -47,6 +52,8 @@ pub enum ErrorKind {
     Expired,
     /// The database is closed or closing.
     Closed,
+    /// A job of the database panicked, as a comparator, a merge operator or a filter may; the panic's message is told. Mend that, and open the database anew.
+    Panicked,
 }
 
 impl ErrorKind {
@@ -79,6 +86,7 @@ impl ErrorKind {
             ErrorKind::Deadlock => "deadlock",
             ErrorKind::Expired => "expired",
             ErrorKind::Closed => "closed",
+            ErrorKind::Panicked => "panicked",
         }
     }
 }
@@ -148,6 +156,13 @@ impl Error {
         Error::new(ErrorKind::NotSupported, context)
     }
 
+    /// Why a task has no outcome: `what` it was panicked, or was given up as the environment ended.
+    pub(crate) fn of_task(what: &str, error: &JoinError) -> Self {
+        let kind =
+            if matches!(error, JoinError::Panicked(_)) { ErrorKind::Panicked } else { ErrorKind::Closed };
+        Error::new(kind, format!("{what}: {error}"))
+    }
+
     /// What the user can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -180,6 +195,19 @@ impl Error {
             source: Some(Box::new(Cause(self.0))),
         }))
     }
+}
+
+/// The outcome of `future`, which is a `what`; should it panic, an error of kind `Panicked`.
+///
+/// Why in a job: its thread has others to run, and nobody would be told.
+pub(crate) async fn caught<T>(what: &str, future: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut future = pin!(future);
+    // Invariant: a future that has panicked is not polled again.
+    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(payload) => Poll::Ready(Err(JoinError::Panicked(payload))),
+    });
+    outcome.await.unwrap_or_else(|panicked| Err(Error::of_task(what, &panicked)))
 }
 
 /// A name, of a column family for instance, as messages show it: in quotes, and no more of it than one can read.

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon after.
 
-use super::{Background, FlushOptions, Reserved, closed, given_up};
+use super::{Background, FlushOptions, Reserved, closed};
 use crate::column_family::Family;
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
@@ -184,6 +184,6 @@ impl Background {
         });
         let outcome = task.await;
         guard.0 = None;
-        outcome.unwrap_or_else(|error| Err(given_up("a compaction", &error)))
+        outcome.unwrap_or_else(|error| Err(Error::of_task("a compaction", &error)))
     }
 }

@@ -4,7 +4,7 @@ use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::column_family::Family;
 use crate::compact::job::{CompactionJob, CompactionSummary};
 use crate::compact::progress::Progress;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, caught};
 use crate::events::CompactionInfo;
 use crate::health::{BackgroundErrorReason, Reaction};
 use crate::pacing::Relief;
@@ -236,7 +236,7 @@ impl Background {
             priority: reserved.priority(),
         };
         let start = self.env().now();
-        match job.run().await {
+        match caught("a compaction", job.run()).await {
             Ok(summary) => {
                 info.output_files = summary.output_files.len();
                 info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();

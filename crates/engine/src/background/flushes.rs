@@ -2,7 +2,7 @@
 //!
 //! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
 
-use super::{Background, Limits, State, closed, given_up};
+use super::{Background, Limits, State, closed};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
@@ -154,7 +154,7 @@ impl Background {
             drop(slot);
             sealed
         });
-        task.await.unwrap_or_else(|error| Err(given_up("a seal", &error)))
+        task.await.unwrap_or_else(|error| Err(Error::of_task("a seal", &error)))
     }
 
     /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and has

@@ -405,11 +405,6 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the database is closed")
 }
 
-/// The error of a job that ended in a panic, or with its environment.
-fn given_up(what: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Closed, format!("{what} was given up: {error}"))
-}
-
 enum Start {
     Flush(flushes::FlushJob),
     Compaction(compactions::PickedCompaction),

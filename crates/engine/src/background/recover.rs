@@ -3,9 +3,9 @@
 //! Invariant: writes are accepted again only after everything that was in memory is in tables, in one change, and the MANIFEST needs no log that was written to before;
 //! so it does not matter where a torn log ends.
 
-use super::{Background, closed, given_up};
+use super::{Background, closed};
 use crate::column_family::Family;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase, Sealed, Sealing};
 use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
@@ -207,7 +207,7 @@ impl Background {
             drop(slot);
             outcome
         });
-        task.await.unwrap_or_else(|error| Err(given_up("a recovery", &error)))
+        task.await.unwrap_or_else(|error| Err(Error::of_task("a recovery", &error)))
     }
 
     async fn recover(self: &Arc<Self>, recovery: Recovery) -> Result<()> {

@@ -29,7 +29,7 @@ use super::progress::Progress;
 use super::read_back;
 use super::stripes::Stripes;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, caught};
 use crate::flush::SealsMemtables;
 use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
@@ -315,14 +315,12 @@ async fn run_parts(
         let of_task = env.clone();
         tasks.push(env.spawn(priority, async move { run_part(&of_task, &work, &range).await }));
     }
-    let mut results = vec![run_part(env, work, &ranges[0]).await];
+    let mut results = vec![caught("a part of a compaction", run_part(env, work, &ranges[0])).await];
     if results[0].is_err() {
         work.progress.cancel();
     }
     for task in tasks {
-        let ended = task.await.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Closed, format!("a part of a compaction was given up: {error}")))
-        });
+        let ended = task.await.unwrap_or_else(|error| Err(Error::of_task("a part of a compaction", &error)));
         if ended.is_err() {
             work.progress.cancel();
         }

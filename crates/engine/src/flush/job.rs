@@ -14,7 +14,7 @@ use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
 use crate::compaction_filter::{FilterContext, TableCreationReason};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, caught};
 use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
@@ -191,7 +191,7 @@ impl FlushContext {
         let mut cpu_micros = Vec::with_capacity(jobs.len());
         for (flush, info) in jobs.iter_mut() {
             let nanos = AtomicU64::new(0);
-            let written = self.env.cpu_timed(self.write(flush, info), &nanos).await;
+            let written = self.env.cpu_timed(caught("a flush", self.write(flush, info)), &nanos).await;
             let written = written.map_err(|e| (Phase::Write, e))?;
             cpu_micros.push(nanos.into_inner() / 1000);
             info.table = written.table.map(|number| number.0);

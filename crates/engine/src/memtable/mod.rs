@@ -8,6 +8,8 @@
 //! - Entries are never changed or removed. Readers take no lock; writers may add at the same time. A reader at sequence number `s` sees the
 //!   same for as long as it lives if everything up to `s` was added before `s` was published.
 //! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody is given an entry that does not match it.
+//! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then on but the error: entries may be missing, acknowledged ones too, or not be where searches look for them. Who had
+//!   found a place in it before goes on, since what he sees was whole then.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
 
 mod filter;
@@ -63,6 +65,20 @@ pub(crate) struct MemTable {
     touched: AtomicBool,
     /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if there is none.
     needed_log: AtomicU64,
+    /// Whether an insert panicked.
+    broken: AtomicBool,
+}
+
+/// An insert. Dropped if that panics.
+struct Inserting<'a>(&'a MemTable);
+
+impl Drop for Inserting<'_> {
+    fn drop(&mut self) {
+        // Why counted: nobody shall pass it over for an empty one.
+        self.0.count(1, 0);
+        // Ordering: who inserts publishes what is visible behind this, and who reads has taken that before.
+        self.0.broken.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What is known of a memtable once no write goes to it any more.
@@ -165,6 +181,7 @@ impl MemTable {
             asked: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             needed_log: AtomicU64::new(u64::MAX),
+            broken: AtomicBool::new(false),
         }
     }
 
@@ -257,16 +274,17 @@ impl MemTable {
     pub(crate) fn add_with_checksum(&self, entry: &PointEntry<'_>, pair: u64) -> Result<(), DuplicateEntry> {
         let &(seq, kind, user_key, value) = entry;
         if kind == ValueType::RangeDeletion {
-            if self.comparator.compare_user(user_key, value).is_ge() {
+            let inserting = Inserting(self);
+            let is_none = self.comparator.compare_user(user_key, value).is_ge();
+            std::mem::forget(inserting);
+            if is_none {
                 return Ok(());
             }
             self.tombstones.add(RangeTombstone::new(user_key, value, seq), pair);
         } else {
             let made =
                 if self.protection.is_on() { self.make_protected(entry, pair) } else { self.make(entry) };
-            if self.list.link_all(std::iter::once(made)) > 0 {
-                return Err(DuplicateEntry);
-            }
+            self.link(std::iter::once(made))?;
         }
         self.count(1, u64::from(is_delete(kind)));
         Ok(())
@@ -296,6 +314,15 @@ impl MemTable {
         #[cfg(test)]
         let (user_key, trailer, value) = &tests::flipped(user_key, trailer, value);
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
+    }
+
+    /// Refuses to be searched once an insert has panicked.
+    ///
+    /// # Errors
+    /// `Panicked`.
+    #[inline]
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.broken.load(Ordering::Relaxed) { Err(broken()) } else { Ok(()) }
     }
 
     /// Compares an entry with its checksum, if it has one.
@@ -337,7 +364,10 @@ impl MemTable {
 
     /// Lets prepared entries be found.
     pub(crate) fn link(&self, prepared: impl IntoIterator<Item = Unlinked>) -> Result<(), DuplicateEntry> {
-        match self.list.link_all(prepared) {
+        let inserting = Inserting(self);
+        let duplicates = self.list.link_all(prepared);
+        std::mem::forget(inserting);
+        match duplicates {
             0 => Ok(()),
             _ => Err(DuplicateEntry),
         }
@@ -355,9 +385,10 @@ impl MemTable {
     /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
     ///
     /// # Errors
-    /// `memtable_verify_per_key_checksum_on_seek`: the search passed an entry that does not match its checksum. As items: an entry does not match its own.
+    /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the search passed an entry that does not match its checksum. As items: an entry does not match its own.
     #[inline]
     pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
+        self.check_whole()?;
         let user_key = key::user_key(seek_key);
         let may_hold = self.filter.as_ref().is_none_or(|filter| filter.may_hold(user_key));
         let next = if may_hold { self.seek_ge(seek_key)? } else { None };
@@ -491,6 +522,12 @@ impl MemTable {
     pub(crate) fn comparator(&self) -> &Comparator {
         &self.comparator
     }
+}
+
+#[cold]
+fn broken() -> Error {
+    let text = "a memtable cannot be read, as an insert into it panicked; what was acknowledged is in the log, and found when the database is opened anew";
+    Error::new(ErrorKind::Panicked, text)
 }
 
 /// The entries of one user key, newest first.

@@ -108,7 +108,7 @@ impl Outcome {
 impl Drop for Request {
     fn drop(&mut self) {
         // Why: whoever waits shall not wait forever for an install that ended in a panic.
-        self.outcome.set(Err(Error::new(ErrorKind::Closed, "a change to the MANIFEST was given up")));
+        self.outcome.set(Err(Error::new(ErrorKind::Panicked, "a change to the MANIFEST was given up")));
     }
 }
 

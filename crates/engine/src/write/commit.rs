@@ -221,9 +221,10 @@ impl<'a, H: Host> Commit<'a, H> {
                         && pipeline.has_panicked.load(Ordering::Relaxed)
                         && pipeline.panicked.lock().contains(&ticket);
                     let outcome = match panicked {
-                        true => {
-                            Err(Error::new(ErrorKind::Io, "the write is logged, but inserting it panicked"))
-                        }
+                        true => Err(Error::new(
+                            ErrorKind::Panicked,
+                            "the write is logged, but inserting it panicked",
+                        )),
                         false => Ok(()),
                     };
                     return Some(self.end(outcome));
@@ -558,7 +559,7 @@ impl<H: Host> Pipeline<H> {
 
     /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then `finish`es what was being inserted, and tells of it.
     ///
-    /// Why fatal: a part of a batch may be in the memtable, and will be seen. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
+    /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
     #[cold]
     pub(super) fn insert_panicked(&self, ticket: Option<u64>, finish: impl FnOnce()) {
         self.panicked.lock().extend(ticket);
@@ -573,7 +574,7 @@ impl<H: Host> Pipeline<H> {
 }
 
 fn insert_panicked() -> Error {
-    Error::invalid_argument("inserting a batch into a memtable panicked, as a comparator may have")
+    Error::new(ErrorKind::Panicked, "inserting a batch into a memtable panicked, as a comparator may have")
 }
 
 /// A batch that is being inserted. Dropped if that panics.

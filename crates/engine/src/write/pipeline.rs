@@ -22,6 +22,7 @@
 //! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
 //! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
 //! - Work for a leader never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
+//! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of it any more, and nothing is ordered, until the database is opened anew.
 //! - After a failure every logged ticket that was not written fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
 //! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.

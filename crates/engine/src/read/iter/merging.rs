@@ -40,7 +40,7 @@ struct MemtableCursor {
     position: Option<Position>,
     /// Where it goes through all entries, for a job.
     sweep: Option<Box<Sweep>>,
-    /// The last seek met an entry that is damaged.
+    /// The last seek met an entry that is damaged, or the memtable is as a whole.
     failed: Option<Error>,
 }
 
@@ -68,6 +68,7 @@ impl MemtableCursor {
 
     fn seek(&self, to: To, target: &[u8]) -> Result<Option<Position>> {
         let memtable = &self.memtable;
+        memtable.check_whole()?;
         if matches!(to, To::AtOrAfter | To::AtOrBefore) {
             perf_context::count(PerfMetric::SeekOnMemtableCount, 1);
         }
