@@ -34,6 +34,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &[
         "error",
         "caller",
+        "life",
         "options",
         "stats",
         "perf_context",

@@ -314,7 +314,7 @@ impl Db {
         &self.0.opened.unopened
     }
 
-    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None` if there is no such property. Some read table files and
+    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None` if there is no such property, or the database is closed. Some read table files and
     /// block.
     pub fn property(&self, name: &str) -> Option<String> {
         self.property_cf(&self.0.default_family, name)
@@ -322,6 +322,7 @@ impl Db {
 
     /// The same of a column family.
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
+        self.check_open().ok()?;
         properties::text(&self.0, &family.0, name)
     }
 
@@ -332,6 +333,7 @@ impl Db {
 
     /// The same of a column family.
     pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        self.check_open().ok()?;
         properties::number(&self.0, &family.0, name)
     }
 
@@ -405,7 +407,13 @@ impl Db {
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         let (family, superversion, at) = self.view(options, family)?;
         let gate = self.gate(at.seq);
-        DbIterator::new(family.tables.clone(), Guard::into_inner(superversion), at, options.clone(), gate)
+        DbIterator::new(
+            family.tables.clone(),
+            Guard::into_inner(superversion),
+            at,
+            options.clone(),
+            (self.0.opened.life.clone(), gate),
+        )
     }
 
     /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
@@ -437,11 +445,23 @@ impl Db {
         let family = self.family(family)?;
         // Why: so that what is acknowledged has been inserted.
         self.wait_until_readable(self.newest_seq());
-        Ok(InternalIterator::new(family.tables.clone(), family.superversion(), options.clone()))
+        let (tables, life) = (family.tables.clone(), self.0.opened.life.clone());
+        Ok(InternalIterator::new(tables, family.superversion(), options.clone(), life))
+    }
+
+    /// Refuses a database that is closed, and one of the process that this one was forked from.
+    ///
+    /// # Errors
+    /// `Closed`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        self.0.opened.life.check()
     }
 
     #[inline]
     fn family<'a>(&self, family: &'a ColumnFamily) -> Result<&'a Arc<Family>> {
+        self.check_open()?;
         if family.0.database == self.0.database { Ok(&family.0) } else { Err(foreign(family)) }
     }
 
@@ -484,12 +504,16 @@ impl Batch {
 
 impl Inner {
     fn close(&self) -> Result<()> {
+        if self.opened.life.is_left_behind() {
+            return self.opened.life.check();
+        }
         if karst_io::in_background() {
             // Why refused: it would wait for the job that it is called by.
             return Err(Error::invalid_argument(
                 "a database is not closed inside a background job, such as a call to a listener; drop the handle there, or close it elsewhere",
             ));
         }
+        self.opened.life.end();
         end(self.live.as_ref(), self.opened.writable.as_ref())
     }
 }
@@ -515,6 +539,15 @@ impl Drop for Inner {
         let path = self.opened.path.clone();
         if live.is_none() && writable.is_none() {
             return;
+        }
+        if self.opened.life.is_left_behind() {
+            // Why leaked, all of it: what its end would wait for stayed with the parent, and the files and the lock are the parent's.
+            return std::mem::forget((
+                live,
+                writable,
+                self.opened.families.clone(),
+                self.opened.shared.clone(),
+            ));
         }
         if !karst_io::in_background() {
             return end_unseen(live, writable, &path);

@@ -13,6 +13,7 @@ pub mod events;
 pub(crate) mod flush;
 pub mod health;
 pub mod ingest;
+pub(crate) mod life;
 pub(crate) mod live;
 pub(crate) mod memtable;
 pub mod merge_operator;

@@ -84,7 +84,7 @@ pub use file::{
 pub use giving_way::Hurry;
 pub use moments::{Moments, Standstill};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
-pub use posix::PosixFileSystem;
+pub use posix::{OwnProcess, PosixFileSystem};
 pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
     spawn_local, yield_now,

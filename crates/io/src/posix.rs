@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
@@ -437,8 +438,6 @@ pub(crate) fn eventfd() -> io::Result<File> {
 /// remembers another number than it now finds belongs to an ancestor.
 pub(crate) fn fork_generation() -> u64 {
     use std::sync::Once;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static GENERATION: AtomicU64 = AtomicU64::new(0);
     static REGISTER: Once = Once::new();
     extern "C" fn in_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -449,6 +448,31 @@ pub(crate) fn fork_generation() -> u64 {
         assert_eq!(registered, 0, "pthread_atfork is out of memory");
     });
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// See [`fork_generation`].
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The process that made it, to be told from those that are forked from it later (by the C library's `fork`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnProcess {
+    fork_generation: u64,
+}
+
+impl OwnProcess {
+    /// The calling process.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "it says where it was made")]
+    pub fn new() -> Self {
+        Self { fork_generation: fork_generation() }
+    }
+
+    /// Whether the calling process is the one that made it. One relaxed load.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.fork_generation == GENERATION.load(Ordering::Relaxed)
+    }
 }
 
 /// A thread, as the operating system numbers it.

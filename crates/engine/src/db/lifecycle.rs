@@ -62,7 +62,7 @@ impl Db {
     /// Creates a column family, with what `options` has for one of this name over RocksDB's defaults.
     ///
     /// # Errors
-    /// The database is open for reading only, there is one of this name, its options cannot be used, or the MANIFEST could not be written.
+    /// The database is open for reading only or closed, there is one of this name, its options cannot be used, or the MANIFEST could not be written.
     pub fn create_column_family(&self, name: &str, options: &Options) -> Result<ColumnFamily> {
         self.create_column_families(&[name], options).map(|mut created| created.remove(0))
     }
@@ -73,6 +73,7 @@ impl Db {
     /// # Errors
     /// As [`Db::create_column_family`]. Unless the MANIFEST or OPTIONS could not be written, none is created.
     pub fn create_column_families(&self, names: &[&str], options: &Options) -> Result<Vec<ColumnFamily>> {
+        self.check_open()?;
         let families = open::create_column_families(&self.0.opened, names, options)?;
         if let Some(live) = &self.0.live {
             families.iter().for_each(|family| live.background.family_added(family));
@@ -83,7 +84,7 @@ impl Db {
     /// Drops a column family. It cannot be written any more; reads with handles, iterators and snapshots that exist go on, and the last of them frees its files.
     ///
     /// # Errors
-    /// It is the default one, is of another database or was dropped before, the database is open for reading only, or the MANIFEST could not be written.
+    /// It is the default one, is of another database or was dropped before, the database is open for reading only or closed, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
         let Some(live) = &self.0.live else { return open::drop_column_family(&self.0.opened, family) };
@@ -97,10 +98,14 @@ impl Db {
         })
     }
 
-    /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it:
-    /// changes through them fail with `Closed`; reads of what is open go on, but files may be gone. Closing twice is no error.
+    /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it, and so is whatever was made with one: from
+    /// then on every call fails with `Closed`, reads and transactions included, and so does every move of an iterator and every read through a snapshot; properties are `None`. Values that were read, and
+    /// what an iterator stands at, stay readable. Calls that cannot fail tell what is in memory ([`path`](Db::path), [`options`](Db::options), [`column_families`](Db::column_families)) or was
+    /// when the database was closed ([`live_files`](Db::live_files), [`latest_sequence_number`](Db::latest_sequence_number)). Closing twice is no error.
     ///
-    /// The last handle that is dropped does the same, without telling what failed. Where it is dropped inside a background job of this or another database, in a listener for
+    /// In a process that was forked from the one that opened the database for writing, every call fails with `Closed` in the same way, this one too, and dropping a handle does nothing.
+    ///
+    /// The last handle that is dropped does the same, without telling what failed; iterators that outlive it go on with the files that they hold, though. Where it is dropped inside a background job of this or another database, in a listener for
     /// instance, the database is closed by a thread of its own, and the drop does not wait for it.
     ///
     /// # Errors

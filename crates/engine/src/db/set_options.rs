@@ -10,7 +10,7 @@ impl Db {
     /// The options that a column family is read and written with now.
     ///
     /// # Errors
-    /// The column family is of another database.
+    /// The database is closed, or the column family is of another one.
     pub fn get_options(&self, family: &ColumnFamily) -> Result<ColumnFamilyOptions> {
         Ok(self.family(family)?.settings().options.clone())
     }
@@ -20,12 +20,13 @@ impl Db {
     /// unless that sets them itself. Reads and jobs that run go on as they began. Blocks.
     ///
     /// # Errors
-    /// An option is not known, cannot change while the database is open or not to this value, and is named; the database is open for reading only; OPTIONS could not be written.
+    /// An option is not known, cannot change while the database is open or not to this value, and is named; the database is open for reading only or closed; OPTIONS could not be written.
     /// Nothing has changed then.
     pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
         let (family, live) = (self.family(family)?, self.live()?);
         {
             let _changing = self.writable()?.changing_options.lock();
+            self.check_open()?;
             let before = family.settings();
             let now = change_family_options(&self.0.opened, family, options)?;
             family.change_settings(now.clone());
@@ -44,6 +45,7 @@ impl Db {
         {
             let opened = &self.0.opened;
             let _changing = self.writable()?.changing_options.lock();
+            self.check_open()?;
             let before = opened.db_options.get();
             opened.db_options.set(change_db_options(opened, options)?);
             live.db_options_changed(opened, &before);

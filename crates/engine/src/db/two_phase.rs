@@ -113,6 +113,7 @@ impl Db {
         name: &[u8],
         batch: WriteBatch,
     ) -> Result<()> {
+        self.check_open()?;
         if !self.options().allow_2pc {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }

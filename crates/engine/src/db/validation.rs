@@ -44,6 +44,7 @@ impl Db {
         key: &[u8],
         snapshot: &Snapshot,
     ) -> Result<bool> {
+        self.check_open()?;
         // Why: so that what is acknowledged has been inserted.
         self.readable(by, self.newest_seq()).await;
         self.inserted_since(by, family, key, &snapshot.read_at()).await

@@ -1,6 +1,7 @@
 //! Whether what is stored is what was written, by its checksums, whatever is in memory of it.
 
 use super::Db;
+use crate::column_family::Family;
 use crate::error::Result;
 use crate::table::cache::TableCache;
 use crate::table::verify;
@@ -25,7 +26,7 @@ impl Db {
     /// # Errors
     /// As [`Db::verify_checksum`].
     pub async fn verify_checksum_async(&self) -> Result<()> {
-        for (tables, version) in self.trees() {
+        for (tables, version) in self.trees()? {
             for (_, file) in version.all_files() {
                 verify::table(&tables, file).await?;
             }
@@ -51,7 +52,7 @@ impl Db {
     /// As [`Db::verify_file_checksums`].
     pub async fn verify_file_checksums_async(&self) -> Result<u64> {
         let mut verified = 0;
-        for (tables, version) in self.trees() {
+        for (tables, version) in self.trees()? {
             for (_, file) in version.all_files() {
                 let Some(checksum) = file.checksum.as_ref().filter(|checksum| checksum.is_known()) else {
                     continue;
@@ -74,11 +75,10 @@ impl Db {
     }
 
     /// What is stored of every column family now.
-    fn trees(&self) -> Vec<(Arc<TableCache>, Arc<Version>)> {
+    fn trees(&self) -> Result<Vec<(Arc<TableCache>, Arc<Version>)>> {
+        self.check_open()?;
         let families = self.0.opened.families.all();
-        families
-            .iter()
-            .map(|family| (family.tables.clone(), family.superversion().version().clone()))
-            .collect()
+        let tree = |family: &Arc<Family>| (family.tables.clone(), family.superversion().version().clone());
+        Ok(families.iter().map(tree).collect())
     }
 }

@@ -90,6 +90,7 @@ impl Db {
     /// # Errors
     /// A directory cannot be listed or a log not be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
+        self.check_open()?;
         let mut files = Vec::new();
         for number in logs_of(self)? {
             let Some(file) = LogFile::read(self, number)? else { continue };

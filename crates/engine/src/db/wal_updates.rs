@@ -67,6 +67,7 @@ impl Db {
     /// # Errors
     /// `NotFound`: nothing with this number was written yet. `NotSupported`: with `allow_2pc` records and sequence numbers do not go together. `Io`: a directory cannot be listed, or a log not be read.
     pub fn get_updates_since(&self, sequence: u64) -> Result<WalUpdates> {
+        self.check_open()?;
         if self.options().allow_2pc {
             return Err(Error::not_supported("get_updates_since with allow_2pc"));
         }
@@ -168,6 +169,7 @@ impl WalUpdates {
     }
 
     fn step(&mut self) -> Result<Option<WalUpdate>> {
+        self.db.check_open()?;
         if self.ready.is_empty() {
             if self.db.latest_sequence_number() < self.next {
                 return Ok(None);

@@ -20,6 +20,7 @@ impl Db {
         family: &ColumnFamily,
         op: impl FnOnce(ColumnFamilyId) -> Op<'a>,
     ) -> Result<(&Live, Source<'a>)> {
+        let live = self.live()?;
         if family.0.database != self.0.database {
             return Err(super::foreign(family));
         }
@@ -34,10 +35,11 @@ impl Db {
         if let Op::DeleteRange { begin, end, .. } = op {
             check_range(&family.0, begin, end)?;
         }
-        Ok((self.live()?, Source::one(op)?))
+        Ok((live, Source::one(op)?))
     }
 
     pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&Live, Source<'a>)> {
+        let live = self.live()?;
         if batch.database().is_some_and(|database| database != self.0.database) {
             return Err(Error::invalid_argument(
                 "the write batch has operations on column families of another database",
@@ -54,7 +56,7 @@ impl Db {
                 check_range(&family, begin, end)?;
             }
         }
-        Ok((self.live()?, Source::Batch(batch)))
+        Ok((live, Source::Batch(batch)))
     }
 }
 

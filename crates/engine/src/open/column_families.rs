@@ -9,7 +9,7 @@ use super::options::{Options, new_family_options};
 use super::read_write::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
-use crate::error::{Error, Named, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::memtable::MemTable;
 use crate::options::{DbOptions, FamilyConfig};
 use crate::versions::{Change, Versions};
@@ -120,8 +120,9 @@ fn writable(opened: &Opened) -> Result<&Writable> {
 /// OPTIONS after a change that has happened: what fails here is told, and says so.
 fn options_behind_change(opened: &Opened) -> Result<()> {
     let _changing = writable(opened)?.changing_options.lock();
-    let written = write_options(opened, &OptionsInForce::default());
-    written.map_err(|e| match e.kind().is_io() {
+    let open = opened.life.check();
+    let written = open.and_then(|()| write_options(opened, &OptionsInForce::default()));
+    written.map_err(|e| match e.kind().is_io() || e.kind() == ErrorKind::Closed {
         true => e.in_context("the change is made, but OPTIONS could not be written"),
         false => e,
     })

@@ -40,6 +40,7 @@ pub(crate) use read_write::{Writable, manifest_options, read_write};
 
 use crate::column_family::Families;
 use crate::error::{ErrorKind, Result};
+use crate::life::Life;
 use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
 use crate::table::cache::Shared;
@@ -66,6 +67,7 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) db_options: Arc<CurrentDbOptions>,
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) life: Arc<Life>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) families: Arc<Families>,
     /// Column families that exist but were not asked for.
@@ -213,6 +215,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         env: loaded.env,
         db_options: CurrentDbOptions::new(loaded.db_options),
         statistics: loaded.statistics,
+        life: Arc::new(Life::new(false)),
         shared: loaded.shared,
         last_seq: set.last_sequence,
         manifest: loaded.manifest,

@@ -20,6 +20,7 @@ use super::{Opened, check_options, column_families, create, identity, opened};
 use crate::column_family::Family;
 use crate::compact::read_back;
 use crate::error::{Error, ErrorKind, Result, named_list};
+use crate::life::Life;
 use crate::memtable::{MemTable, Seal};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::table::writer::{
@@ -52,13 +53,15 @@ pub(crate) struct Writable {
     /// The OPTIONS file written last. Lock: held to read or set it.
     pub(super) options_file: Mutex<Option<FileName>>,
     /// Lock: whoever changes options, or which families there are, holds it from reading what is in force until the new is, with the OPTIONS file
-    /// written in between. All of that blocks, and nothing is awaited under it.
+    /// written in between. All of that blocks, and nothing is awaited under it. Asks whether the database is closed once it has it: closing takes it before it gives LOCK back.
     pub(crate) changing_options: Mutex<()>,
 }
 
 impl Writable {
-    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks. A second time does nothing.
+    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks. A second time does nothing. The database's life has ended before.
     pub(crate) fn close(&self) -> Result<()> {
+        // Why: whoever changes options has not seen that the database is closed, and writes OPTIONS still.
+        drop(self.changing_options.lock());
         let env = self.versions.env();
         let last = self.versions.close();
         let outcome = last.map_or(Ok(()), |last| block_on(env, last));
@@ -252,6 +255,7 @@ fn begin(
     let has_identity = loaded.directory.contains(FileName::Identity);
     let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
     let mut opened = opened(loaded, path);
+    opened.life = Arc::new(Life::new(true));
     let retired_logs = Arc::new(RetiredLogs::new(&opened.db_options.get(), &wal_path));
     if let Some(archive) = &retired_logs.archive {
         archive.prepare(&env)?;

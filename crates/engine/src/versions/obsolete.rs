@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome of a MANIFEST write is not known, nothing is removed.
-//! - Nothing is removed while a [`Hold`] lives, nor once the database is closed.
+//! - Nothing is removed while a [`Hold`] lives, nor once the database is closed, nor by a process that was forked from the one that opened it: what that one drops its parent may still have.
 //! - The lock on the database is given back after the last removal has ended.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
@@ -18,7 +18,7 @@ use crate::wal::retired::RetiredLogs;
 use event_listener::Event;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
-use karst_io::{Env, FileLock};
+use karst_io::{Env, FileLock, OwnProcess};
 use karst_lsm::{Reaper, StoredId, StoredKind};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -47,6 +47,7 @@ pub(crate) struct ObsoleteFiles {
     queue: Mutex<Queue>,
     /// A removal has ended.
     ended: Event,
+    process: OwnProcess,
 }
 
 #[derive(Default)]
@@ -93,6 +94,7 @@ impl ObsoleteFiles {
             this: this.clone(),
             queue,
             ended: Event::new(),
+            process: OwnProcess::new(),
         })
     }
 
@@ -103,6 +105,9 @@ impl ObsoleteFiles {
 
     /// Removes these files as soon as that is allowed. Returns at once.
     pub(crate) fn remove(&self, files: impl IntoIterator<Item = Gone>) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut queue = self.queue.lock();
         queue.waiting.extend(files);
         self.start(&mut queue);

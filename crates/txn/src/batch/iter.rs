@@ -257,6 +257,9 @@ impl BatchDbIterator {
     }
 
     async fn step_by(&mut self, by: Caller, forward: bool) -> Result<()> {
+        if let Err(closed) = self.base.check_open() {
+            return self.told(Err(closed));
+        }
         assert!(self.valid(), "a move of an iterator that is not valid");
         let outcome = self.try_step(by, forward).await;
         self.told(outcome)
@@ -304,7 +307,7 @@ macro_rules! moves {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// What had to be read could not be, or the merge operator failed. The iterator is not valid then.
+                /// What had to be read could not be, the merge operator failed, or the database is closed. The iterator is not valid then.
                 pub fn $plain(&mut self $(, $key: impl AsRef<[u8]>)?) -> Result<()> {
                     $(let $key = $key.as_ref();)?
                     let ($it, $by) = (self, Caller::Thread);
@@ -333,10 +336,16 @@ moves! {
     seek seek_async (key) = |it, by| it.seek_by(by, Move::Seek(key));
     /// Go to the last key at or before `key`.
     seek_for_prev seek_for_prev_async (key) = |it, by| it.seek_by(by, Move::SeekForPrev(key));
-    /// Go to the next key. Panics when the iterator is not valid.
+    /// Go to the next key.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
     #[allow(clippy::should_implement_trait, reason = "the field's name for it")]
     next next_async () = |it, by| it.step_by(by, true);
-    /// Go to the previous key. Panics when the iterator is not valid.
+    /// Go to the previous key.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
     prev prev_async () = |it, by| it.step_by(by, false);
 }
 

@@ -130,6 +130,7 @@ impl WriteBatchWithIndex {
         family: &ColumnFamily,
         key: &[u8],
     ) -> Result<Option<Value>> {
+        db.check_open()?;
         let operands = match self.get_from_batch_cf(family, key)? {
             InBatch::Value(value) => return Ok(Some(value)),
             InBatch::Deleted => return Ok(None),
@@ -225,6 +226,9 @@ impl WriteBatchWithIndex {
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
         let keys = families.with(keys);
+        if let Err(closed) = db.check_open() {
+            return keys.iter().map(|_| Err(closed.clone())).collect();
+        }
         let said: Vec<_> = keys.iter().map(|(family, key)| self.get_from_batch_cf(family, key)).collect();
         let is_open = |said: &Result<InBatch>| matches!(said, Ok(InBatch::Absent | InBatch::Operands(_)));
         let (of_open, open): (Vec<&ColumnFamily>, Vec<&[u8]>) =

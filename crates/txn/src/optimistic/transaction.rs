@@ -70,7 +70,9 @@ impl OptimisticTransaction {
         self.work.clear_snapshot();
     }
 
+    /// Refuses what is asked of a transaction that takes nothing more, or whose database is closed.
     fn check_open(&self) -> Result<()> {
+        self.work.db.check_open()?;
         let what = match self.state {
             State::Open => return Ok(()),
             State::Committing => "its commit was given up, and it is not known what became of it",

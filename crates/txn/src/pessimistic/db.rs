@@ -177,8 +177,9 @@ impl TransactionDb {
     /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose handle was dropped.
     ///
     /// # Errors
-    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle.
+    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle; `Closed`: the database is closed.
     pub fn get_transaction_by_name(&self, name: impl AsRef<[u8]>) -> Result<Transaction> {
+        self.shared.db.check_open()?;
         let name = name.as_ref();
         let mut names = self.shared.names.lock();
         let shown = name.escape_ascii();
@@ -220,6 +221,8 @@ impl TransactionDb {
 
     /// Locks every key of `batch`, in one order for all who do.
     async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Granted> {
+        // Why asked here too: whoever has the locks may not let go of them any more.
+        self.shared.db.check_open()?;
         let mut keys = keys_of(batch)?;
         keys.sort_unstable();
         keys.dedup();

@@ -145,7 +145,8 @@ impl Transaction {
         after: TransactionState,
     ) -> Result<()> {
         let shared = self.shared.clone();
-        let parts = self.parts_mut()?;
+        // Why whether the database is closed or not: it may have been meanwhile.
+        let parts = self.parts.as_deref_mut().expect("whoever decides has it in hand");
         if outcome.is_err() {
             back_to(&shared, parts, before);
             return outcome;

@@ -154,11 +154,14 @@ impl Transaction {
         Self { shared, parts: Some(Box::new(parts)) }
     }
 
+    /// What it has in hand, if the database is not closed.
     pub(super) fn parts(&self) -> Result<&Parts> {
+        self.shared.db.check_open()?;
         self.parts.as_deref().ok_or_else(given_up)
     }
 
     pub(super) fn parts_mut(&mut self) -> Result<&mut Parts> {
+        self.shared.db.check_open()?;
         self.parts.as_deref_mut().ok_or_else(given_up)
     }
 
@@ -419,7 +422,9 @@ impl Transaction {
         let outcome = self.get_by(by, options, family, key).await;
         if outcome.is_err() {
             let shared = self.shared.clone();
-            self.parts_mut()?.take_back(&shared, family, key, before);
+            if let Some(parts) = self.parts.as_deref_mut() {
+                parts.take_back(&shared, family, key, before);
+            }
         }
         outcome
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use karst_format::key::{SeqNo, before_all_of};
 
 use crate::error::Result;
+use crate::life::Life;
 use crate::options::ReadOptions;
 use crate::read::View;
 use crate::read::iter::index_position::To;
@@ -29,6 +30,7 @@ pub struct InternalIterator {
     pending: Pending,
     fetches: Fetches,
     valid: bool,
+    life: Arc<Life>,
 }
 
 struct Move<'a> {
@@ -59,6 +61,7 @@ impl InternalIterator {
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,
         options: ReadOptions,
+        life: Arc<Life>,
     ) -> Self {
         let readahead = readahead_limits(&options, &superversion);
         let merging = Merging::new(&superversion, SeqNo::MAX, &Bounds::default(), readahead, true);
@@ -71,6 +74,7 @@ impl InternalIterator {
             pending: Pending::new(),
             fetches,
             valid: false,
+            life,
         }
     }
 
@@ -79,18 +83,27 @@ impl InternalIterator {
         self.valid
     }
 
-    /// The internal key of the entry. The iterator must be valid.
+    /// The internal key of the entry.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
     pub fn key(&self) -> &[u8] {
+        assert!(self.valid, "key() of an iterator that is not valid");
         self.merging.key()
     }
 
-    /// The value as it is stored. The iterator must be valid.
+    /// The value as it is stored.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
     pub fn value(&self) -> &[u8] {
+        assert!(self.valid, "value() of an iterator that is not valid");
         self.merging.value()
     }
 
     /// Go to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.check_open()?;
         self.merging.begin(To::First, &[], &mut self.pending);
         self.settle()
     }
@@ -98,17 +111,29 @@ impl InternalIterator {
     /// Go to the newest entry of `user_key`, or to the first behind it.
     pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
         let target = before_all_of(user_key.as_ref());
+        self.check_open()?;
         self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
         self.settle()
     }
 
-    /// Go to the next entry. The iterator must be valid.
+    /// Go to the next entry.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
     #[allow(clippy::should_implement_trait, reason = "the field's name for it")]
     pub fn next(&mut self) -> Result<()> {
+        self.check_open()?;
         assert!(self.valid, "next() of an iterator that is not valid");
         self.valid = false;
         self.merging.begin_advance()?;
         self.settle()
+    }
+
+    /// Refuses a move once the database is closed. It stands nowhere then.
+    fn check_open(&mut self) -> Result<()> {
+        let open = self.life.check();
+        self.valid &= open.is_ok();
+        open
     }
 
     fn settle(&mut self) -> Result<()> {

@@ -34,6 +34,7 @@ use karst_format::comparator::Comparator;
 use karst_format::slice_transform::PrefixExtractor;
 
 use crate::error::{Error, Result};
+use crate::life::Life;
 use crate::options::{ReadOptions, ReadTier};
 use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::read::{Gate, View};
@@ -119,6 +120,8 @@ impl PrefixFilter {
 /// Every move has two forms. The plain one may block the calling thread while it reads; no other thread takes part. The `_async`
 /// one is a `Send` future for any executor; dropping it leaves the iterator where a seek is needed, and nothing else is lost.
 ///
+/// An iterator ends with its database: once that is closed every move fails with `Closed`, wherever it would have gone. What it stands at, and values that were [pinned](Self::pinned_value), stay readable.
+///
 /// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one up to date with
 /// [`Db::refresh`](crate::Db::refresh).
 pub struct DbIterator {
@@ -126,6 +129,8 @@ pub struct DbIterator {
     pending: Pending,
     fetches: Fetches,
     status: Result<()>,
+    /// Of the database that it reads.
+    life: Arc<Life>,
     /// What the first seek waits for.
     gate: Option<Box<dyn Gate>>,
     /// When the seek in progress began, if times are collected.
@@ -190,13 +195,13 @@ impl Step for Move<'_> {
 }
 
 impl DbIterator {
-    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed.
+    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed, and for as long as the database has a `life`.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,
         at: ReadAt,
         options: ReadOptions,
-        gate: Option<Box<dyn Gate>>,
+        (life, gate): (Arc<Life>, Option<Box<dyn Gate>>),
     ) -> Result<Self> {
         if options.read_tier == ReadTier::Memtable {
             return Err(Error::not_supported("an iterator with read_tier Memtable".to_owned()));
@@ -212,6 +217,7 @@ impl DbIterator {
             pending: Pending::new(),
             fetches,
             status: Ok(()),
+            life,
             gate,
             seek_began: None,
             timed: None,
@@ -221,20 +227,46 @@ impl DbIterator {
     }
 
     /// Waits on the calling thread for what has to be inserted before the first seek.
+    ///
+    /// # Errors
+    /// As [`check_open`](Self::check_open).
     #[inline]
-    fn pass_gate(&mut self) {
+    fn pass_gate(&mut self) -> Result<()> {
+        self.check_open()?;
         if let Some(gate) = self.gate.take() {
             gate.wait();
             self.scan.begin_anew();
         }
+        Ok(())
     }
 
-    async fn pass_gate_async(&mut self) {
+    async fn pass_gate_async(&mut self) -> Result<()> {
+        self.check_open()?;
         if let Some(gate) = &mut self.gate {
             gate.await;
             self.gate = None;
             self.scan.begin_anew();
         }
+        Ok(())
+    }
+
+    /// Refuses a move once the database is closed, and stands nowhere then. Every move asks first.
+    ///
+    /// # Errors
+    /// `Closed`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn check_open(&mut self) -> Result<()> {
+        match self.life.check() {
+            Ok(()) => Ok(()),
+            Err(ended) => self.refuse(ended),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, ended: Error) -> Result<()> {
+        self.gate = None;
+        self.finish(Err(ended))
     }
 
     /// The tables it reads from, which are of one column family of one database.
@@ -294,28 +326,28 @@ impl DbIterator {
 
     /// Go to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.pass_gate();
+        self.pass_gate()?;
         self.begin_seek_to_first();
         self.settle()
     }
 
     /// Go to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.pass_gate();
+        self.pass_gate()?;
         self.begin_seek_to_last();
         self.settle()
     }
 
     /// Go to the first key at or behind `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.pass_gate();
+        self.pass_gate()?;
         self.begin_seek(key.as_ref());
         self.settle()
     }
 
     /// Go to the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.pass_gate();
+        self.pass_gate()?;
         self.begin_seek_for_prev(key.as_ref());
         self.settle()
     }
@@ -340,27 +372,27 @@ impl DbIterator {
     /// When the iterator is not valid.
     #[inline]
     pub fn prev(&mut self) -> Result<()> {
-        self.begin_prev();
+        self.begin_prev()?;
         self.settle()
     }
 
     /// [`seek_to_first`](Self::seek_to_first), asynchronously.
     pub async fn seek_to_first_async(&mut self) -> Result<()> {
-        self.pass_gate_async().await;
+        self.pass_gate_async().await?;
         self.begin_seek_to_first();
         self.settle_async().await
     }
 
     /// [`seek_to_last`](Self::seek_to_last), asynchronously.
     pub async fn seek_to_last_async(&mut self) -> Result<()> {
-        self.pass_gate_async().await;
+        self.pass_gate_async().await?;
         self.begin_seek_to_last();
         self.settle_async().await
     }
 
     /// [`seek`](Self::seek), asynchronously.
     pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.pass_gate_async().await;
+        self.pass_gate_async().await?;
         self.begin_seek(key.as_ref());
         drop(key);
         self.settle_async().await
@@ -368,7 +400,7 @@ impl DbIterator {
 
     /// [`seek_for_prev`](Self::seek_for_prev), asynchronously.
     pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.pass_gate_async().await;
+        self.pass_gate_async().await?;
         self.begin_seek_for_prev(key.as_ref());
         drop(key);
         self.settle_async().await
@@ -388,7 +420,7 @@ impl DbIterator {
     /// # Panics
     /// When the iterator is not valid.
     pub async fn prev_async(&mut self) -> Result<()> {
-        self.begin_prev();
+        self.begin_prev()?;
         self.settle_async().await
     }
 
@@ -428,6 +460,7 @@ impl DbIterator {
 
     #[inline]
     fn begin_next(&mut self) -> Result<()> {
+        self.check_open()?;
         assert!(self.valid(), "next() of an iterator that is not valid");
         self.moving = Moving::Next;
         if perf_context::level() >= PerfLevel::EnableCount {
@@ -440,11 +473,13 @@ impl DbIterator {
     }
 
     #[inline]
-    fn begin_prev(&mut self) {
+    fn begin_prev(&mut self) -> Result<()> {
+        self.check_open()?;
         assert!(self.valid(), "prev() of an iterator that is not valid");
         (self.moving, self.timed) = (Moving::Prev, None);
         perf_context::count(PerfMetric::IterPrevCount, 1);
         self.scan.visible.begin_prev(&mut self.pending);
+        Ok(())
     }
 
     /// Get to where the last `begin` sent the iterator, on this thread.

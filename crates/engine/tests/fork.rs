@@ -1,0 +1,164 @@
+//! A process that is forked while a database is open: its calls are refused, what it drops waits for nobody, and the parent notices nothing.
+//!
+//! One test, so that the process has no other threads than the database's.
+
+use karst_engine::io::testing::foreign_block_on;
+use karst_engine::{
+    ColumnFamily, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions, Result, Snapshot,
+    WriteOptions,
+};
+use karst_testkit::eventually;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What the child has inherited.
+struct Inherited {
+    db: Db,
+    for_reading: Db,
+    iter: DbIterator,
+    /// Of a tree that the parent has replaced since, so that it is the last who has its files.
+    old: DbIterator,
+    snapshot: Snapshot,
+    family: ColumnFamily,
+}
+
+fn refused<T>(what: &str, outcome: Result<T>) -> Result<(), String> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::Closed && error.to_string().contains("forked") => Ok(()),
+        Err(error) => Err(format!("{what}: {error}")),
+        Ok(_) => Err(format!("{what} went well")),
+    }
+}
+
+fn in_child(inherited: Inherited) -> Result<(), String> {
+    let Inherited { db, for_reading, mut iter, mut old, snapshot, family } = inherited;
+    refused("put", db.put("key", "of the child"))?;
+    refused("put_cf", db.put_cf(&WriteOptions::unlogged(), &family, "key", "of the child"))?;
+    refused("put_async", foreign_block_on(db.put_async(b"key", b"of the child")))?;
+    refused("get", db.get("key"))?;
+    let then = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::new() };
+    refused("get_opt", db.get_opt(&then, "key"))?;
+    refused("iter", db.iter(&ReadOptions::new()))?;
+    refused("seek", iter.seek("key"))?;
+    refused("next", old.next())?;
+    refused("flush", db.flush(&FlushOptions::default()))?;
+    refused("set_options", db.set_options(&family, &[("write_buffer_size", "1234567")]))?;
+    refused("create_column_family", db.create_column_family("new", &Options::new()))?;
+    refused("close", db.close())?;
+    if db.property("rocksdb.stats").is_some() {
+        return Err("there is a property".into());
+    }
+    if for_reading.get("000").map_err(|e| e.to_string())?.as_deref() != Some(b"value") {
+        return Err("a database that is open for reading only cannot be read".into());
+    }
+    drop((iter, old, then, family));
+    drop((for_reading, db));
+    Ok(())
+}
+
+/// Runs `child` in a child of this process, and says how it ended; fails if it does not.
+fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
+    // SAFETY: the child allocates memory after the fork, which glibc supports, and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        let outcome = caught.unwrap_or_else(|_| Err("it panicked".into()));
+        if let Err(text) = &outcome {
+            let _ = writeln!(std::io::stderr(), "in the child: {text}");
+        }
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut status = 0;
+    loop {
+        // SAFETY: asks after our own child.
+        match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() > end => {
+                // SAFETY: the child has not been waited for, so the number is its own.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                panic!("the child hangs");
+            }
+            0 => std::thread::sleep(Duration::from_millis(5)),
+            found => {
+                assert_eq!(found, pid);
+                return status;
+            }
+        }
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn the_child_of_a_fork_is_refused_and_leaves_everything_to_its_parent() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().db(|db| db.create_if_missing = true);
+    let db = Db::open(directory.path(), &options).unwrap();
+    let fill = || {
+        (0..100).for_each(|n| db.put(format!("{n:03}"), "value").unwrap());
+        db.flush(&FlushOptions::default()).unwrap();
+    };
+    fill();
+    let at_first = || {
+        let mut iter = db.iter(&ReadOptions::new()).unwrap();
+        iter.seek_to_first().unwrap();
+        iter
+    };
+    let old = at_first();
+    let mut parents = at_first();
+    fill();
+    db.compact_range(&Default::default(), None, None).unwrap();
+    db.put("key", "of the parent").unwrap();
+    let inherited = || Inherited {
+        db: db.clone(),
+        for_reading: Db::open_read_only(directory.path(), &options).unwrap(),
+        iter: at_first(),
+        old: db.iter(&ReadOptions::new()).unwrap(),
+        snapshot: db.snapshot(),
+        family: db.default_column_family().clone(),
+    };
+    let inherited = Inherited { old, ..inherited() };
+    let tables = || names(directory.path()).iter().filter(|name| name.ends_with(".sst")).count();
+    // What the compaction has replaced is gone, but for what is read.
+    eventually(2, tables);
+    let before = names(directory.path());
+    // The only handles of the child: they are dropped there for good.
+    let handles = (inherited, db);
+    let handles = std::cell::Cell::new(Some(handles));
+    let take = || handles.take().unwrap();
+    let status = forked(|| {
+        let (inherited, db) = take();
+        drop(db);
+        in_child(inherited)
+    });
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child failed: {status:#x}");
+
+    let (inherited, db) = take();
+    assert_eq!(names(directory.path()), before, "the child has changed the directory");
+    let elsewhere = Db::open(directory.path(), &options).unwrap_err();
+    assert!(elsewhere.to_string().contains("open elsewhere"), "{elsewhere}");
+    let mut found = 0;
+    while parents.valid() {
+        assert_eq!(parents.value(), b"value");
+        parents.next().unwrap();
+        found += 1;
+    }
+    assert_eq!(found, 100);
+    db.put("more", "of the parent").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    drop((parents, inherited));
+    db.close().unwrap();
+    let db = Db::open(directory.path(), &options).unwrap();
+    for key in ["key", "more"] {
+        assert_eq!(db.get(key).unwrap().as_deref(), Some(&b"of the parent"[..]));
+    }
+}
