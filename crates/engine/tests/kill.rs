@@ -5,10 +5,18 @@
 //! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its standard output when a batch begins and when it was
 //! acknowledged. What the batches hold follows from the seed, the writer and their number, so this side knows it too.
 //!
-//! The default run kills 10 times, `KARST_LONG_TESTS=1` 200 times.
+//! Beside that, batches of which none may count twice (`karst_testkit::tally`): counters, lists and
+//! single deletions, the same in several families, with options drawn for each life
+//! (`karst_testkit::kills`).
+//!
+//! The default run kills 10 times each, `KARST_LONG_TESTS=1` 200 times.
+
+#[path = "kill/karst.rs"]
+mod karst;
 
 use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
+use karst_testkit::kills::{self, Life, Living};
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
 use std::io::{BufRead, BufReader, Write as _};
@@ -242,4 +250,49 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         *cut = known.check(&path);
     }
     assert!(total > kills * 20, "{total} writes in {kills} lives");
+}
+
+const LIFE: &str = "KARST_KILLED_LIFE";
+const COUNTING_TEST: &str = "nothing_counts_twice_when_the_process_is_killed";
+
+/// KarstDB alone.
+struct Alone;
+
+impl kills::Keeper for Alone {
+    fn engines(&self) -> usize {
+        1
+    }
+
+    fn name(&self, _engine: usize) -> String {
+        "KarstDB".into()
+    }
+
+    fn command(&self, life: &Life) -> Result<Command, String> {
+        let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+        command.args([COUNTING_TEST, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(LIFE, life.line());
+        Ok(command)
+    }
+
+    fn check(&self, life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
+        karst::check(life, at_least, at_most)
+    }
+}
+
+#[test]
+fn nothing_counts_twice_when_the_process_is_killed() {
+    if let Ok(line) = std::env::var(LIFE) {
+        let life = Life::parse(&line).unwrap();
+        let store: Box<dyn Living> = Box::new(karst::Karst::open(&life).unwrap());
+        return kills::live(&life, &*store).unwrap();
+    }
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
+    let (seed, kills) =
+        (number(SEED).unwrap_or(1), number("KARST_KILLS").unwrap_or(if long { 200 } else { 10 }));
+    let folder = tempfile::Builder::new().prefix("kills").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    match kills::run(&Alone, folder.path(), seed, kills, long) {
+        Ok(report) => println!("{report:?}"),
+        Err(e) => panic!("{e}\n{} is kept", folder.keep().display()),
+    }
 }

@@ -11,6 +11,8 @@
 //! * [`script`]: random histories of writes, and what must be in a database after them.
 //! * [`latency`]: how long operations take, those too that come at a steady pace.
 //! * [`processor_time`]: what the examples that measure count by.
+//! * [`tally`]: batches of which none may count twice, and all ways of reading compared.
+//! * [`kills`]: a process that writes them is killed over and over, with options drawn for each life.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
 //! Development only: nothing that ships links this crate.
@@ -20,6 +22,7 @@ pub mod chronicle;
 pub mod commit_order;
 pub mod dataset;
 pub mod expectation;
+pub mod kills;
 pub mod latency;
 pub mod matrix;
 pub mod model;
@@ -28,6 +31,7 @@ pub mod random;
 pub mod rocksdb_tools;
 pub mod script;
 pub mod subject;
+pub mod tally;
 
 /// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it about, as when a job that has told its
 /// end lets go of what it held, or files are removed in the background.

@@ -1,0 +1,548 @@
+//! A process that writes a [`Tally`] is killed (`SIGKILL`) at a random moment, over and over, with
+//! options drawn anew for each life, by one engine or by several on the same directory; and after each
+//! life everything that is left is held against what was acknowledged.
+//!
+//! In: a [`Keeper`], which starts lives and checks what they leave, and in the process of a life a
+//! [`Living`], an open database. Out: how many lives there were, or what was wrong, with the seed, the
+//! options and the directory, which stays; beside it lies a copy of what it was before that life.
+//!
+//! A life says on its standard output how far each writer may have begun (`b writer number`) and
+//! which of its batches must survive from now on (`a writer number`). It ends in order when its
+//! standard input does, which happens to some lives.
+
+use crate::chronicle::Cut;
+use crate::random::Random;
+use crate::script::Write;
+use crate::subject::Subject;
+use crate::tally::{FAMILIES, Tally};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Writers of each life.
+const WRITERS: usize = 4;
+/// After so many lives a new database is begun, so that what its batches come to is quickly told.
+const LIVES_OF_ONE: u64 = 25;
+/// A life acknowledges so many batches at most.
+const BATCHES_AT_MOST: u64 = 1500;
+/// A life that says nothing for so long hangs.
+const SILENCE_AT_MOST: Duration = Duration::from_secs(120);
+/// How far ahead a writer says that it may have begun, so that not every batch is announced.
+const AHEAD: u64 = 16;
+/// The writer whose batches are not logged in lives that have such.
+const UNLOGGED: usize = 0;
+
+/// One life of a database.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Of the database.
+    pub seed: u64,
+    /// Of the life, from 0.
+    pub number: u64,
+    /// What the life finds.
+    pub from: Cut,
+    /// Where the database is.
+    pub path: PathBuf,
+}
+
+/// The options of a life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Of the database.
+    pub database: String,
+    /// Of each column family, beside its merge operator.
+    pub family: String,
+    /// Records stay in the process until they are told to leave.
+    pub manual_wal_flush: bool,
+    /// One writer does not log, in all families, as they are flushed together.
+    pub unlogged: bool,
+}
+
+impl Life {
+    /// One line, to be read by [`Life::parse`] in the life's own process.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let from: Vec<String> = self.from.0.iter().map(u64::to_string).collect();
+        format!("{} {} {} {}", self.seed, self.number, from.join(","), self.path.display())
+    }
+
+    /// What [`Life::line`] wrote.
+    ///
+    /// # Errors
+    /// It wrote something else.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = line.splitn(4, ' ').collect();
+        let [seed, number, from, path] = parts[..] else { return Err(format!("no life: {line}")) };
+        let parse = |text: &str| text.parse::<u64>().map_err(|e| format!("{line}: {e}"));
+        let from = from.split(',').map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { seed: parse(seed)?, number: parse(number)?, from: Cut(from), path: path.into() })
+    }
+
+    /// What its writers write.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        Tally::new(self.seed, WRITERS, 0)
+    }
+
+    fn random(&self) -> Random {
+        Random::new(Random::new(self.seed).next_u64() ^ self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Which of so many engines lives it.
+    #[must_use]
+    pub fn engine(&self, engines: usize) -> usize {
+        self.random().index(engines)
+    }
+
+    /// Its options. What decides the shape of the tree is the same in all lives of a database, and
+    /// everything is what RocksDB takes too.
+    #[must_use]
+    pub fn options(&self) -> Chosen {
+        let mut of_database = Random::new(self.seed);
+        let mut random = self.random();
+        // Why: the first number says who lives it.
+        random.next_u64();
+        let mut chosen = Chosen::default();
+        let mut set = |name: &str, values: &[&str]| {
+            let value = values[random.index(values.len())];
+            let _ = write!(chosen.database, "{name}={value};");
+            value.to_owned()
+        };
+        set("create_if_missing", &["true"]);
+        set("create_missing_column_families", &["true"]);
+        set("max_manifest_file_size", &["4000", "1000000"]);
+        set("unordered_write", &["false", "true"]);
+        let recycles = set("recycle_log_file_num", &["0", "1", "2"]) != "0";
+        set("wal_compression", &["kNoCompression", "kZSTD"]);
+        set("avoid_flush_during_recovery", &["false", "true"]);
+        set("avoid_flush_during_shutdown", &["false", "true"]);
+        let atomic = set("atomic_flush", &["false", "true"]) == "true";
+        set("allow_mmap_writes", &["false", "true"]);
+        set("two_write_queues", &["false", "false", "true"]);
+        set("max_background_jobs", &["2", "4"]);
+        set("max_total_wal_size", &["0", "100000"]);
+        set("db_write_buffer_size", &["0", "0", "300000"]);
+        chosen.manual_wal_flush = set("manual_wal_flush", &["false", "false", "false", "true"]) == "true";
+        let mut set = |random: &mut Random, name: &str, values: &[&str]| {
+            let _ = write!(chosen.family, "{name}={};", values[random.index(values.len())]);
+        };
+        let style = ["kCompactionStyleLevel", "kCompactionStyleLevel", "kCompactionStyleUniversal"];
+        set(&mut of_database, "compaction_style", &style);
+        set(&mut random, "write_buffer_size", &["65536", "65536", "262144"]);
+        set(&mut random, "max_write_buffer_number", &["2", "4"]);
+        set(&mut random, "min_write_buffer_number_to_merge", &["1", "1", "2"]);
+        set(&mut random, "level0_file_num_compaction_trigger", &["2", "4"]);
+        set(&mut random, "target_file_size_base", &["30000", "1000000"]);
+        set(&mut random, "max_bytes_for_level_base", &["100000", "1000000"]);
+        set(&mut random, "compression", &["kNoCompression", "kLZ4Compression"]);
+        set(&mut random, "enable_blob_files", &["false", "true"]);
+        set(&mut random, "min_blob_size", &["200"]);
+        set(&mut random, "blob_file_size", &["100000"]);
+        set(&mut random, "enable_blob_garbage_collection", &["true"]);
+        // Neither engine takes unlogged writes where logs are recycled; and only where all families
+        // are flushed together such a batch survives whole or not at all.
+        chosen.unlogged = atomic && !recycles && random.one_in(2);
+        chosen
+    }
+}
+
+/// Starts lives, and checks what they leave.
+pub trait Keeper {
+    /// How many engines live there.
+    fn engines(&self) -> usize;
+    /// A life of this number of them.
+    fn name(&self, engine: usize) -> String;
+    /// The process of a life, which is to call [`live`].
+    fn command(&self, life: &Life) -> Result<Command, String>;
+    /// What a life has left, without changing it, as everyone reads it.
+    fn check(&self, life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String>;
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Lives that were killed.
+    pub killed: u64,
+    /// Lives that ended in order.
+    pub closed: u64,
+    /// Batches that were acknowledged.
+    pub acknowledged: u64,
+    /// Of those killed, the ones that had not acknowledged anything.
+    pub in_opening: u64,
+}
+
+/// Kill so many lives in databases in `folder`, which is left empty. With `say`, says how far it is.
+///
+/// # Errors
+/// Something was wrong.
+pub fn run(keeper: &dyn Keeper, folder: &Path, seed: u64, kills: u64, say: bool) -> Result<Report, String> {
+    let (mut random, mut report, started) = (Random::new(seed), Report::default(), Instant::now());
+    let mut told = 0;
+    while report.killed < kills {
+        let seed_of_database = random.next_u64() % 1_000_000_007;
+        let place = folder.join(seed_of_database.to_string());
+        let path = place.join("db");
+        let mut life = Life { seed: seed_of_database, number: 0, from: Cut(vec![0; WRITERS]), path };
+        while life.number < LIVES_OF_ONE && report.killed < kills {
+            life.from = one(keeper, &life, &place, &mut random, &mut report).map_err(|e| {
+                let engine = keeper.name(life.engine(keeper.engines()));
+                format!(
+                    "after {} kills of seed {seed}: database {}, life {} ({engine}), {:#?}, from {:?}: {e}\nthe database is in {}, what it was before in {}",
+                    report.killed, life.seed, life.number, life.options(), life.from, life.path.display(), before(&place).display()
+                )
+            })?;
+            life.number += 1;
+            if say && report.killed >= told + 100 {
+                told = report.killed;
+                println!("{told} of {kills} kills, {:.0} s: {report:?}", started.elapsed().as_secs_f64());
+            }
+        }
+        std::fs::remove_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
+    }
+    Ok(report)
+}
+
+fn before(place: &Path) -> PathBuf {
+    place.join("before")
+}
+
+/// One life and what it left.
+fn one(
+    keeper: &dyn Keeper,
+    life: &Life,
+    place: &Path,
+    random: &mut Random,
+    report: &mut Report,
+) -> Result<Cut, String> {
+    let io = |e: std::io::Error| format!("{}: {e}", place.display());
+    copy(&life.path, &before(place)).map_err(io)?;
+    let mut command = keeper.command(life)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(io)?;
+    let lines = lines_of(&mut child);
+    let mut heard = Heard { at_least: life.from.clone(), at_most: life.from.clone(), acknowledged: 0 };
+    let (kill_after, in_order) = (1 + random.below(BATCHES_AT_MOST), random.one_in(12));
+    if random.one_in(12) {
+        std::thread::sleep(Duration::from_millis(random.below(60)));
+        child.kill().map_err(io)?;
+    }
+    let status = match heard.listen(&lines, &mut child, kill_after, in_order) {
+        Ok(status) => status,
+        Err(e) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(e);
+        }
+    };
+    if status.success() && in_order {
+        report.closed += 1;
+        heard.at_least = heard.at_most.clone();
+    } else if status.code().is_some() {
+        return Err(format!("it ended by itself: {status}"));
+    } else {
+        report.killed += 1;
+        report.in_opening += u64::from(heard.acknowledged == 0);
+    }
+    report.acknowledged += heard.acknowledged;
+    // A database that was killed before it was there.
+    if !life.path.join("CURRENT").exists() && heard.at_most == Cut(vec![0; WRITERS]) {
+        return Ok(life.from.clone());
+    }
+    keeper.check(life, &heard.at_least, &heard.at_most)
+}
+
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    let out = child.stdout.take().expect("it is piped");
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// What a life said.
+struct Heard {
+    at_least: Cut,
+    at_most: Cut,
+    acknowledged: u64,
+}
+
+impl Heard {
+    /// Listen to the end of the process, which comes after so many acknowledgements.
+    fn listen(
+        &mut self,
+        lines: &Receiver<String>,
+        child: &mut Child,
+        kill_after: u64,
+        in_order: bool,
+    ) -> Result<ExitStatus, String> {
+        loop {
+            match lines.recv_timeout(SILENCE_AT_MOST) {
+                Ok(line) => self.take(&line)?,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("it hangs: nothing was acknowledged for {SILENCE_AT_MOST:?}"));
+                }
+            }
+            if self.acknowledged >= kill_after {
+                match in_order {
+                    true => drop(child.stdin.take()),
+                    false => child.kill().map_err(|e| e.to_string())?,
+                }
+            }
+        }
+        child.wait().map_err(|e| e.to_string())
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let [what @ ("a" | "b"), writer, number] = parts[..] else { return Ok(()) };
+        let number: u64 = number.parse().map_err(|e| format!("{line}: {e}"))?;
+        let writer: usize = writer.parse().map_err(|e| format!("{line}: {e}"))?;
+        if what == "b" {
+            self.at_most.0[writer] = number;
+            return Ok(());
+        }
+        let least = &mut self.at_least.0[writer];
+        *least = number.max(*least);
+        self.acknowledged += 1;
+        Ok(())
+    }
+}
+
+/// Copy a flat directory's files and those of directories in it, to a place that is made anew.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(to) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => std::fs::create_dir_all(to)?,
+    }
+    if !from.exists() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// An open database of a life, used by several threads.
+pub trait Living: Sync {
+    /// Write a batch.
+    fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String>;
+    /// What gathered for the log leaves the process.
+    fn flush_wal(&self) -> Result<(), String>;
+    /// Flush all families, to the end.
+    fn flush_all(&self) -> Result<(), String>;
+    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions.
+    fn maintain(&self, random: &mut Random) -> Result<(), String>;
+    /// Whether [`Living::look`] sees one state while others write.
+    fn has_snapshots(&self) -> bool;
+    /// The database as it is now.
+    fn look(&self, at: &mut dyn FnMut(&dyn Subject) -> Result<(), String>) -> Result<(), String>;
+    /// Close it.
+    fn close(&self) -> Result<(), String>;
+}
+
+/// Live a life, until the process is killed or its standard input ends.
+///
+/// # Errors
+/// What was found differs from what it should be, or the database failed.
+pub fn live(life: &Life, store: &dyn Living) -> Result<(), String> {
+    store.look(&mut |subject| life.tally().check(subject, &life.from, &life.from).map(drop))?;
+    let chosen = life.options();
+    let counts = || life.from.0.iter().map(|n| AtomicU64::new(*n)).collect::<Vec<_>>();
+    let life =
+        Under { life, store, chosen, begun: counts(), written: counts(), over: AtomicBool::new(false) };
+    // Why: a test's name stands at the beginning of the line.
+    println!();
+    let failed = std::thread::scope(|scope| {
+        // Not joined: it sleeps in reading until the input ends, and then ends everyone.
+        scope.spawn(|| life.wait_for_end());
+        let mut threads = Vec::new();
+        for writer in 0..WRITERS {
+            threads.push(scope.spawn({
+                let life = &life;
+                move || life.write(writer)
+            }));
+        }
+        for number in 0..2 {
+            threads.push(scope.spawn({
+                let life = &life;
+                move || life.maintain(number)
+            }));
+        }
+        threads.push(scope.spawn(|| life.look()));
+        let results = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
+        results.collect::<Vec<_>>().into_iter().find_map(Result::err)
+    });
+    match failed {
+        Some(error) => Err(error),
+        // Why flushed: closing may be told not to, and what is in no log is lost then.
+        None if life.chosen.unlogged => store.flush_all().and_then(|()| store.close()),
+        None => store.close(),
+    }
+}
+
+fn say(what: char, writer: usize, number: u64) {
+    let mut out = std::io::stdout().lock();
+    // Why not unwrapped: who listens may have gone, and then this process is as well.
+    let _ = out.write_all(format!("{what} {writer} {number}\n").as_bytes());
+    let _ = out.flush();
+}
+
+/// What the threads of a life share.
+struct Under<'a> {
+    life: &'a Life,
+    store: &'a dyn Living,
+    chosen: Chosen,
+    begun: Vec<AtomicU64>,
+    written: Vec<AtomicU64>,
+    over: AtomicBool,
+}
+
+impl Under<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// An error ends the process, so that nobody goes on with what is wrong.
+    fn ok<T>(&self, result: Result<T, String>) -> T {
+        result.unwrap_or_else(|e| {
+            eprintln!("{e}");
+            std::process::exit(3)
+        })
+    }
+
+    fn wait_for_end(&self) {
+        let _ = std::io::stdin().read(&mut [0]);
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    fn random(&self, of: u64) -> Random {
+        Random::new(self.life.random().next_u64() ^ of)
+    }
+
+    fn write(&self, writer: usize) -> Result<(), String> {
+        let (tally, mut random) = (self.life.tally(), self.random(writer as u64));
+        let unlogged = self.chosen.unlogged && writer == UNLOGGED;
+        let first = self.life.from.0[writer];
+        for number in first + 1.. {
+            if self.is_over() {
+                break;
+            }
+            if (number - first) % AHEAD == 1 {
+                say('b', writer, number + AHEAD - 1);
+            }
+            self.begun[writer].store(number, Ordering::SeqCst);
+            let sync = !unlogged && random.one_in(64);
+            self.ok(self.store.write(&tally.batch(writer, number), sync, unlogged));
+            self.written[writer].store(number, Ordering::SeqCst);
+            let flushed = !self.chosen.manual_wal_flush || {
+                let flushes = !unlogged && random.one_in(8);
+                if flushes {
+                    self.ok(self.store.flush_wal());
+                }
+                flushes
+            };
+            if flushed && !unlogged {
+                say('a', writer, number);
+            }
+        }
+        // No more than this, after all.
+        say('b', writer, self.begun[writer].load(Ordering::SeqCst));
+        Ok(())
+    }
+
+    fn maintain(&self, number: u64) -> Result<(), String> {
+        let mut random = self.random(100 + number);
+        while !self.is_over() {
+            std::thread::sleep(Duration::from_millis(random.below(15)));
+            if number == 0 && self.chosen.unlogged && random.one_in(3) {
+                let written = self.written[UNLOGGED].load(Ordering::SeqCst);
+                self.ok(self.store.flush_all());
+                say('a', UNLOGGED, written);
+            } else {
+                self.ok(self.store.maintain(&mut random));
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> Result<(), String> {
+        let tally = self.life.tally();
+        let cut = |counts: &[AtomicU64]| Cut(counts.iter().map(|n| n.load(Ordering::SeqCst)).collect());
+        while self.store.has_snapshots() && !self.is_over() {
+            let least = cut(&self.written);
+            let looked = self.store.look(&mut |subject| {
+                let most = cut(&self.begun);
+                tally.check(subject, &least, &most).map(drop)
+            });
+            self.ok(looked.map_err(|e| format!("beside writers: {e}")));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+/// The families of each life, by name, with their whole options.
+#[must_use]
+pub fn families(chosen: &Chosen) -> Vec<(String, String)> {
+    let text = |operator: &str| format!("{}merge_operator={operator};", chosen.family);
+    FAMILIES.iter().map(|(name, operator)| ((*name).to_string(), text(operator))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(seed: u64, number: u64) -> Life {
+        Life { seed, number, from: Cut(vec![1, 2, 3, 4]), path: "/some where/db".into() }
+    }
+
+    #[test]
+    fn a_life_passes_through_its_line() {
+        let parsed = Life::parse(&life(7, 2).line()).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", life(7, 2)));
+        assert!(Life::parse("7 2").is_err() && Life::parse("7 x 1,2,3,4 /db").is_err());
+    }
+
+    #[test]
+    fn the_options_of_both_known_failures_are_drawn() {
+        let all: Vec<Chosen> =
+            (0..40).flat_map(|seed| (0..25).map(move |number| life(seed, number).options())).collect();
+        let has = |wanted: &[&str]| {
+            let text = |c: &Chosen| format!("{}{}", c.database, c.family);
+            all.iter().filter(|c| wanted.iter().all(|option| text(c).contains(option))).count()
+        };
+        let unordered = [
+            "unordered_write=true",
+            "recycle_log_file_num=1",
+            "wal_compression=kZSTD",
+            "avoid_flush_during_recovery=true",
+            "write_buffer_size=65536",
+        ];
+        let atomic = ["atomic_flush=true", "allow_mmap_writes=true", "enable_blob_files=true"];
+        assert!(has(&unordered) > 5 && has(&atomic) > 50, "{} {}", has(&unordered), has(&atomic));
+        assert!(all.iter().any(|c| c.unlogged) && all.iter().any(|c| c.manual_wal_flush));
+        assert_eq!(life(3, 4).options(), life(3, 4).options());
+        let styles = |seed| {
+            (0..25)
+                .map(move |number| life(seed, number).options().family.split(';').next().map(str::to_owned))
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        assert!((0..20).all(|seed| styles(seed).len() == 1));
+    }
+}
