@@ -5,13 +5,17 @@
 //! candidate, time jumps to the next timer. Reads of simulated files are held by the channel's timer, as delays of other soft
 //! files are, so the real channel is under test.
 //!
+//! A blocking job may linger in the middle of a change of the disk: others go on, further up the stack,
+//! until its time has come. So a job that began first may end last. Whoever starts such a job must not
+//! hold what others lock, as it must not on a real machine; there it would be slow, here it hangs.
+//!
 //! Invariants: everything happens on the one thread that first used it; equal seeds and equal programs give equal
 //! sequences of steps, which [`Executor::history`] sums up. Lock: held between two steps only; tasks, jobs and wakers run
 //! without it.
 
 use crate::background;
 use crate::channel::Channel;
-use crate::current::Enter;
+use crate::current::{Enter, with_current};
 use crate::env::{Clock, mix};
 use crate::sync::Mutex;
 use crate::thread_pool;
@@ -29,8 +33,17 @@ use std::time::Duration;
 
 /// A step takes up to so many nanoseconds of virtual time.
 const STEP_AT_MOST_NS: u64 = 2_000;
-/// A blocking job starts up to so many nanoseconds late.
+/// A blocking job starts up to so many nanoseconds late; of so many one is slow, and starts up to so many times that late.
 const JOB_DELAY_AT_MOST_NS: u64 = 200_000;
+const ONE_JOB_SLOW_IN: u64 = 16;
+const SLOW_JOB_TIMES: u64 = 50;
+/// In one of so many changes of the disk a blocking job lingers, for up to so many nanoseconds.
+const ONE_CHANGE_SLOW_IN: u64 = 8;
+const LINGERING_AT_MOST_NS: u64 = 5_000_000;
+/// So many jobs linger at a time, as each does on the stack of the one before.
+const LINGERING_AT_MOST: u32 = 3;
+/// What is driven while a job lingers waits for no future of a `block_on`.
+const NO_MAIN: u64 = u64::MAX;
 
 /// Numbers determined by a seed.
 #[derive(Debug)]
@@ -88,6 +101,9 @@ struct State {
     ready: Vec<u64>,
     /// Blocking jobs and when they start, by their number.
     jobs: BTreeMap<u64, (Duration, thread_pool::Job)>,
+    /// Whether what runs now is a blocking job, and how many linger.
+    in_job: bool,
+    lingering: u32,
     history: u64,
     steps: u64,
     most_steps: u64,
@@ -141,6 +157,8 @@ impl Executor {
                 tasks: BTreeMap::new(),
                 ready: Vec::new(),
                 jobs: BTreeMap::new(),
+                in_job: false,
+                lingering: 0,
                 history: mix(seed),
                 steps: 0,
                 most_steps: u64::MAX,
@@ -214,7 +232,8 @@ impl Executor {
             drop(state);
             return job();
         }
-        let due = self.clock.now() + Duration::from_nanos(state.random.below(JOB_DELAY_AT_MOST_NS));
+        let times = if state.random.below(ONE_JOB_SLOW_IN) == 0 { SLOW_JOB_TIMES } else { 1 };
+        let due = self.clock.now() + Duration::from_nanos(state.random.below(JOB_DELAY_AT_MOST_NS * times));
         let id = state.next_id;
         state.next_id += 1;
         state.jobs.insert(id, (due, job));
@@ -269,17 +288,43 @@ impl Executor {
         let mut future = pin!(future);
         let waker = Waker::from(Arc::new(TaskWaker { executor: self.clone(), id }));
         while !stopped() {
-            match self.next(channel, id) {
+            let step = self.next(channel, id, None).expect("it waits as long as it takes");
+            match step {
                 Step::Main => {
                     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                         return (!stopped()).then_some(output);
                     }
                 }
-                Step::Task(task, job) => self.poll_task(task, job),
-                Step::Job(job) => job(),
+                step => self.perform(step),
             }
         }
         None
+    }
+
+    /// A step that belongs to no `block_on`.
+    fn perform(self: &Arc<Self>, step: Step) {
+        let is_job = matches!(step, Step::Job(_));
+        let before = std::mem::replace(&mut self.state.lock().in_job, is_job);
+        match step {
+            Step::Main => unreachable!("only its own call chooses it"),
+            Step::Task(task, job) => self.poll_task(task, job),
+            Step::Job(job) => job(),
+        }
+        self.state.lock().in_job = before;
+    }
+
+    /// The disk is about to be changed. If a blocking job does that, it may take a while, in which others go on; unless `stopped`.
+    pub(crate) fn linger(self: &Arc<Self>, stopped: impl Fn() -> bool) {
+        let now = self.clock.now();
+        let span = self.state.lock().draw_lingering();
+        let (Some(span), Some(channel)) = (span, with_current(|channel| channel.cloned())) else { return };
+        self.note(format_args!("linger {span:?}"));
+        while !stopped() {
+            let Some(step) = self.next(&channel, NO_MAIN, Some(now + span)) else { break };
+            self.perform(step);
+        }
+        self.note(format_args!("lingered"));
+        self.state.lock().lingering -= 1;
     }
 
     fn poll_task(self: &Arc<Self>, id: u64, mut job: background::Job) {
@@ -299,21 +344,24 @@ impl Executor {
         }
     }
 
-    /// Choose what happens next, for the `block_on` whose future is `main`.
-    fn next(&self, channel: &Channel, main: u64) -> Step {
+    /// Choose what happens next, for the `block_on` whose future is `main`; nothing more, if nothing is left to do before `until`.
+    fn next(&self, channel: &Channel, main: u64, until: Option<Duration>) -> Option<Step> {
         loop {
             self.advance();
             channel.poll();
             let mut state = self.state.lock();
             let now = self.clock.now();
+            if until.is_some_and(|until| now >= until) {
+                return None;
+            }
             if let Some(step) = state.choose(main, now) {
                 let (steps, most) = (state.steps, state.most_steps);
                 drop(state);
                 assert!(steps <= most, "the simulation does not end: {steps} steps");
-                return step;
+                return Some(step);
             }
             let job = state.jobs.values().map(|(due, _)| *due).min();
-            let next = [job, channel.next_due()].into_iter().flatten().min();
+            let next = [job, channel.next_due(), until].into_iter().flatten().min();
             let Some(next) = next else {
                 let left = state.tasks.len();
                 drop(state);
@@ -358,6 +406,16 @@ impl State {
         self.next_id += 1;
         self.tasks.insert(id, Entry { is_ready: false, body });
         id
+    }
+
+    /// For how long a change of the disk takes, if it is a blocking job's and slow.
+    fn draw_lingering(&mut self) -> Option<Duration> {
+        let may = self.in_job && !self.closed && self.lingering < LINGERING_AT_MOST;
+        if !may || self.random.below(ONE_CHANGE_SLOW_IN) != 0 {
+            return None;
+        }
+        self.lingering += 1;
+        Some(Duration::from_nanos(self.random.below(LINGERING_AT_MOST_NS)))
     }
 
     fn wake(&mut self, id: u64) {

@@ -44,6 +44,15 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::note`], of what is about to be changed; if a blocking job does it, it may take a while.
+    fn begin_change(&self, what: fmt::Arguments<'_>) {
+        let executor = self.executor.lock().upgrade();
+        if let Some(executor) = executor {
+            executor.note(what);
+            executor.linger(|| self.disk.lock().is_off);
+        }
+    }
+
     fn unix_time(&self) -> Duration {
         let executor = self.executor.lock().upgrade();
         executor.map_or(Duration::ZERO, |executor| executor.clock().unix_time())
@@ -58,7 +67,7 @@ impl Shared {
         offset: u64,
         data: &[u8],
     ) -> (usize, io::Result<()>) {
-        self.note(format_args!("write {} {offset}+{}", path.display(), data.len()));
+        self.begin_change(format_args!("write {} {offset}+{}", path.display(), data.len()));
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let (Ok(offset), Some(_)) = (usize::try_from(offset), end) else {
             return (0, Err(errno(libc::EFBIG)));
@@ -81,7 +90,7 @@ impl Shared {
     }
 
     fn sync(&self, life: u64, path: &Path, file: &File) -> io::Result<()> {
-        self.note(format_args!("sync {}", path.display()));
+        self.begin_change(format_args!("sync {}", path.display()));
         let mut disk = self.disk.lock();
         let probability = disk.trouble.sync_error;
         match disk.fate(life, probability) {
@@ -98,7 +107,7 @@ impl Shared {
     }
 
     fn truncate(&self, life: u64, path: &Path, file: &File, size: u64) -> io::Result<()> {
-        self.note(format_args!("truncate {} {size}", path.display()));
+        self.begin_change(format_args!("truncate {} {size}", path.display()));
         let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG))?;
         let mut disk = self.disk.lock();
         let probability = disk.trouble.write_error;
@@ -170,6 +179,10 @@ impl SimulatedFileSystem {
         }
     }
 
+    fn begin_change(&self, op: &str, path: &Path) {
+        self.shared.begin_change(format_args!("{op} {}", path.display()));
+    }
+
     fn note(&self, op: &str, path: &Path) {
         self.shared.note(format_args!("{op} {}", path.display()));
     }
@@ -209,7 +222,7 @@ impl SimulatedFileSystem {
 
     /// A file that was made just now, for writing at any offset.
     fn new_writer(&self, path: &Path) -> Result<Writer> {
-        self.note("create", path);
+        self.begin_change("create", path);
         let (file, life) = self.fresh(path).context("create", path)?;
         Ok(Writer { shared: self.shared.clone(), file, path: path.into(), life, size: 0, end: 0 })
     }
@@ -273,12 +286,12 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
-        self.note("create", path);
+        self.begin_change("create", path);
         Ok(self.appender(path, self.fresh(path).context("create", path)?))
     }
 
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
-        self.note("append to", path);
+        self.begin_change("append to", path);
         Ok(self.appender(path, self.file_or_fresh(path).context("append to", path)?))
     }
 
@@ -303,7 +316,7 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.shared.note(format_args!("rename {} {}", from.display(), to.display()));
+        self.shared.begin_change(format_args!("rename {} {}", from.display(), to.display()));
         let (old, new) = (normal(from), normal(to));
         let mut disk = self.shared.disk.lock();
         let node = disk.node(&old).context("rename", from)?;
@@ -329,7 +342,7 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.note("remove", path);
+        self.begin_change("remove", path);
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         disk.file(&at).context("remove", path)?;
@@ -340,7 +353,7 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {
-        self.note("create directory", path);
+        self.begin_change("create directory", path);
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         let mut parts: Vec<_> = at.ancestors().collect();
@@ -360,7 +373,7 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.note("remove directory", path);
+        self.begin_change("remove directory", path);
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         disk.directory(&at).context("remove directory", path)?;
@@ -374,7 +387,7 @@ impl FileSystem for SimulatedFileSystem {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.note("sync directory", path);
+        self.begin_change("sync directory", path);
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         disk.directory(&at).context("sync directory", path)?;
