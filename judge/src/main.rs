@@ -1,13 +1,16 @@
 //! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
 //! it reads from them, it reads and goes on with what KarstDB writes, and it runs the same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | bench ...`; see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]
 mod karst;
+mod kills;
 mod matrix;
 mod prepared;
+#[path = "../../crates/engine/tests/kill/reading.rs"]
+mod reading;
 mod rocks;
 #[path = "../../crates/engine/tests/written/store.rs"]
 mod store;
@@ -23,6 +26,8 @@ const HELP: &str = "karst-judge COMMAND
   matrix            both, in a temporary folder
   written [CELL...] databases that KarstDB writes, read by RocksDB, then ten rounds of both writing in turns
   prepared          transactions that one engine prepares and the other recovers and decides, in turns
+  kills ...         processes of both engines that write counters to one directory, in turns, and are killed;
+                    [--kills N] [--seed S] [--folder DIR]
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 
 fn main() -> ExitCode {
@@ -35,6 +40,8 @@ fn main() -> ExitCode {
         ["written", cells @ ..] => written::run(cells),
         ["prepared"] => prepared::run(),
         ["prepared-life", path, seed, number] => prepared::live(path, seed, number),
+        ["kills", rest @ ..] => kills::run(rest),
+        ["kills-life", line] => kills::live(line),
         ["bench", rest @ ..] => bench::run(rest),
         _ => Err(format!("which command?\n\n{HELP}")),
     };

@@ -41,7 +41,7 @@ pub(crate) fn said(error: *mut libc::c_char) -> Result<(), String> {
     })
 }
 
-/// A database opened read-only.
+/// An open database.
 pub(crate) struct Rocks {
     db: DB,
     /// Column families that have a prefix extractor: their cursors need the total order to be asked for.
@@ -63,7 +63,26 @@ impl Rocks {
         Ok(Rocks { db, prefixed, families: families.iter().map(|(name, _)| name.clone()).collect() })
     }
 
-    fn family(&self, name: &str) -> Result<&ColumnFamily, String> {
+    /// Open a database for writing.
+    pub(crate) fn open_for_writing(
+        path: &Path,
+        db_options: &str,
+        families: &[(String, String)],
+    ) -> Result<Self, String> {
+        let db = DB::open_cf_descriptors(&options(db_options)?, path, descriptors(families)?);
+        let families = families.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Rocks { db: db.map_err(|e| e.to_string())?, prefixed: Vec::new(), families })
+    }
+
+    pub(crate) fn db(&self) -> &DB {
+        &self.db
+    }
+
+    pub(crate) fn families(&self) -> &[String] {
+        &self.families
+    }
+
+    pub(crate) fn family(&self, name: &str) -> Result<&ColumnFamily, String> {
         self.db.cf_handle(name).ok_or_else(|| format!("no column family {name}"))
     }
 }

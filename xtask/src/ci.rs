@@ -1,4 +1,4 @@
-//! The tasks `test`, `ci` and `compare`.
+//! The tasks `test`, `ci`, `soak` and `compare`.
 
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
 use crate::tidy;
@@ -15,6 +15,10 @@ pub(crate) fn test() -> Result {
     install(&missing_programs(&ROCKSDB_TOOLS))?;
     step("cargo", &["test", "--workspace"], &[])
 }
+
+/// Kills of both engines' processes: what two minutes are enough for, and what is tried at leisure.
+const CI_KILLS: &str = "300";
+const SOAK_KILLS: u64 = 5000;
 
 /// Everything that must hold before a change lands, beyond [`test()`].
 pub(crate) fn ci(args: &[String]) -> Result {
@@ -89,12 +93,41 @@ fn path_text(path: &std::path::Path) -> Result<&str> {
 }
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back what RocksDB reads; KarstDB
-/// writes one for each, and both go on with it in turns; and each decides the transactions that the other has prepared.
+/// writes one for each, and both go on with it in turns; each decides the transactions that the other has prepared; and
+/// processes of both are killed while they count.
 fn judge_matrix() -> Result {
     install_judge()?;
     judge(&["matrix"])?;
     judge(&["written"])?;
-    judge(&["prepared"])
+    judge(&["prepared"])?;
+    judge(&["kills", "--kills", CI_KILLS])
+}
+
+/// What needs an hour and more: the loops that kill, each from a seed that is printed.
+pub(crate) fn soak(args: &[String]) -> Result {
+    let (mut kills, mut seed) = (SOAK_KILLS, seconds_of_now());
+    for pair in args.chunks(2) {
+        match pair {
+            [name, value] if name == "--kills" => kills = number(name, value)?,
+            [name, value] if name == "--seed" => seed = number(name, value)?,
+            _ => return Err(format!("soak takes --kills and --seed, each with a number, not {pair:?}")),
+        }
+    }
+    install_judge()?;
+    judge(&["kills", "--kills", &kills.to_string(), "--seed", &seed.to_string()])?;
+    let alone = (kills * 2 / 5).to_string();
+    let seed = seed.to_string();
+    let env = [("KARST_LONG_TESTS", "1"), ("KARST_KILLS", &alone[..]), ("KARST_SEED", &seed[..])];
+    let counting = "nothing_counts_twice_when_the_process_is_killed";
+    step("cargo", &["test", "-p", "karst-engine", "--test", "kill", counting, "--", "--nocapture"], &env)
+}
+
+fn number(name: &str, text: &str) -> Result<u64> {
+    text.parse().map_err(|e| format!("{name} {text}: {e}"))
+}
+
+fn seconds_of_now() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_secs())
 }
 
 /// The side-by-side benchmark; `args` go to it as they are.

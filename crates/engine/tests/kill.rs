@@ -13,6 +13,8 @@
 
 #[path = "kill/karst.rs"]
 mod karst;
+#[path = "kill/reading.rs"]
+mod reading;
 
 use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};

@@ -85,7 +85,7 @@ impl Life {
     /// What its writers write.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        Tally::new(self.seed, WRITERS, 0)
+        Tally::new(self.seed, WRITERS, 1)
     }
 
     fn random(&self) -> Random {
@@ -346,8 +346,9 @@ pub trait Living: Sync {
     fn flush_wal(&self) -> Result<(), String>;
     /// Flush all families, to the end.
     fn flush_all(&self) -> Result<(), String>;
-    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions.
-    fn maintain(&self, random: &mut Random) -> Result<(), String>;
+    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions. With
+    /// `together` no family is flushed alone, which would tear what is in no log.
+    fn maintain(&self, random: &mut Random, together: bool) -> Result<(), String>;
     /// Whether [`Living::look`] sees one state while others write.
     fn has_snapshots(&self) -> bool;
     /// The database as it is now.
@@ -475,7 +476,7 @@ impl Under<'_> {
                 self.ok(self.store.flush_all());
                 say('a', UNLOGGED, written);
             } else {
-                self.ok(self.store.maintain(&mut random));
+                self.ok(self.store.maintain(&mut random, self.chosen.unlogged));
             }
         }
         Ok(())
@@ -497,11 +498,13 @@ impl Under<'_> {
     }
 }
 
-/// The families of each life, by name, with their whole options.
+/// The families of each life, by name, with their whole options: the default one, which stays empty,
+/// and those of the tally.
 #[must_use]
 pub fn families(chosen: &Chosen) -> Vec<(String, String)> {
     let text = |operator: &str| format!("{}merge_operator={operator};", chosen.family);
-    FAMILIES.iter().map(|(name, operator)| ((*name).to_string(), text(operator))).collect()
+    let all = FAMILIES.iter().map(|(name, operator)| ((*name).to_string(), text(operator)));
+    std::iter::once(("default".to_string(), chosen.family.clone())).chain(all).collect()
 }
 
 #[cfg(test)]

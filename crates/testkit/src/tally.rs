@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The families and their merge operators: first those with counters, then those with lists.
 pub const FAMILIES: [(&str, &str); 5] = [
-    ("default", "uint64add"),
-    ("second", "uint64add"),
-    ("third", "uint64add"),
+    ("counts", "uint64add"),
+    ("counted", "uint64add"),
+    ("recounted", "uint64add"),
     ("lists", "{id=StringAppendOperator;delimiter=,;}"),
     ("listed", "{id=StringAppendTESTOperator;delimiter=,;}"),
 ];
@@ -404,7 +404,7 @@ mod tests {
         let error = tally.check(&store, &cut, &cut).unwrap_err();
         assert!(
             error.contains(
-                "default \"total1\": get 701, multi_get 701, forward 701, backward 701; right is 700"
+                "counts \"total1\": get 701, multi_get 701, forward 701, backward 701; right is 700"
             ),
             "{error}"
         );
@@ -420,7 +420,7 @@ mod tests {
         store.by_get = Some((1, b"total0".to_vec(), 699u64.to_le_bytes().to_vec()));
         let error = tally.check(&store, &cut, &cut).unwrap_err();
         assert!(
-            error.contains("1 wrong:\n  second \"total0\": get 699, multi_get 700, forward 700"),
+            error.contains("1 wrong:\n  counted \"total0\": get 699, multi_get 700, forward 700"),
             "{error}"
         );
         let (mut store, cut) = applied(&tally);
@@ -429,6 +429,6 @@ mod tests {
             .into_iter()
             .filter(|change| matches!(change, Write::Put { family: 2, .. }));
         store.apply(&torn.collect::<Vec<_>>());
-        assert!(tally.check(&store, &cut, &cut).unwrap_err().contains("third \"w0\""));
+        assert!(tally.check(&store, &cut, &cut).unwrap_err().contains("recounted \"w0\""));
     }
 }

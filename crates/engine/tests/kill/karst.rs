@@ -1,15 +1,16 @@
 //! KarstDB in the loop that kills: a life of a database, and what it left. Also compiled by the judge of
 //! RocksDB 11.8, where lives of both engines take turns on one directory.
 
+use crate::reading::Reading;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, DbIterator, FlushOptions, OptionSet, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, FlushOptions, OptionSet, Options, ReadOptions, WriteBatch,
+    WriteOptions,
 };
 use karst_testkit::chronicle::Cut;
 use karst_testkit::kills::{Life, Living, families};
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
-use karst_testkit::subject::{Cursor, Move, ReadSettings, Subject};
+use karst_testkit::subject::Subject;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -93,17 +94,16 @@ impl Living for Karst {
         self.db.flush_cfs(&FlushOptions::default(), &all).map_err(text)
     }
 
-    fn maintain(&self, random: &mut Random) -> Result<(), String> {
+    fn maintain(&self, random: &mut Random, together: bool) -> Result<(), String> {
         let one = &self.families[random.index(self.families.len())];
         let all: Vec<&ColumnFamily> = self.families.iter().collect();
+        let some = if together || random.one_in(2) { all } else { vec![one] };
         let options = FlushOptions::default();
         match random.below(16) {
             0 => self.db.compact_range_cf(&CompactRangeOptions::default(), one, None, None),
-            1..=3 => self.db.flush_cfs(&options, &[one]),
-            4 => self.db.flush_cfs(&options, &all),
+            1..=4 => self.db.flush_cfs(&options, &some),
             5 => self.db.flush_wal(random.one_in(4)),
-            6..=10 => return given_up(self.db.flush_cfs_async(&options, &[one]), random.below(6)),
-            _ => return given_up(self.db.flush_cfs_async(&options, &all), random.below(6)),
+            _ => return given_up(self.db.flush_cfs_async(&options, &some), random.below(6)),
         }
         .map_err(text)
     }
@@ -158,71 +158,5 @@ fn foreign_block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
-    }
-}
-
-/// A database read with fixed options.
-struct Reading<'a> {
-    db: &'a Db,
-    options: ReadOptions,
-}
-
-impl Reading<'_> {
-    fn family(&self, name: &str) -> Result<ColumnFamily, String> {
-        self.db.column_family(name).ok_or_else(|| format!("no column family {name}"))
-    }
-}
-
-impl Subject for Reading<'_> {
-    fn name(&self) -> String {
-        "KarstDB".into()
-    }
-
-    fn column_families(&self) -> Result<Vec<String>, String> {
-        Ok(self.db.column_families().iter().map(|f| f.name().to_string()).collect())
-    }
-
-    fn get(&self, column_family: &str, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        let value = self.db.get_cf(&self.options, &self.family(column_family)?, key).map_err(text)?;
-        Ok(value.map(|value| value.to_vec()))
-    }
-
-    fn multi_get(&self, column_family: &str, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, String> {
-        let found = self.db.multi_get_cf(&self.options, &self.family(column_family)?, keys);
-        found.into_iter().map(|v| v.map(|v| v.map(|v| v.to_vec())).map_err(text)).collect()
-    }
-
-    fn cursor<'a>(
-        &'a self,
-        column_family: &str,
-        settings: &ReadSettings,
-    ) -> Result<Box<dyn Cursor + 'a>, String> {
-        let options = ReadOptions {
-            iterate_lower_bound: settings.lower_bound.clone(),
-            iterate_upper_bound: settings.upper_bound.clone(),
-            ..self.options.clone()
-        };
-        let iter = self.db.iter_cf(&options, &self.family(column_family)?).map_err(text)?;
-        Ok(Box::new(KarstCursor(iter)))
-    }
-}
-
-struct KarstCursor(DbIterator);
-
-impl Cursor for KarstCursor {
-    fn apply(&mut self, step: &Move) -> Result<(), String> {
-        match step {
-            Move::First => self.0.seek_to_first(),
-            Move::Last => self.0.seek_to_last(),
-            Move::Seek(key) => self.0.seek(key),
-            Move::SeekForPrev(key) => self.0.seek_for_prev(key),
-            Move::Next => self.0.next(),
-            Move::Prev => self.0.prev(),
-        }
-        .map_err(text)
-    }
-
-    fn current(&self) -> Option<(&[u8], &[u8])> {
-        self.0.valid().then(|| (self.0.key(), self.0.value()))
     }
 }

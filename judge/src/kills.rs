@@ -1,0 +1,181 @@
+//! The loop that kills (`karst_testkit::kills`) with both engines: lives of KarstDB and of RocksDB 11.8 on one directory, drawn by the seed, and after each both
+//! read what is left, read-only, and must find the same.
+//!
+//! The database holds what does not forgive a batch that is applied twice (`karst_testkit::tally`).
+
+#[path = "../../crates/engine/tests/kill/karst.rs"]
+mod karst;
+
+use crate::rocks::Rocks;
+use karst_testkit::chronicle::Cut;
+use karst_testkit::kills::{self, Keeper, Life, Living, families};
+use karst_testkit::random::Random;
+use karst_testkit::script::Write;
+use karst_testkit::subject::Subject;
+use rocksdb::{ColumnFamily, FlushOptions, WriteBatch, WriteOptions};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Both engines, in the order of their numbers.
+struct Both {
+    program: PathBuf,
+}
+
+const NAMES: [&str; 2] = ["KarstDB", "RocksDB 11.8"];
+
+/// `--kills N`, `--seed S`, `--folder DIR`.
+pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    let (mut count, mut seed, mut folder) = (200, 1, std::env::temp_dir());
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word}: which?"))?;
+        let number = || value.parse().map_err(|e| format!("{word} {value}: {e}"));
+        match *word {
+            "--kills" => count = number()?,
+            "--seed" => seed = number()?,
+            "--folder" => folder = PathBuf::from(value),
+            _ => return Err(format!("kills takes --kills, --seed and --folder, not {word}")),
+        }
+    }
+    let folder = folder.join(format!("karst-judge-kills-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let both = Both { program: std::env::current_exe().map_err(|e| e.to_string())? };
+    println!("kills: seed {seed}");
+    let report = kills::run(&both, &folder, seed, count, true)?;
+    println!("kills of both engines: {report:?}, nothing was wrong");
+    std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
+/// One life, in a process of its own.
+pub(crate) fn live(line: &str) -> Result<(), String> {
+    let life = Life::parse(line)?;
+    let store: Box<dyn Living> = match life.engine(NAMES.len()) {
+        0 => Box::new(karst::Karst::open(&life)?),
+        _ => Box::new(RocksDb::open(&life)?),
+    };
+    kills::live(&life, &*store)
+}
+
+impl Keeper for Both {
+    fn engines(&self) -> usize {
+        NAMES.len()
+    }
+
+    fn name(&self, engine: usize) -> String {
+        NAMES[engine].into()
+    }
+
+    fn command(&self, life: &Life) -> Result<Command, String> {
+        let mut command = Command::new(&self.program);
+        command.args(["kills-life", &life.line()]);
+        Ok(command)
+    }
+
+    fn check(&self, life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
+        // Why both even if one is wrong: what the other says tells whose fault it is.
+        let ours = karst::check(life, at_least, at_most);
+        let theirs = check_rocks(life, at_least, at_most);
+        match (ours, theirs) {
+            (Ok(ours), Ok(theirs)) if ours == theirs => Ok(ours),
+            (ours, theirs) => Err(format!("KarstDB: {}\nRocksDB: {}", said(ours), said(theirs))),
+        }
+    }
+}
+
+fn said(result: Result<Cut, String>) -> String {
+    result.map_or_else(|e| e, |cut| format!("all is right with {cut:?}"))
+}
+
+fn check_rocks(life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
+    let chosen = life.options();
+    let rocks = Rocks::open(&life.path, &chosen.database, &families(&chosen), Vec::new())
+        .map_err(|e| format!("read-only: {e}"))?;
+    life.tally().check(&rocks, at_least, at_most)
+}
+
+/// RocksDB in a life.
+struct RocksDb(Rocks);
+
+impl RocksDb {
+    fn open(life: &Life) -> Result<Self, String> {
+        let chosen = life.options();
+        Rocks::open_for_writing(&life.path, &chosen.database, &families(&chosen)).map(Self)
+    }
+
+    fn family(&self, number: usize) -> &ColumnFamily {
+        self.0.family(&self.0.families()[number]).expect("it was opened with the database")
+    }
+}
+
+fn text(error: rocksdb::Error) -> String {
+    error.to_string()
+}
+
+impl Living for RocksDb {
+    fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String> {
+        let mut batch = WriteBatch::default();
+        for change in changes {
+            match change {
+                Write::Put { family, key, value } => batch.put_cf(self.family(*family), key, value),
+                Write::Delete { family, key } => batch.delete_cf(self.family(*family), key),
+                Write::SingleDelete { family, key } => batch.single_delete_cf(self.family(*family), key),
+                Write::DeleteRange { family, begin, end } => {
+                    batch.delete_range_cf(self.family(*family), begin, end);
+                }
+                Write::Merge { family, key, operand } => batch.merge_cf(self.family(*family), key, operand),
+            }
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        options.disable_wal(unlogged);
+        self.0.db().write_opt(batch, &options).map_err(text)
+    }
+
+    fn flush_wal(&self) -> Result<(), String> {
+        self.0.db().flush_wal(false).map_err(text)
+    }
+
+    fn flush_all(&self) -> Result<(), String> {
+        let all: Vec<&ColumnFamily> =
+            (0..self.0.families().len()).map(|number| self.family(number)).collect();
+        self.0.db().flush_cfs_opt(&all, &FlushOptions::default()).map_err(text)
+    }
+
+    fn maintain(&self, random: &mut Random, together: bool) -> Result<(), String> {
+        let one = self.family(random.index(self.0.families().len()));
+        match random.below(16) {
+            0 => {
+                self.0.db().compact_range_cf(one, None::<&[u8]>, None::<&[u8]>);
+                Ok(())
+            }
+            1 => self.flush_wal(),
+            2..=5 => self.flush_all(),
+            _ if together => self.flush_all(),
+            6..=8 => self.0.db().flush_cf(one).map_err(text),
+            _ => {
+                let mut options = FlushOptions::default();
+                options.set_wait(false);
+                match self.0.db().flush_cf_opt(one, &options) {
+                    // Writers are stopped, and nobody is to wait for that.
+                    Err(e) if e.kind() == rocksdb::ErrorKind::TryAgain => Ok(()),
+                    flushed => flushed.map_err(text),
+                }
+            }
+        }
+    }
+
+    fn has_snapshots(&self) -> bool {
+        // Why none: with `unordered_write` a snapshot changes, and this is no test of RocksDB.
+        false
+    }
+
+    fn look(&self, at: &mut dyn FnMut(&dyn Subject) -> Result<(), String>) -> Result<(), String> {
+        at(&self.0)
+    }
+
+    fn close(&self) -> Result<(), String> {
+        // The rest is done when it is dropped.
+        self.0.db().cancel_all_background_work(true);
+        Ok(())
+    }
+}
