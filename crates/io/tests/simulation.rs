@@ -246,3 +246,36 @@ fn a_full_disk_takes_what_there_is_room_for_and_has_room_again_when_files_go() {
     fs.set_full(None);
     fs.create(other).unwrap().append(&[4; 5000]).unwrap();
 }
+
+/// A job that creates a file, what it is doing noted before and after.
+async fn creation(env: Env, number: u64, log: Arc<Mutex<Vec<(u64, bool)>>>) {
+    let job = move |env: &Env| {
+        log.lock().unwrap().push((number, false));
+        env.fs().create(Path::new(&format!("/file-{number}"))).map(drop).unwrap();
+        log.lock().unwrap().push((number, true));
+    };
+    env.run_blocking(job).await;
+}
+
+#[test]
+fn a_job_that_begins_first_may_end_last() {
+    let run = |seed| {
+        let simulation = Simulation::new(seed);
+        let (env, log) = (simulation.env(), Arc::default());
+        let task = |number| env.spawn(Priority::Low, creation(env.clone(), number, Arc::clone(&log)));
+        let tasks = [task(1), task(2)];
+        simulation
+            .run(async {
+                for task in tasks {
+                    task.await.unwrap()
+                }
+            })
+            .unwrap();
+        let log = log.lock().unwrap().clone();
+        let at = |what| log.iter().position(|noted| *noted == what).unwrap();
+        at((1, false)) < at((2, false)) && at((2, true)) < at((1, true))
+    };
+    let overtaken = (0..200).filter(|seed| run(*seed)).count();
+    assert!(overtaken > 2 && overtaken < 100, "{overtaken} of 200");
+    assert!((0..20).all(|seed| run(seed) == run(seed)));
+}

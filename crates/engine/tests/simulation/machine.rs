@@ -4,16 +4,22 @@
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may fail, writers try again until the database has recovered, and nothing else
 //! may differ.
 
+use crate::reading::Reading;
 use crate::store::{self, Families, Plan};
 use karst_engine::{
-    CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Severity, Snapshot, WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Severity,
+    Snapshot, WriteOptions,
 };
 use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::show;
+use karst_testkit::tally::Tally;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Lines of earlier lives' traces that a panic prints.
@@ -22,6 +28,7 @@ const TRACE_SHOWN: usize = 4000;
 /// What all lives of a machine have in common.
 pub(crate) struct World {
     chronicle: Mutex<Chronicle>,
+    tally: Tally,
     pub(crate) plan: Plan,
     disk: SimulatedFileSystem,
     /// Operations of all kinds so far.
@@ -62,6 +69,7 @@ impl World {
         }
         Arc::new(Self {
             chronicle: Mutex::new(chronicle),
+            tally: Tally::new(1, plan.writers, plan.families),
             plan,
             disk,
             operations: AtomicU64::new(0),
@@ -151,6 +159,25 @@ impl World {
         self.chronicle().make_durable(&Cut(logged.collect()));
     }
 
+    /// Whether a writer counts. One whose batches are in no log does so only where all families are flushed together: others may tear them.
+    fn counts(&self, writer: usize) -> bool {
+        let whole = writer > 0 || !self.plan.unlogged_writer || self.plan.atomic_flush;
+        self.plan.counts && whole
+    }
+
+    /// What writers have counted is what the cut says, in all ways of reading.
+    async fn check_tally(&self, db: &Db, options: &ReadOptions, cut: &Cut) {
+        if !self.plan.counts {
+            return;
+        }
+        let counted = cut.0.iter().enumerate().map(|(writer, n)| if self.counts(writer) { *n } else { 0 });
+        let cut = Cut(counted.collect());
+        match self.tally.check(&Reading { db, options: options.clone() }, &cut, &cut) {
+            Err(_) if self.disk.is_off() => std::future::pending().await,
+            checked => drop(checked.unwrap_or_else(|e| panic!("{e}"))),
+        }
+    }
+
     fn begun(&self) -> Cut {
         self.chronicle().begun()
     }
@@ -200,8 +227,11 @@ pub(crate) async fn live(
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.hold()));
     }
-    let user = User::new(&world, &db, &families, random.fork(), until);
-    tasks.push(env.spawn(Priority::Low, user.maintain()));
+    // Two, so that one goes on where another gave up.
+    for _ in 0..2 {
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.maintain()));
+    }
     if world.weather == Weather::Foul {
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.spoil()));
@@ -302,9 +332,9 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
     world.power_failed.store(false, Ordering::Relaxed);
 }
 
-/// Everything that is in the database is what the cut says, forward and backward.
+/// Everything that is in the database is what the cut says, in all ways of reading.
 async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
-    for (number, family) in families.0.iter().enumerate() {
+    for (number, family) in families.0[..world.plan.families].iter().enumerate() {
         let expected = world.chronicle().entries(number, cut);
         let mut cursor = world.ok("iterator", db.iter_cf(&ReadOptions::default(), family)).await;
         world.ok("iterator", cursor.seek_to_first_async().await).await;
@@ -322,7 +352,18 @@ async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
             world.ok("iterator", cursor.prev_async().await).await;
         }
         same(number, &cursor, None);
+        let keys: Vec<&[u8]> = expected.iter().map(|(key, _)| &key[..]).collect();
+        let many = db.multi_get_cf_async(&ReadOptions::default(), family, &keys).await;
+        for ((key, value), many) in expected.iter().zip(many) {
+            let many = world.ok("multi_get", many).await;
+            let one = world.ok("get", db.get_cf_async(&ReadOptions::default(), family, key).await).await;
+            for (way, found) in [("get", one), ("multi_get", many)] {
+                let found = found.as_deref();
+                assert!(found == Some(value), "family {number}, {}: {way} {:?}", show(key), found.map(show));
+            }
+        }
     }
+    world.check_tally(db, &ReadOptions::default(), cut).await;
 }
 
 /// No two entries of a key have one sequence number.
@@ -344,7 +385,7 @@ async fn check_numbers(world: &World, db: &Db, families: &Families) {
 }
 
 /// Print what there is of a key, hidden entries too; for whoever looks into a failure.
-fn show_versions(db: &Db, family: &karst_engine::ColumnFamily, key: &[u8]) {
+fn show_versions(db: &Db, family: &ColumnFamily, key: &[u8]) {
     let Ok(mut all) = db.internal_iter(&ReadOptions::default(), family) else { return };
     if all.seek(key).is_err() {
         return;
@@ -395,6 +436,16 @@ impl User {
         Self { world, env: db.env().clone(), db, families, random, until }
     }
 
+    /// Families to flush: one, or all where one alone would tear what is in no log.
+    fn some_families(&mut self) -> Vec<ColumnFamily> {
+        let plan = &self.world.plan;
+        let together = plan.unlogged_writer && plan.atomic_flush && plan.counts;
+        match together || self.random.one_in(3) {
+            true => self.families.0.clone(),
+            false => vec![self.families.0[self.random.index(self.families.0.len())].clone()],
+        }
+    }
+
     async fn pause(&mut self, at_most_us: u64) {
         let span = Duration::from_micros(self.random.below(at_most_us));
         sleep(&self.env, span).await;
@@ -407,7 +458,10 @@ impl User {
             if !unlogged {
                 numbers.extend((1..self.world.plan.families).filter(|_| self.random.one_in(2)));
             }
-            let (number, changes) = self.world.chronicle().begin(writer, &numbers, &mut self.random);
+            let (number, mut changes) = self.world.chronicle().begin(writer, &numbers, &mut self.random);
+            if self.world.counts(writer) {
+                changes.extend(self.world.tally.batch(writer, number));
+            }
             let batch = store::batch(&self.families, &changes);
             let sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
@@ -473,6 +527,7 @@ impl User {
             let family = self.random.index(self.world.plan.families);
             let expected = self.world.chronicle().entries(family, &cut);
             let options = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::default() };
+            self.world.check_tally(&self.db, &options, &cut).await;
             let made = self.db.iter_cf(&options, &self.families.0[family]);
             let mut cursor = self.world.ok("iterator", made).await;
             // Some iterators outlive their snapshot's other users.
@@ -545,8 +600,9 @@ impl User {
 
     async fn maintain(mut self) {
         while !self.world.is_over() {
-            self.pause(60_000).await;
-            match self.random.below(6) {
+            let pause = if self.random.one_in(3) { 1_000 } else { 120_000 };
+            self.pause(pause).await;
+            match self.random.below(9) {
                 0 | 1 => {
                     let cut = self.world.acknowledged();
                     let families: Vec<_> = self.families.0.iter().collect();
@@ -556,8 +612,9 @@ impl User {
                     }
                 }
                 2 => {
-                    let family = &self.families.0[self.random.index(self.world.plan.families)];
-                    let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &[family]).await;
+                    let some = self.some_families();
+                    let some: Vec<_> = some.iter().collect();
+                    let flushed = self.db.flush_cfs_async(&FlushOptions::default(), &some).await;
                     self.world.unless_foul("flush", flushed).await;
                 }
                 3 => {
@@ -578,11 +635,48 @@ impl User {
                     let compacted = self.db.compact_range_cf_async(&options, family, range.0, range.1).await;
                     self.world.unless_foul("compact_range", compacted).await;
                 }
+                // Several, so that one begins where the job of another that was given up is still under way.
+                5..8 => {
+                    for _ in 0..1 + self.random.below(4) {
+                        self.give_up().await;
+                    }
+                }
                 _ => {}
             }
             self.world.count(self.until);
         }
     }
+
+    /// Begins something and drops it at one of its first polls.
+    async fn give_up(&mut self) {
+        let some = self.some_families();
+        let some: Vec<_> = some.iter().collect();
+        let polls = if self.random.one_in(2) { 1 + self.random.below(3) } else { self.random.below(20) };
+        let (flush, compact) = (FlushOptions::default(), CompactRangeOptions::default());
+        let done = match self.random.below(4) {
+            0 => given_up(self.db.compact_range_cf_async(&compact, some[0], None, None), polls).await,
+            _ => given_up(self.db.flush_cfs_async(&flush, &some), polls).await,
+        };
+        if let Some(done) = done {
+            self.world.unless_foul("what was to be given up", done).await;
+        }
+    }
+}
+
+/// A future's result, unless it is not there after so many polls: then it is dropped.
+async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        let Some(rest) = left.checked_sub(1) else { return Poll::Ready(None) };
+        left = rest;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by leaving; the last is checked and closed.

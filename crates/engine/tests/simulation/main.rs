@@ -6,6 +6,8 @@
 
 mod machine;
 mod opening;
+#[path = "../kill/reading.rs"]
+mod reading;
 mod reads;
 mod store;
 mod writes;

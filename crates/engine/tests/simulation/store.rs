@@ -1,9 +1,10 @@
 //! How a simulated database is set up, and the calls that the simulation makes of it.
 
-use karst_engine::{ColumnFamily, Db, Options, WriteBatch};
+use karst_engine::{ColumnFamily, Db, OptionSet, Options, WriteBatch};
 use karst_io::Env;
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
+use karst_testkit::tally;
 
 pub(crate) const DIRECTORY: &str = "/db";
 
@@ -17,6 +18,10 @@ pub(crate) struct Plan {
     /// Writer 0 does not log what it writes, all in the first column family.
     pub(crate) unlogged_writer: bool,
     pub(crate) sync_one_in: u64,
+    /// Whether all families are flushed together.
+    pub(crate) atomic_flush: bool,
+    /// Whether writers also count, in families of their own.
+    pub(crate) counts: bool,
     /// Whether opening leaves what it found in logs there.
     pub(crate) keeps_logs: bool,
     options: String,
@@ -77,6 +82,8 @@ impl Plan {
             writers: 1 + random.index(5),
             unlogged_writer,
             sync_one_in: [2, 10, 1000][random.index(3)],
+            atomic_flush: options.contains("atomic_flush=true"),
+            counts: random.one_in(2),
             keeps_logs,
             options,
             cache_bytes: [0, 20_000, 1 << 20][random.index(3)],
@@ -86,7 +93,19 @@ impl Plan {
     pub(crate) fn options(&self, env: &Env) -> Options {
         let options =
             Options::new().set_all(&self.options).unwrap_or_else(|e| panic!("{}: {e}", self.options));
-        options.env(env.clone()).block_cache_bytes(self.cache_bytes)
+        let mut options = options.env(env.clone()).block_cache_bytes(self.cache_bytes);
+        for (name, operator) in tally::FAMILIES.iter().filter(|_| self.counts) {
+            options = options.column_family(*name, |cf| {
+                cf.set("merge_operator", operator).unwrap();
+            });
+        }
+        options
+    }
+
+    /// The families of the chronicle, then those of the tally.
+    fn names(&self) -> Vec<String> {
+        let counting = tally::FAMILIES.iter().filter(|_| self.counts).map(|(name, _)| (*name).to_string());
+        NAMES[..self.families].iter().map(ToString::to_string).chain(counting).collect()
     }
 }
 
@@ -96,14 +115,15 @@ pub(crate) struct Families(pub(crate) Vec<ColumnFamily>);
 
 impl Families {
     pub(crate) fn of(db: &Db, plan: &Plan) -> Self {
-        let named = |name: &&str| db.column_family(name).unwrap_or_else(|| panic!("{name} is not open"));
-        Self(NAMES[..plan.families].iter().map(named).collect())
+        let named = |name: &String| db.column_family(name).unwrap_or_else(|| panic!("{name} is not open"));
+        Self(plan.names().iter().map(named).collect())
     }
 }
 
 /// Open the database, made anew if there is none.
 pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
-    Db::open_cf(DIRECTORY, options, &NAMES[..plan.families])
+    let names = plan.names();
+    Db::open_cf(DIRECTORY, options, &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 pub(crate) fn batch(families: &Families, changes: &[Write]) -> WriteBatch {

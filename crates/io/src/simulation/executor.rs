@@ -38,7 +38,7 @@ const JOB_DELAY_AT_MOST_NS: u64 = 200_000;
 const ONE_JOB_SLOW_IN: u64 = 16;
 const SLOW_JOB_TIMES: u64 = 50;
 /// In one of so many changes of the disk a blocking job lingers, for up to so many nanoseconds.
-const ONE_CHANGE_SLOW_IN: u64 = 8;
+const ONE_CHANGE_SLOW_IN: u64 = 6;
 const LINGERING_AT_MOST_NS: u64 = 5_000_000;
 /// So many jobs linger at a time, as each does on the stack of the one before.
 const LINGERING_AT_MOST: u32 = 3;
