@@ -196,11 +196,12 @@ fn of_optimistic_transaction(it: &mut OptimisticTransaction, family: &ColumnFami
 const OTHERS_OF_OPTIMISTIC_TRANSACTION: &[&str] =
     &["snapshot", "clear_snapshot", "write_batch", "tracked_keys"];
 
+/// A call that is still to be made: its name, and the error that it gave.
+type Call = Box<dyn FnOnce() -> (&'static str, Option<Error>)>;
+
 /// Of iterators that stand at an entry.
-fn of_iterators(
-    new: &mut dyn FnMut() -> BatchDbIterator,
-) -> Vec<Box<dyn FnOnce() -> (&'static str, Option<Error>)>> {
-    let mut calls: Vec<Box<dyn FnOnce() -> (&'static str, Option<Error>)>> = Vec::new();
+fn of_iterators(new: &mut dyn FnMut() -> BatchDbIterator) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
     macro_rules! moves {
         ($($name:ident |$it:ident| $call:expr;)*) => {
             $({
