@@ -3,8 +3,8 @@
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
 use crate::tidy;
 
-/// Debian packages whose programs the tests compare KarstDB with, and one program of each.
-const ROCKSDB_TOOLS: [(&str, &str); 1] = [("rocksdb-tools", "ldb")];
+/// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one program of each.
+const ROCKSDB_TOOLS: [(&str, &str); 2] = [("rocksdb-tools", "ldb"), ("make", "make")];
 /// What the RocksDB 11.8 judge needs to build and to run, beside the above.
 const JUDGE_TOOLS: [(&str, &str); 3] = [("clang", "clang"), ("fio", "fio"), ("pkg-config", "pkg-config")];
 const JUDGE_LIBRARIES: [(&str, &str); 2] =
