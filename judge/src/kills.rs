@@ -99,7 +99,15 @@ struct RocksDb(Rocks);
 impl RocksDb {
     fn open(life: &Life) -> Result<Self, String> {
         let chosen = life.options();
-        Rocks::open_for_writing(&life.path, &chosen.database, &families(&chosen)).map(Self)
+        let says = |option: &str| chosen.database.contains(option);
+        // Why: there RocksDB 11.8 takes the mutex of its log a second time on the thread that has it
+        // (`ConcurrentWriteGroupToWAL`, then `WriteToWAL`), and never goes on.
+        let locks_up = says("unordered_write=true;") && says("two_write_queues=false;");
+        let database = match locks_up {
+            true => chosen.database.replace("manual_wal_flush=true;", "manual_wal_flush=false;"),
+            false => chosen.database.clone(),
+        };
+        Rocks::open_for_writing(&life.path, &database, &families(&chosen)).map(Self)
     }
 
     fn family(&self, number: usize) -> &ColumnFamily {

@@ -17,7 +17,7 @@ pub(crate) fn test() -> Result {
 }
 
 /// Kills of both engines' processes: what two minutes are enough for, and what is tried at leisure.
-const CI_KILLS: &str = "300";
+const CI_KILLS: &str = "100";
 const SOAK_KILLS: u64 = 5000;
 
 /// Everything that must hold before a change lands, beyond [`test()`].
