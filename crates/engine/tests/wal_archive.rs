@@ -39,6 +39,7 @@ fn logs_are_archived_and_say_what_was_written() {
     fill(&db, 0..5);
     db.put("last", "1").unwrap();
     db.close().unwrap();
+    let db = Db::open_read_only(path, &options).unwrap();
     let files = db.get_sorted_wal_files().unwrap();
     assert_eq!(files.len(), 6, "{files:?}");
     assert_eq!(names(&archive).len(), 5);

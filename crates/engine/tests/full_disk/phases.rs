@@ -96,10 +96,11 @@ const PHASES: [Phase; 9] = [
 ];
 
 struct Machine {
+    // First, so that it is closed while there still is a machine.
+    db: Db,
     simulation: Simulation,
     env: Env,
     options: Options,
-    db: Db,
     model: Entries,
     next: u64,
     write: WriteOptions,
