@@ -248,8 +248,8 @@ fn one(
         report.in_opening += u64::from(heard.acknowledged == 0);
     }
     report.acknowledged += heard.acknowledged;
-    // A database that was killed before it was there.
-    if !life.path.join("CURRENT").exists() && heard.at_most == Cut(vec![0; WRITERS]) {
+    // A database that was killed before it was there, or before it had all its families.
+    if heard.at_most == Cut(vec![0; WRITERS]) {
         return Ok(life.from.clone());
     }
     keeper.check(life, &heard.at_least, &heard.at_most)
