@@ -1,5 +1,6 @@
-//! The loop that kills (`karst_testkit::kills`) with both engines: lives of KarstDB and of RocksDB 11.8 on one directory, drawn by the seed, and after each both
-//! read what is left, read-only, and must find the same.
+//! The loop that kills (`karst_testkit::kills`) with both engines: lives of KarstDB and of RocksDB
+//! 11.8 on one directory, drawn by the seed, and after each both read what is left, read-only, and
+//! must find the same.
 //!
 //! The database holds what does not forgive a batch that is applied twice (`karst_testkit::tally`).
 
@@ -100,8 +101,8 @@ impl RocksDb {
     fn open(life: &Life) -> Result<Self, String> {
         let chosen = life.options();
         let says = |option: &str| chosen.database.contains(option);
-        // Why: there RocksDB 11.8 takes the mutex of its log a second time on the thread that has it
-        // (`ConcurrentWriteGroupToWAL`, then `WriteToWAL`), and never goes on.
+        // Why: there RocksDB 11.8 takes the mutex of its log a second time on the thread that has
+        // it (`ConcurrentWriteGroupToWAL`, then `WriteToWAL`), and never goes on.
         let locks_up = says("unordered_write=true;") && says("two_write_queues=false;");
         let database = match locks_up {
             true => chosen.database.replace("manual_wal_flush=true;", "manual_wal_flush=false;"),

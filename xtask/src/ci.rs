@@ -3,7 +3,8 @@
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
 use crate::tidy;
 
-/// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one program of each.
+/// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
+/// program of each.
 const ROCKSDB_TOOLS: [(&str, &str); 2] = [("rocksdb-tools", "ldb"), ("make", "make")];
 /// What the RocksDB 11.8 judge needs to build and to run, beside the above.
 const JUDGE_TOOLS: [(&str, &str); 3] = [("clang", "clang"), ("fio", "fio"), ("pkg-config", "pkg-config")];
@@ -92,9 +93,9 @@ fn path_text(path: &std::path::Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
-/// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back what RocksDB reads; KarstDB
-/// writes one for each, and both go on with it in turns; each decides the transactions that the other has prepared; and
-/// processes of both are killed while they count.
+/// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
+/// what RocksDB reads; KarstDB writes one for each, and both go on with it in turns; each decides
+/// the transactions that the other has prepared; and processes of both are killed while they count.
 fn judge_matrix() -> Result {
     install_judge()?;
     judge(&["matrix"])?;

@@ -314,8 +314,8 @@ impl Db {
         &self.0.opened.unopened
     }
 
-    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None` if there is no such property, or the database is closed. Some read table files and
-    /// block.
+    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None`
+    /// if there is no such property, or the database is closed. Some read table files and block.
     pub fn property(&self, name: &str) -> Option<String> {
         self.property_cf(&self.0.default_family, name)
     }
@@ -380,9 +380,9 @@ impl Db {
         self.0.opened.log_damage.as_deref()
     }
 
-    /// Entries that the logs and the tables have both, if the database was opened with any: of which column
-    /// families, how many, up to which sequence number. They count once. Logs of a sound database have
-    /// nothing that is in tables.
+    /// Entries that the logs and the tables have both, if the database was opened with any: of
+    /// which column families, how many, up to which sequence number. They count once. Logs of a
+    /// sound database have nothing that is in tables.
     pub fn log_duplicates(&self) -> Option<&str> {
         self.0.opened.log_duplicates.as_deref()
     }
@@ -541,7 +541,8 @@ impl Drop for Inner {
             return;
         }
         if self.opened.life.is_left_behind() {
-            // Why leaked, all of it: what its end would wait for stayed with the parent, and the files and the lock are the parent's.
+            // Why leaked, all of it: what its end would wait for stayed with the parent, and the
+            // files and the lock are the parent's.
             return std::mem::forget((
                 live,
                 writable,

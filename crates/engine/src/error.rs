@@ -30,7 +30,8 @@ pub enum ErrorKind {
     Corruption,
     /// The operating system or the device failed the operation. It may work when repeated.
     Io,
-    /// The device is full, or somebody's quota used up (`ENOSPC`, `EDQUOT`). Make room; background work, and with it writes, go on by themselves then.
+    /// The device is full, or somebody's quota used up (`ENOSPC`, `EDQUOT`). Make room; background
+    /// work, and with it writes, go on by themselves then.
     NoSpace,
     /// The call, an option or an argument is wrong. Change it.
     InvalidArgument,
@@ -52,12 +53,14 @@ pub enum ErrorKind {
     Expired,
     /// The database is closed or closing.
     Closed,
-    /// A job of the database panicked, as a comparator, a merge operator or a filter may; the panic's message is told. Mend that, and open the database anew.
+    /// A job of the database panicked, as a comparator, a merge operator or a filter may; the
+    /// panic's message is told. Mend that, and open the database anew.
     Panicked,
 }
 
 impl ErrorKind {
-    /// Whether the operating system or the device failed: `Io`, and `NoSpace`, which is one way of it.
+    /// Whether the operating system or the device failed: `Io`, and `NoSpace`, which is one way of
+    /// it.
     pub fn is_io(self) -> bool {
         matches!(self, ErrorKind::Io | ErrorKind::NoSpace)
     }
@@ -210,7 +213,8 @@ pub(crate) async fn caught<T>(what: &str, future: impl Future<Output = Result<T>
     outcome.await.unwrap_or_else(|panicked| Err(Error::of_task(what, &panicked)))
 }
 
-/// A name, of a column family for instance, as messages show it: in quotes, and no more of it than one can read.
+/// A name, of a column family for instance, as messages show it: in quotes, and no more of it than
+/// one can read.
 #[derive(Clone, Copy)]
 pub struct Named<'a>(pub &'a str);
 

@@ -1,4 +1,5 @@
-//! Every public call of a database that is closed says so, changes no file, and cannot be forgotten here: the lists below are compared with the sources.
+//! Every public call of a database that is closed says so, changes no file, and cannot be forgotten
+//! here: the lists below are compared with the sources.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::io::testing::foreign_block_on as wait;
@@ -166,7 +167,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
     }
 }
 
-/// What needs no open database, what cannot fail and tells what is in memory, and what is looked at apart below.
+/// What needs no open database, what cannot fail and tells what is in memory, and what is looked at
+/// apart below.
 const OTHERS: &[&str] = &[
     "open_read_only",
     "open_cf_read_only",
@@ -210,7 +212,8 @@ fn public_functions(sources: &[&str]) -> BTreeSet<String> {
         for line in source.lines().map(str::trim_start) {
             let after = ["pub fn ", "pub async fn "].into_iter().find_map(|start| line.strip_prefix(start));
             found.extend(after.map(name_of));
-            // A line of names, of one operation: `put put_opt ... (key, value) = |cf, key, value| Op::Put ..`.
+            // A line of names, of one operation: `put put_opt ... (key, value) = |cf, key, value|
+            // Op::Put ..`.
             if let Some((names, _)) = line.split_once(" (").filter(|(_, rest)| rest.contains(") = |cf, ")) {
                 found.extend(names.split(' ').map(str::to_owned));
             }

@@ -1,4 +1,5 @@
-//! OPTIONS files that are cut short or have a bit flipped: each is read, or refused with the way out in the error; and with the way out the database opens and has all its data.
+//! OPTIONS files that are cut short or have a bit flipped: each is read, or refused with the way
+//! out in the error; and with the way out the database opens and has all its data.
 
 use karst_engine::format::Comparator;
 use karst_engine::io::{Env, MemoryFileSystem};
@@ -24,7 +25,8 @@ fn needed(options: Options) -> Options {
     })
 }
 
-/// Two families with tables and a log, the options of which differ from the defaults, and two OPTIONS files.
+/// Two families with tables and a log, the options of which differ from the defaults, and two
+/// OPTIONS files.
 fn sample() -> Env {
     let env = in_memory();
     let text = "create_if_missing=true;write_buffer_size=100000;filter_policy=bloomfilter:10;num_levels=6;\
@@ -219,7 +221,8 @@ fn where_all_files_are_damaged_only_going_without_is_left() {
     }
     let ignoring = options(&env).damaged_options(DamagedOptions::Ignore);
     check(&Db::open_read_only("/db", &needed(ignoring.clone())).unwrap(), "all damaged");
-    // The MANIFEST is still asked: an order of keys that it does not have is refused, and it is the order that a family has.
+    // The MANIFEST is still asked: an order of keys that it does not have is refused, and it is the
+    // order that a family has.
     let wrong = needed(ignoring.clone()).comparator(Some("reversed"), Comparator::Bytewise);
     let error = Db::open_read_only("/db", &wrong).unwrap_err().to_string();
     assert!(error.contains("rocksdb.ReverseBytewiseComparator"), "{error}");

@@ -1,6 +1,7 @@
-//! Calls that write are dropped, or not polled any more, after each of their polls in turn: after none,
-//! after one, and so on until the call ends by itself. Everything else goes on as before: other calls
-//! end, nothing that was acknowledged is lost, nothing counts twice, and no file is left over.
+//! Calls that write are dropped, or not polled any more, after each of their polls in turn: after
+//! none, after one, and so on until the call ends by itself. Everything else goes on as before:
+//! other calls end, nothing that was acknowledged is lost, nothing counts twice, and no file is
+//! left over.
 //!
 //! What is written are counters that merges add to, so that an entry that is applied twice is seen.
 
@@ -59,8 +60,8 @@ async fn poll_times<F: Future>(mut future: Pin<&mut F>, times: u64) -> Option<F:
     .await
 }
 
-/// A future that is polled every few microseconds besides, as most of what it waits for are jobs that
-/// wake it at their ends only.
+/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
+/// that wake it at their ends only.
 async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
     let mut future = pin!(future);
     let mut alarm = Box::pin(sleep(env, STEP));
@@ -347,7 +348,8 @@ impl Disturb for HoldsLogs {
     }
 }
 
-/// Whoever opens the database next may give a log of his own the number of one that is still being made.
+/// Whoever opens the database next may give a log of his own the number of one that is still being
+/// made.
 #[test]
 fn closing_waits_for_a_log_that_is_being_made_for_nobody() {
     let (held, is_held) = mpsc::sync_channel(1);

@@ -1,4 +1,5 @@
-//! A process that is forked while a database is open: its calls are refused, what it drops waits for nobody, and the parent notices nothing.
+//! A process that is forked while a database is open: its calls are refused, what it drops waits
+//! for nobody, and the parent notices nothing.
 //!
 //! One test, so that the process has no other threads than the database's.
 
@@ -59,7 +60,8 @@ fn in_child(inherited: Inherited) -> Result<(), String> {
 
 /// Runs `child` in a child of this process, and says how it ended; fails if it does not.
 fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
-    // SAFETY: the child allocates memory after the fork, which glibc supports, and leaves by `_exit`.
+    // SAFETY: the child allocates memory after the fork, which glibc supports, and leaves by
+    // `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {

@@ -1,5 +1,6 @@
-//! Options that cannot work: refused when they are given, by opening, by creating a column family and by `set_options`; and made good where a file says them already, so that no database is
-//! kept from opening by its own OPTIONS. RocksDB reads whatever file is left.
+//! Options that cannot work: refused when they are given, by opening, by creating a column family
+//! and by `set_options`; and made good where a file says them already, so that no database is kept
+//! from opening by its own OPTIONS. RocksDB reads whatever file is left.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options};

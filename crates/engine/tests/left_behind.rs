@@ -1,4 +1,5 @@
-//! What databases leave behind that were closed and dropped: no descriptor and no thread in the process, and in the directory the same few files however often.
+//! What databases leave behind that were closed and dropped: no descriptor and no thread in the
+//! process, and in the directory the same few files however often.
 
 use karst_engine::{Db, Options};
 use karst_io::{Env, MemoryFileSystem};
@@ -99,7 +100,8 @@ fn opening_and_closing_leaves_so_many_files_however_often() {
     for round in 0..60u64 {
         let db = Db::open(path, &options).unwrap();
         db.put("key", round.to_be_bytes()).unwrap();
-        // Why waited for: closing gives up what runs, and a session may be shorter than any compaction.
+        // Why waited for: closing gives up what runs, and a session may be shorter than any
+        // compaction.
         db.wait_for_compact(&Default::default()).unwrap();
         db.close().unwrap();
         drop(db);

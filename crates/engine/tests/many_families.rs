@@ -11,7 +11,8 @@ fn options(env: &Env) -> Options {
     Options::new().env(env.clone()).set_all(text).unwrap()
 }
 
-/// What grows with the square of their number takes minutes here: opening 200 took nine seconds when each option was looked for among all defaults of all families.
+/// What grows with the square of their number takes minutes here: opening 200 took nine seconds
+/// when each option was looked for among all defaults of all families.
 #[test]
 fn two_thousand_families_are_made_and_found_again() {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -63,7 +64,8 @@ fn several_are_created_at_once() {
     for family in &families {
         db.put_cf(&WriteOptions::new(), family, "key", family.name()).unwrap();
     }
-    // One that exists already, one that is named twice, and one whose options cannot work: none of them is created.
+    // One that exists already, one that is named twice, and one whose options cannot work: none of
+    // them is created.
     let bad = options(&env).column_family("e", |options| options.max_write_buffer_number = 0);
     for (names, options, said) in [
         (&["d", "a"][..], &own, "\"a\" exists already"),

@@ -1,4 +1,5 @@
-//! What users get wrong, and what their code does wrong: it is refused or told at once, and never keeps the database from being opened again.
+//! What users get wrong, and what their code does wrong: it is refused or told at once, and never
+//! keeps the database from being opened again.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::format::{ColumnFamilyId, Comparator, Op, UserComparator};
@@ -182,7 +183,8 @@ impl UserComparator for Fragile {
 #[test]
 fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
     let mut acknowledged = 0;
-    // Small writes are inserted eight together, or by the first who asks; so that is met at one of these counts. Without one, a batch is inserted by its writer.
+    // Small writes are inserted eight together, or by the first who asks; so that is met at one of
+    // these counts. Without one, a batch is inserted by its writer.
     for lone in (300..308).map(Some).chain([None]) {
         let (env, fragile) = (memory(), Arc::new(Fragile::default()));
         let options = options(&env).comparator(None, Comparator::Custom(fragile.clone()));

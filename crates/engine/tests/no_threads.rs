@@ -1,8 +1,10 @@
-//! Where the operating system has no thread left: a database is opened for writing only with the threads that it cannot go on without, says so otherwise, and works with
-//! these; reading needs none.
+//! Where the operating system has no thread left: a database is opened for writing only with the
+//! threads that it cannot go on without, says so otherwise, and works with these; reading needs
+//! none.
 //!
-//! The threads are refused by the environment, and, where this runs as root with util-linux at hand, by the operating system: this test's own program runs again as another
-//! user, who may have one process.
+//! The threads are refused by the environment, and, where this runs as root with util-linux at
+//! hand, by the operating system: this test's own program runs again as another user, who may have
+//! one process.
 
 use karst_engine::{CompactRangeOptions, Db, ErrorKind, FlushOptions, Options};
 use karst_io::Env;

@@ -291,7 +291,8 @@ fn space_is_reserved_and_given_back() {
     }
 }
 
-/// Compat: RocksDB refuses such writes too, as its recovery of recycled logs goes by sequence numbers without gaps.
+/// Compat: RocksDB refuses such writes too, as its recovery of recycled logs goes by sequence
+/// numbers without gaps.
 #[test]
 fn writes_without_a_log_do_not_go_with_recycled_logs() {
     for (recycled, works) in [("0", true), ("2", false)] {

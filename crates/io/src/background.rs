@@ -1,9 +1,10 @@
 //! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the [`Task`] that waits.
 //!
-//! A pool has one priority and up to so many reactor threads, each with its own channel. A thread is started when
-//! a job comes and every thread of the pool has one; otherwise the job goes to the thread with the fewest. A job stays on
-//! its thread, so its I/O stays on one ring, and while it waits, the thread's other jobs run: a job may await jobs
-//! of its own pool. Where the operating system has no thread for a pool, another pool's does its jobs.
+//! A pool has one priority and up to so many reactor threads, each with its own channel. A thread
+//! is started when a job comes and every thread of the pool has one; otherwise the job goes to the
+//! thread with the fewest. A job stays on its thread, so its I/O stays on one ring, and while it
+//! waits, the thread's other jobs run: a job may await jobs of its own pool. Where the operating
+//! system has no thread for a pool, another pool's does its jobs.
 //!
 //! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool ends. The pools end
 //! with the environment; a job that holds the environment keeps them alive, so whoever starts such jobs waits for them.
@@ -184,7 +185,8 @@ impl Pools {
         Hurry::of(self.0[priority as usize].giving_way.as_ref())
     }
 
-    /// Have a thread for the most urgent jobs, which does the others where they can have none of their own.
+    /// Have a thread for the most urgent jobs, which does the others where they can have none of
+    /// their own.
     ///
     /// # Errors
     /// The operating system has none left.
@@ -192,7 +194,8 @@ impl Pools {
         self.0[Priority::High as usize].ensure(env)
     }
 
-    /// Give a job to a thread of its priority, or of another one if none can be started. If there is not one at all, the job is dropped, and so cancelled.
+    /// Give a job to a thread of its priority, or of another one if none can be started. If there
+    /// is not one at all, the job is dropped, and so cancelled.
     pub(crate) fn run(&self, env: &Env, priority: Priority, job: Job) {
         let others = Priority::ALL.into_iter().filter(|other| *other != priority).rev();
         let mut pools = others.map(|other| &self.0[other as usize]);
@@ -223,7 +226,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the job to the thread with the fewest, or a new one. The job comes back if there is no thread.
+    /// Gives the job to the thread with the fewest, or a new one. The job comes back if there is no
+    /// thread.
     fn run(&self, env: &Env, job: Job) -> Result<(), Job> {
         let mut threads = self.threads.lock();
         threads.leave_inherited();

@@ -1,4 +1,5 @@
-//! Calls that block, made on a thread of their own, or, where none can be had, by whoever awaits them: the future of [`crate::Env::run_blocking`].
+//! Calls that block, made on a thread of their own, or, where none can be had, by whoever awaits
+//! them: the future of [`crate::Env::run_blocking`].
 
 use crate::current::AtWork;
 use crate::outcome::Outcome;

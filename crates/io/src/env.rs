@@ -245,8 +245,9 @@ impl Env {
         self.0.starter.start(name, body).map_err(|e| Error::new("start thread", name, e))
     }
 
-    /// Has the threads without which nothing that is started goes on: one for [`run_blocking`](Self::run_blocking) and one for [`spawn`](Self::spawn). They stay as long as the
-    /// environment. A simulation needs none.
+    /// Has the threads without which nothing that is started goes on: one for
+    /// [`run_blocking`](Self::run_blocking) and one for [`spawn`](Self::spawn). They stay as long
+    /// as the environment. A simulation needs none.
     ///
     /// # Errors
     /// The operating system has none left.
@@ -261,7 +262,8 @@ impl Env {
     /// Run `job` on a thread that may block, and get its result without blocking. The job starts at once; dropping
     /// the future gives up the result only.
     ///
-    /// Where no thread can be had, and [`ensure_threads`](Self::ensure_threads) has not seen to it, the job is done by whoever awaits it, and waits until then.
+    /// Where no thread can be had, and [`ensure_threads`](Self::ensure_threads) has not seen to it,
+    /// the job is done by whoever awaits it, and waits until then.
     pub fn run_blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Env) -> T + Send + 'static,
@@ -495,7 +497,9 @@ impl EnvBuilder {
         self
     }
 
-    /// How many threads it may start, of all kinds, for tests: see [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: as many as the operating system has.
+    /// How many threads it may start, of all kinds, for tests: see
+    /// [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: as many as the
+    /// operating system has.
     pub fn thread_allowance(mut self, allowance: Arc<ThreadAllowance>) -> Self {
         self.thread_allowance = Some(allowance);
         self

@@ -48,7 +48,8 @@ impl Error {
         matches!(self.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
     }
 
-    /// Whether there is no room left where it would have been written: the device is full, or somebody's quota used up.
+    /// Whether there is no room left where it would have been written: the device is full, or
+    /// somebody's quota used up.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

@@ -453,7 +453,8 @@ pub(crate) fn fork_generation() -> u64 {
 /// See [`fork_generation`].
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The process that made it, to be told from those that are forked from it later (by the C library's `fork`).
+/// The process that made it, to be told from those that are forked from it later (by the C
+/// library's `fork`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnProcess {
     fork_generation: u64,

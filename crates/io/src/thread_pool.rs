@@ -4,11 +4,14 @@
 //! threads that have been idle for a while end. Each channel has its own list of completions, so results go back to the
 //! thread that asked.
 //!
-//! Where no thread can be had, reads and openings are done by whoever submits them, which touches nothing but the channel's list. Jobs may want any lock, their submitter's among
-//! them, so they stay in the queue: [`ThreadPool::ensure`] says beforehand that there is a thread, and a job that found none is done by whoever awaits it ([`Stranded`]).
+//! Where no thread can be had, reads and openings are done by whoever submits them, which touches
+//! nothing but the channel's list. Jobs may want any lock, their submitter's among them, so they
+//! stay in the queue: [`ThreadPool::ensure`] says beforehand that there is a thread, and a job that
+//! found none is done by whoever awaits it ([`Stranded`]).
 //!
-//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap, and the queue's to start a thread, so that the threads it counts are there. (The
-//! ring transport has none; this is the fallback.)
+//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap, and
+//! the queue's to start a thread, so that the threads it counts are there. (The ring transport has
+//! none; this is the fallback.)
 
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};

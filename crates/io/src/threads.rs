@@ -1,6 +1,7 @@
 //! Where an environment's threads come from.
 //!
-//! In: a name and what the thread does. Out: the thread, an ordinary one whoever starts it (see [`giving_way`]), or why there is none.
+//! In: a name and what the thread does. Out: the thread, an ordinary one whoever starts it (see
+//! [`giving_way`]), or why there is none.
 
 use crate::giving_way;
 use std::io;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// How many threads an environment may still start, for tests: beyond them it is as if the operating system had none left.
+/// How many threads an environment may still start, for tests: beyond them it is as if the
+/// operating system had none left.
 #[derive(Debug, Default)]
 pub struct ThreadAllowance(AtomicUsize);
 

@@ -1,4 +1,5 @@
-//! Where the operating system has no thread left: reads and jobs are done all the same, never under a lock of whoever starts them, and errors pass.
+//! Where the operating system has no thread left: reads and jobs are done all the same, never under
+//! a lock of whoever starts them, and errors pass.
 
 use karst_io::testing::{ThreadAllowance, foreign_block_on};
 use karst_io::{Env, MemoryFileSystem, OpenOptions, Priority, TransportKind, block_on, open, read, sleep};

@@ -149,7 +149,8 @@ impl Drop for Arena {
             // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`, once.
             let owned = unsafe { Box::from_raw(block) };
             if owned.bytes == HUGE_PAGE_BYTES {
-                // SAFETY: a block of this size came from the stock or from where the stock's come from, and its user is gone.
+                // SAFETY: a block of this size came from the stock or from where the stock's come
+                // from, and its user is gone.
                 unsafe { stock::give(owned.data) };
             } else {
                 // SAFETY: allocated with this very layout.

@@ -1,10 +1,11 @@
 //! A process that writes a [`Tally`] is killed (`SIGKILL`) at a random moment, over and over, with
-//! options drawn anew for each life, by one engine or by several on the same directory; and after each
-//! life everything that is left is held against what was acknowledged.
+//! options drawn anew for each life, by one engine or by several on the same directory; and after
+//! each life everything that is left is held against what was acknowledged.
 //!
 //! In: a [`Keeper`], which starts lives and checks what they leave, and in the process of a life a
-//! [`Living`], an open database. Out: how many lives there were, or what was wrong, with the seed, the
-//! options and the directory, which stays; beside it lies a copy of what it was before that life.
+//! [`Living`], an open database. Out: how many lives there were, or what was wrong, with the seed,
+//! the options and the directory, which stays; beside it lies a copy of what it was before that
+//! life.
 //!
 //! A life says on its standard output how far each writer may have begun (`b writer number`) and
 //! which of its batches must survive from now on (`a writer number`). It ends in order when its
@@ -175,7 +176,8 @@ pub struct Report {
     pub in_opening: u64,
 }
 
-/// Kill so many lives in databases in `folder`, which is left empty. With `say`, says how far it is.
+/// Kill so many lives in databases in `folder`, which is left empty. With `say`, says how far it
+/// is.
 ///
 /// # Errors
 /// Something was wrong.
@@ -346,8 +348,8 @@ pub trait Living: Sync {
     fn flush_wal(&self) -> Result<(), String>;
     /// Flush all families, to the end.
     fn flush_all(&self) -> Result<(), String>;
-    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions. With
-    /// `together` no family is flushed alone, which would tear what is in no log.
+    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions.
+    /// With `together` no family is flushed alone, which would tear what is in no log.
     fn maintain(&self, random: &mut Random, together: bool) -> Result<(), String>;
     /// Whether [`Living::look`] sees one state while others write.
     fn has_snapshots(&self) -> bool;
@@ -498,8 +500,8 @@ impl Under<'_> {
     }
 }
 
-/// The families of each life, by name, with their whole options: the default one, which stays empty,
-/// and those of the tally.
+/// The families of each life, by name, with their whole options: the default one, which stays
+/// empty, and those of the tally.
 #[must_use]
 pub fn families(chosen: &Chosen) -> Vec<(String, String)> {
     let text = |operator: &str| format!("{}merge_operator={operator};", chosen.family);

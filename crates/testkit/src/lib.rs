@@ -12,7 +12,8 @@
 //! * [`latency`]: how long operations take, those too that come at a steady pace.
 //! * [`processor_time`]: what the examples that measure count by.
 //! * [`tally`]: batches of which none may count twice, and all ways of reading compared.
-//! * [`kills`]: a process that writes them is killed over and over, with options drawn for each life.
+//! * [`kills`]: a process that writes them is killed over and over, with options drawn for each
+//!   life.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
 //! Development only: nothing that ships links this crate.

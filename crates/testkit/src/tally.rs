@@ -5,11 +5,11 @@
 //! some counters that all writers share (`uint64add`), puts its number under its writer's mark, and
 //! puts a key of its own that a later batch of the writer removes with a single deletion. In the
 //! families of lists it appends its number to a list of its writer. What a batch does follows from
-//! seed, writer and number alone; so the marks, which a second application of a batch leaves as they
-//! are, tell the exact content of everything else, which it does not.
+//! seed, writer and number alone; so the marks, which a second application of a batch leaves as
+//! they are, tell the exact content of everything else, which it does not.
 //!
-//! [`Tally::check`] asks a store for all of it in four ways: get, `multi_get`, an iterator forward and
-//! one backward. They must agree with each other as well as with what is right.
+//! [`Tally::check`] asks a store for all of it in four ways: get, `multi_get`, an iterator forward
+//! and one backward. They must agree with each other as well as with what is right.
 
 use crate::chronicle::{Cut, mark, marked};
 use crate::random::Random;
@@ -105,8 +105,8 @@ impl Tally {
         changes
     }
 
-    /// All entries of a family, by its number among [`FAMILIES`], in a database that has the batches
-    /// of `cut`.
+    /// All entries of a family, by its number among [`FAMILIES`], in a database that has the
+    /// batches of `cut`.
     #[must_use]
     pub fn entries(&self, family: usize, cut: &Cut) -> Vec<Entry> {
         let all = if family < COUNTING { self.counted(cut) } else { listed(cut) };
@@ -146,8 +146,8 @@ impl Tally {
         keys
     }
 
-    /// Everything in a store is what its marks say, in each way of reading; and each writer's mark is
-    /// at least and at most what is said here.
+    /// Everything in a store is what its marks say, in each way of reading; and each writer's mark
+    /// is at least and at most what is said here.
     ///
     /// # Errors
     /// It is not, or the store cannot be read.

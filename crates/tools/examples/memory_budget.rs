@@ -1,9 +1,13 @@
-//! How much memory a process has whose database has one budget: `Options::one_memory_budget`, under writers, readers, scans, flushes and compactions at once.
+//! How much memory a process has whose database has one budget: `Options::one_memory_budget`, under
+//! writers, readers, scans, flushes and compactions at once.
 //!
-//! `cargo run --release -p karst-tools --example memory_budget DIRECTORY BUDGET_MIB SECONDS [KEYS [OPTIONS]]`
+//! `cargo run --release -p karst-tools --example memory_budget DIRECTORY BUDGET_MIB SECONDS [KEYS
+//! [OPTIONS]]`
 //!
-//! Once a second it looks at what the operating system says the process has (`/proc/self/smaps_rollup`) and at what that is made of. It prints the sample with most of it, every
-//! sixtieth, and the largest mappings. The directory's database is made anew. The allocator is that of the tools. docs/decisions/memory-budget.md has what it found.
+//! Once a second it looks at what the operating system says the process has
+//! (`/proc/self/smaps_rollup`) and at what that is made of. It prints the sample with most of it,
+//! every sixtieth, and the largest mappings. The directory's database is made anew. The allocator
+//! is that of the tools. docs/decisions/memory-budget.md has what it found.
 
 use karst_engine::{
     BlockCache, Db, FlushOptions, Options, ReadOptions, Statistics, StatsLevel, WriteBufferManager,
@@ -57,7 +61,8 @@ struct Sample {
     channels: usize,
     /// Blocks that wait for the next memtables.
     stock: usize,
-    /// What the allocator has given out, what it has in memory for that, and what all it has in memory.
+    /// What the allocator has given out, what it has in memory for that, and what all it has in
+    /// memory.
     heap_used: usize,
     heap_active: usize,
     heap_resident: usize,

@@ -10,8 +10,8 @@ mod text;
 
 use std::process::ExitCode;
 
-/// Why not the C library's: it gives back little of what threads have allocated for each other, twice the budget of a database under mixed load
-/// (docs/decisions/memory-budget.md).
+/// Why not the C library's: it gives back little of what threads have allocated for each other,
+/// twice the budget of a database under mixed load (docs/decisions/memory-budget.md).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -38,7 +38,8 @@ fn keys(db: &Path) -> usize {
     ldb_scan(db, "default").expect("ldb scans").len()
 }
 
-/// An OPTIONS file that cannot be read is told with the flag that goes on without it; what is written then leaves a good one.
+/// An OPTIONS file that cannot be read is told with the flag that goes on without it; what is
+/// written then leaves a good one.
 #[test]
 fn a_damaged_options_file_keeps_no_command_from_going_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Every public call of transactions, and of their databases, says so once the database is closed. The lists below are compared with the sources.
+//! Every public call of transactions, and of their databases, says so once the database is closed.
+//! The lists below are compared with the sources.
 
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::{ColumnFamily, Error, ErrorKind, Options, ReadOptions, Result, WriteBatch, WriteOptions};

@@ -93,10 +93,11 @@ impl Background {
         }
     }
 
-    /// Has `choose` pick a compaction, if the background errors allow what it is to begin; `None` while background work is paused.
+    /// Has `choose` pick a compaction, if the background errors allow what it is to begin; `None`
+    /// while background work is paused.
     ///
-    /// Lock: all of it under one, so that nothing begins behind a pause, or a closing, that has looked
-    /// whether a job runs.
+    /// Lock: all of it under one, so that nothing begins behind a pause, or a closing, that has
+    /// looked whether a job runs.
     fn reserve_by_hand(
         self: &Arc<Self>,
         family: &Arc<Family>,

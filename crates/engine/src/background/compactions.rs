@@ -108,8 +108,8 @@ impl Background {
         })
     }
 
-    /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result is
-    /// dropped.
+    /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result
+    /// is dropped.
     pub(super) fn reserve_in(
         self: &Arc<Self>,
         state: &mut State,

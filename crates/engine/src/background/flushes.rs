@@ -138,7 +138,8 @@ impl Background {
     }
 
     /// Has the memtables sealed that `which` names, as [`seal_now`](Self::seal_now) does. That is a
-    /// job of the database: it goes on if this is dropped or not polled, so that others get their turn.
+    /// job of the database: it goes on if this is dropped or not polled, so that others get their
+    /// turn.
     ///
     /// # Errors
     /// As [`seal_now`](Self::seal_now), and if the database is closed.
@@ -157,8 +158,8 @@ impl Background {
         task.await.unwrap_or_else(|error| Err(Error::of_task("a seal", &error)))
     }
 
-    /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and has
-    /// them flushed. Returns whose they are when they are sealed.
+    /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
+    /// has them flushed. Returns whose they are when they are sealed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.

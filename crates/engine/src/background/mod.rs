@@ -18,9 +18,10 @@
 //! Invariants:
 //! - A job that runs is counted, and is counted no more when it ends, however it ends.
 //! - A family has at most one flush at a time; no file is in two compactions.
-//! - What was begun, a seal and a recovery too, is a job of the database: it ends, whoever still waits
-//!   for it, and nobody waits for a future of a caller that is not polled.
-//! - Compactions that wait for room do so as long as a recovery runs that looks for it, or an error stands.
+//! - What was begun, a seal and a recovery too, is a job of the database: it ends, whoever still
+//!   waits for it, and nobody waits for a future of a caller that is not polled.
+//! - Compactions that wait for room do so as long as a recovery runs that looks for it, or an error
+//!   stands.
 //! - After `Background::close` has returned nothing runs.
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.

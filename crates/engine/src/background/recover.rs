@@ -20,7 +20,8 @@ use std::time::Duration;
 /// Pauses between attempts grow up to this, or are as long as the option has them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long to wait before the next attempt to go on, after so many that have led to nothing: at first as long as the option has it, then twice as long each time.
+/// How long to wait before the next attempt to go on, after so many that have led to nothing: at
+/// first as long as the option has it, then twice as long each time.
 fn pause_after(vain_attempts: u32, pause: Duration) -> Duration {
     let factor = 1u32.checked_shl(vain_attempts.saturating_sub(1)).unwrap_or(u32::MAX);
     pause.saturating_mul(factor).min(LONGEST_PAUSE.max(pause))
@@ -117,7 +118,8 @@ impl Background {
         self.parts.health.current().filter(|error| error.error.kind() == ErrorKind::NoSpace)
     }
 
-    /// Waits for the room that compactions wait for, while everything else goes on. `false` if another error came first.
+    /// Waits for the room that compactions wait for, while everything else goes on. `false` if
+    /// another error came first.
     async fn compactions_go_on(self: &Arc<Self>, pause: Duration) -> bool {
         loop {
             let Some(wanted) = self.state.lock().room_wanted.clone() else { return true };
@@ -134,11 +136,13 @@ impl Background {
         }
     }
 
-    /// Whether there is room for what failed, as far as can be told: for the compaction, or for what is in memory.
+    /// Whether there is room for what failed, as far as can be told: for the compaction, or for
+    /// what is in memory.
     async fn has_room_for(&self, failed: &BackgroundError) -> bool {
         use BackgroundErrorReason as Reason;
         if matches!(failed.reason, Reason::ManifestWrite | Reason::ManifestWriteNoWal) {
-            // Why: as long as it is not known which files the MANIFEST names, none is removed, neither those that the failed job has left. A new one, which is small, says it.
+            // Why: as long as it is not known which files the MANIFEST names, none is removed,
+            // neither those that the failed job has left. A new one, which is small, says it.
             // Why its outcome does not matter: what recovers writes another.
             let _ = self.parts.flush.versions.install(Change::default()).await;
         }
@@ -156,7 +160,8 @@ impl Background {
         self.has_room(0, bytes).await
     }
 
-    /// Whether so many bytes are free in the directory of tables with this path id, as far as can be told.
+    /// Whether so many bytes are free in the directory of tables with this path id, as far as can
+    /// be told.
     async fn has_room(&self, path_id: u8, bytes: u64) -> bool {
         let directories = &self.parts.flush.shared.directories;
         let Some(path) = directories.get(usize::from(path_id)).cloned() else { return true };
@@ -258,7 +263,8 @@ impl Background {
         recovery.succeed()
     }
 
-    /// Flushes all memtables of all families in one change that needs no log before the one it returns.
+    /// Flushes all memtables of all families in one change that needs no log before the one it
+    /// returns.
     async fn flush_everything(self: &Arc<Self>) -> Result<FileNumber> {
         let Sealed { families, log, largest_seq } = self.parts.flush.pipeline.seal(Sealing::All).await?;
         let (flushes, slot) = self
@@ -299,7 +305,8 @@ impl Background {
     }
 }
 
-/// The place of a recovery that runs by itself; there is one such place. It is empty once it is back.
+/// The place of a recovery that runs by itself; there is one such place. It is empty once it is
+/// back.
 struct RecoverySlot(Option<Arc<Background>>);
 
 impl RecoverySlot {

@@ -17,8 +17,8 @@ impl Background {
     pub(crate) fn look_at(&self, family: &Arc<Family>) {
         let stalls = &self.parts.stalls;
         let mut state = self.state.lock();
-        // Lock: asked within. Whoever has dropped the family looks at it then, and that look comes later
-        // than one that has not seen it yet.
+        // Lock: asked within. Whoever has dropped the family looks at it then, and that look comes
+        // later than one that has not seen it yet.
         if family.is_dropped() {
             return self.forget_backlog(&mut state, family);
         }

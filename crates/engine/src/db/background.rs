@@ -37,8 +37,8 @@ impl Db {
         karst_io::block_on(self.env(), self.flush_cfs_async(options, families))
     }
 
-    /// The asynchronous form of [`Db::flush`]. Dropped on the way it goes on, unless it still waits until a
-    /// flush would not slow writers down.
+    /// The asynchronous form of [`Db::flush`]. Dropped on the way it goes on, unless it still waits
+    /// until a flush would not slow writers down.
     ///
     /// # Errors
     /// As [`Db::flush`].
@@ -85,8 +85,8 @@ impl Db {
         karst_io::block_on(self.env(), self.pause_background_work_async())
     }
 
-    /// The asynchronous form of [`Db::pause_background_work`]. Dropped before it ends, it does not count,
-    /// and there is nothing to take back.
+    /// The asynchronous form of [`Db::pause_background_work`]. Dropped before it ends, it does not
+    /// count, and there is nothing to take back.
     ///
     /// # Errors
     /// As [`Db::pause_background_work`].

@@ -17,9 +17,10 @@ impl Db {
     /// `avoid_flush_during_recovery` is set, written to tables.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists against the options, has prepared transactions; options contradict each
-    /// other; the directory cannot be written, for want of room for instance (`NoSpace`). Unless writing itself fails, nothing but LOCK was changed; if it does, the database is as it was or as
-    /// it was to be.
+    /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists
+    /// against the options, has prepared transactions; options contradict each other; the directory
+    /// cannot be written, for want of room for instance (`NoSpace`). Unless writing itself fails,
+    /// nothing but LOCK was changed; if it does, the database is as it was or as it was to be.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::open_for_writing(path.as_ref(), options, None)
     }
@@ -62,16 +63,19 @@ impl Db {
     /// Creates a column family, with what `options` has for one of this name over RocksDB's defaults.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, there is one of this name, its options cannot be used, or the MANIFEST could not be written.
+    /// The database is open for reading only or closed, there is one of this name, its options
+    /// cannot be used, or the MANIFEST could not be written.
     pub fn create_column_family(&self, name: &str, options: &Options) -> Result<ColumnFamily> {
         self.create_column_families(&[name], options).map(|mut created| created.remove(0))
     }
 
-    /// Creates several column families at once: OPTIONS is written once, and the MANIFEST synced as often as if they were one or two. As [`Db::create_column_family`] otherwise;
-    /// what is wrong with one of them is found before any is created.
+    /// Creates several column families at once: OPTIONS is written once, and the MANIFEST synced as
+    /// often as if they were one or two. As [`Db::create_column_family`] otherwise; what is wrong
+    /// with one of them is found before any is created.
     ///
     /// # Errors
-    /// As [`Db::create_column_family`]. Unless the MANIFEST or OPTIONS could not be written, none is created.
+    /// As [`Db::create_column_family`]. Unless the MANIFEST or OPTIONS could not be written, none
+    /// is created.
     pub fn create_column_families(&self, names: &[&str], options: &Options) -> Result<Vec<ColumnFamily>> {
         self.check_open()?;
         let families = open::create_column_families(&self.0.opened, names, options)?;
@@ -84,7 +88,8 @@ impl Db {
     /// Drops a column family. It cannot be written any more; reads with handles, iterators and snapshots that exist go on, and the last of them frees its files.
     ///
     /// # Errors
-    /// It is the default one, is of another database or was dropped before, the database is open for reading only or closed, or the MANIFEST could not be written.
+    /// It is the default one, is of another database or was dropped before, the database is open
+    /// for reading only or closed, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
         let Some(live) = &self.0.live else { return open::drop_column_family(&self.0.opened, family) };
@@ -98,15 +103,23 @@ impl Db {
         })
     }
 
-    /// Closes the database: waits for what is being written, removes files that nobody needs, and gives the lock back. Every clone of the handle is closed with it, and so is whatever was made with one: from
-    /// then on every call fails with `Closed`, reads and transactions included, and so does every move of an iterator and every read through a snapshot; properties are `None`. Values that were read, and
-    /// what an iterator stands at, stay readable. Calls that cannot fail tell what is in memory ([`path`](Db::path), [`options`](Db::options), [`column_families`](Db::column_families)) or was
-    /// when the database was closed ([`live_files`](Db::live_files), [`latest_sequence_number`](Db::latest_sequence_number)). Closing twice is no error.
+    /// Closes the database: waits for what is being written, removes files that nobody needs, and
+    /// gives the lock back. Every clone of the handle is closed with it, and so is whatever was
+    /// made with one: from then on every call fails with `Closed`, reads and transactions included,
+    /// and so does every move of an iterator and every read through a snapshot; properties are
+    /// `None`. Values that were read, and what an iterator stands at, stay readable. Calls that
+    /// cannot fail tell what is in memory ([`path`](Db::path), [`options`](Db::options),
+    /// [`column_families`](Db::column_families)) or was when the database was closed
+    /// ([`live_files`](Db::live_files), [`latest_sequence_number`](Db::latest_sequence_number)).
+    /// Closing twice is no error.
     ///
-    /// In a process that was forked from the one that opened the database for writing, every call fails with `Closed` in the same way, this one too, and dropping a handle does nothing.
+    /// In a process that was forked from the one that opened the database for writing, every call
+    /// fails with `Closed` in the same way, this one too, and dropping a handle does nothing.
     ///
-    /// The last handle that is dropped does the same, without telling what failed; iterators that outlive it go on with the files that they hold, though. Where it is dropped inside a background job of this or another database, in a listener for
-    /// instance, the database is closed by a thread of its own, and the drop does not wait for it.
+    /// The last handle that is dropped does the same, without telling what failed; iterators that
+    /// outlive it go on with the files that they hold, though. Where it is dropped inside a
+    /// background job of this or another database, in a listener for instance, the database is
+    /// closed by a thread of its own, and the drop does not wait for it.
     ///
     /// # Errors
     /// What had to be written could not be. `InvalidArgument`: it is called inside a background job.

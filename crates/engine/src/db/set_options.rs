@@ -20,7 +20,8 @@ impl Db {
     /// unless that sets them itself. Reads and jobs that run go on as they began. Blocks.
     ///
     /// # Errors
-    /// An option is not known, cannot change while the database is open or not to this value, and is named; the database is open for reading only or closed; OPTIONS could not be written.
+    /// An option is not known, cannot change while the database is open or not to this value, and
+    /// is named; the database is open for reading only or closed; OPTIONS could not be written.
     /// Nothing has changed then.
     pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
         let (family, live) = (self.family(family)?, self.live()?);

@@ -64,7 +64,8 @@ fn check_operator(family: &Family) -> Result<()> {
     family.config.merge_operator().map(|_| ())
 }
 
-/// Compat: as RocksDB, refuses a range that ends before it begins, and allows an empty one; RocksDB finds it when it inserts, this before anything is logged.
+/// Compat: as RocksDB, refuses a range that ends before it begins, and allows an empty one; RocksDB
+/// finds it when it inserts, this before anything is logged.
 fn check_range(family: &Family, begin: &[u8], end: &[u8]) -> Result<()> {
     match family.config.comparator.compare_user(begin, end).is_gt() {
         false => Ok(()),
@@ -135,7 +136,8 @@ calls! {
     single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key) = |cf, key| Op::SingleDelete { cf, key };
     /// Adds a merge operand to `key`. The column family needs a merge operator.
     merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key, operand) = |cf, key, operand| Op::Merge { cf, key, operand };
-    /// Removes all keys from `begin` up to, not including, `end`. None if they are equal; an `end` before `begin` is refused as `InvalidArgument`, here and in a batch.
+    /// Removes all keys from `begin` up to, not including, `end`. None if they are equal; an `end`
+    /// before `begin` is refused as `InvalidArgument`, here and in a batch.
     delete_range delete_range_opt delete_range_cf delete_range_async delete_range_opt_async delete_range_cf_async (begin, end) = |cf, begin, end| Op::DeleteRange { cf, begin, end };
 }
 
@@ -143,7 +145,8 @@ impl Db {
     /// Writes a batch: all of it or nothing, seen by readers all at once. The batch stays as it is and may be written again.
     ///
     /// # Errors
-    /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in a column family without an operator; a range that ends before it begins.
+    /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in
+    /// a column family without an operator; a range that ends before it begins.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         let (live, source) = self.batch_source(batch)?;
         live.pipeline.write(options, source)

@@ -197,7 +197,8 @@ impl Sink {
             self.roll(env);
         }
         let Some(file) = &mut self.file else { return };
-        // Why it is written again after a failure: a line cut off is still a line for humans, and the next ones tell how it went on.
+        // Why it is written again after a failure: a line cut off is still a line for humans, and
+        // the next ones tell how it went on.
         match file.append(text.as_bytes()) {
             Ok(()) => self.fails = false,
             Err(e) => self.failed("the LOG file cannot be written; going on without", &e),

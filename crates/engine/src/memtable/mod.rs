@@ -8,8 +8,9 @@
 //! - Entries are never changed or removed. Readers take no lock; writers may add at the same time. A reader at sequence number `s` sees the
 //!   same for as long as it lives if everything up to `s` was added before `s` was published.
 //! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody is given an entry that does not match it.
-//! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then on but the error: entries may be missing, acknowledged ones too, or not be where searches look for them. Who had
-//!   found a place in it before goes on, since what he sees was whole then.
+//! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then
+//!   on but the error: entries may be missing, acknowledged ones too, or not be where searches look
+//!   for them. Who had found a place in it before goes on, since what he sees was whole then.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
 
 mod filter;
@@ -76,7 +77,8 @@ impl Drop for Inserting<'_> {
     fn drop(&mut self) {
         // Why counted: nobody shall pass it over for an empty one.
         self.0.count(1, 0);
-        // Ordering: who inserts publishes what is visible behind this, and who reads has taken that before.
+        // Ordering: who inserts publishes what is visible behind this, and who reads has taken that
+        // before.
         self.0.broken.store(true, Ordering::Relaxed);
     }
 }
@@ -385,7 +387,9 @@ impl MemTable {
     /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
     ///
     /// # Errors
-    /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the search passed an entry that does not match its checksum. As items: an entry does not match its own.
+    /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the
+    /// search passed an entry that does not match its checksum. As items: an entry does not match
+    /// its own.
     #[inline]
     pub(crate) fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
         self.check_whole()?;

@@ -59,7 +59,8 @@ impl BlockCache {
         self.0.charged_bytes(budget::READS)
     }
 
-    /// Of those, bytes that flushes and compactions have in memory of the files they write; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    /// Of those, bytes that flushes and compactions have in memory of the files they write; see
+    /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn job_bytes(&self) -> usize {
         self.0.charged_bytes(budget::JOBS)
     }

@@ -51,7 +51,8 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     file_checksums(options).map(drop)
 }
 
-/// Gives up what other options do not allow, as RocksDB does: not an error, but told, and what is in effect shows in OPTIONS.
+/// Gives up what other options do not allow, as RocksDB does: not an error, but told, and what is
+/// in effect shows in OPTIONS.
 pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
     let mut notes = Vec::new();
     let mode = options.wal_recovery_mode.name();
@@ -105,7 +106,8 @@ pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Resu
     Err(Error::invalid_argument(format!("column family {:?}: {text}", Named(&config.name))))
 }
 
-/// Checks the options of a column family that is about to be made; `asked` is what the caller has made of the defaults.
+/// Checks the options of a column family that is about to be made; `asked` is what the caller has
+/// made of the defaults.
 pub(crate) fn new_family(
     database: &DbOptions,
     asked: &ColumnFamilyOptions,
@@ -115,9 +117,11 @@ pub(crate) fn new_family(
     column_family(database, config)
 }
 
-/// Checks what a caller gives of a column family's options: where they are `asked` for and differ from `before`, which a file or the defaults say.
+/// Checks what a caller gives of a column family's options: where they are `asked` for and differ
+/// from `before`, which a file or the defaults say.
 ///
-/// Why only those: a database whose OPTIONS name what is not here can be read all the same, and LOG says what is missing; but whoever gives a name means it.
+/// Why only those: a database whose OPTIONS name what is not here can be read all the same, and LOG
+/// says what is missing; but whoever gives a name means it.
 pub(super) fn given(
     before: &ColumnFamilyOptions,
     asked: &ColumnFamilyOptions,

@@ -20,7 +20,8 @@ use karst_lsm::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Creates column families and writes OPTIONS anew, once. Blocks. All are created or none is, unless the MANIFEST cannot be written; then some may be.
+/// Creates column families and writes OPTIONS anew, once. Blocks. All are created or none is,
+/// unless the MANIFEST cannot be written; then some may be.
 pub(crate) fn create_column_families(
     opened: &Opened,
     names: &[&str],
@@ -46,7 +47,8 @@ pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Resul
 
 /// Creates column families, without OPTIONS.
 ///
-/// Why all are handed over before the first is waited for: those that come together share a sync of the MANIFEST.
+/// Why all are handed over before the first is waited for: those that come together share a sync of
+/// the MANIFEST.
 pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Result<Vec<Arc<Family>>> {
     let versions = &writable(opened)?.versions;
     let mut known: BTreeSet<String> =

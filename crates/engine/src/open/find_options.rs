@@ -1,8 +1,11 @@
-//! Which options a database is opened with: those of the OPTIONS file in force, or of what stands in for it, changed by the caller.
+//! Which options a database is opened with: those of the OPTIONS file in force, or of what stands
+//! in for it, changed by the caller.
 //!
-//! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out: [`Found`], or an error that names the way out.
+//! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out:
+//! [`Found`], or an error that names the way out.
 //!
-//! Where the newest OPTIONS file cannot be read, or says what cannot work ([`DamagedOptions`] says what then):
+//! Where the newest OPTIONS file cannot be read, or says what cannot work ([`DamagedOptions`] says
+//! what then):
 //!
 //! | `damaged_options` | the options come from |
 //! |---|---|
@@ -10,9 +13,11 @@
 //! | `UseOlder` | the newest older OPTIONS file that reads well |
 //! | `Ignore` | no file: RocksDB's defaults and what the caller sets |
 //!
-//! What was taken instead is said in LOG, and the file that the opening writes says the same. The MANIFEST stays what says how a column family is ordered.
+//! What was taken instead is said in LOG, and the file that the opening writes says the same. The
+//! MANIFEST stays what says how a column family is ordered.
 //!
-//! Invariant: what a caller sets is refused if it cannot work; what a file says already is made good, so that a database that was opened once can be opened again.
+//! Invariant: what a caller sets is refused if it cannot work; what a file says already is made
+//! good, so that a database that was opened once can be opened again.
 
 use super::directory::Directory;
 use super::load::Wanted;
@@ -66,7 +71,8 @@ impl Search<'_> {
                 Ok(found) => return Ok(found),
                 Err(error) => (error, true),
             },
-            // Why: it was there when the directory was listed, so whoever writes to the database has removed it since.
+            // Why: it was there when the directory was listed, so whoever writes to the database
+            // has removed it since.
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
             Err(error) => (error, false),
         };

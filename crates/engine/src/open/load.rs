@@ -84,7 +84,8 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts as empty: it is made later.
+/// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts
+/// as empty: it is made later.
 pub(super) fn load(
     env: &Env,
     path: &Path,

@@ -1,9 +1,12 @@
-//! What options of a column family cannot be: alone, with each other, or with those of the database. RocksDB refuses these too, so a file that says one cannot be opened by it.
+//! What options of a column family cannot be: alone, with each other, or with those of the
+//! database. RocksDB refuses these too, so a file that says one cannot be opened by it.
 //!
-//! In: options. Out: what is wrong with them, by the names of the options; or options of which nothing is.
+//! In: options. Out: what is wrong with them, by the names of the options; or options of which
+//! nothing is.
 //!
-//! Two callers, one table: what a caller gives is refused by [`wrong`], before anything is written; what a file says already is made good by [`mend`], so that a
-//! database that was opened once can be opened again.
+//! Two callers, one table: what a caller gives is refused by [`wrong`], before anything is written;
+//! what a file says already is made good by [`mend`], so that a database that was opened once can
+//! be opened again.
 
 use crate::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactionStyle, Compression, DataBlockIndexType, DbOptions,

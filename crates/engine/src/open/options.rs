@@ -26,15 +26,18 @@ use std::time::Duration;
 
 type Change<T> = Arc<dyn Fn(&mut T) -> std::result::Result<(), OptionError> + Send + Sync>;
 
-/// What to do where the newest OPTIONS file cannot be read or says what cannot work. RocksDB's caller gives all options itself, so such a file never keeps it from opening.
+/// What to do where the newest OPTIONS file cannot be read or says what cannot work. RocksDB's
+/// caller gives all options itself, so such a file never keeps it from opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DamagedOptions {
     /// Do not open; the error says what can be done.
     #[default]
     Refuse,
-    /// Take the newest older OPTIONS file that reads well, and refuse if there is none. The LOG file says which one it was.
+    /// Take the newest older OPTIONS file that reads well, and refuse if there is none. The LOG
+    /// file says which one it was.
     UseOlder,
-    /// Go without an OPTIONS file: the options are RocksDB's defaults and what the caller sets, which therefore has to be what the database needs (its merge operator, for one).
+    /// Go without an OPTIONS file: the options are RocksDB's defaults and what the caller sets,
+    /// which therefore has to be what the database needs (its merge operator, for one).
     Ignore,
 }
 
@@ -82,7 +85,8 @@ pub struct Options {
     one_memory_budget: bool,
     stopped_write_timeout: Option<Duration>,
     db: Vec<Change<DbOptions>>,
-    /// By the column family's name, `None` for all of them; each with its place in the order of changes.
+    /// By the column family's name, `None` for all of them; each with its place in the order of
+    /// changes.
     families: BTreeMap<Option<String>, Vec<(usize, Change<ColumnFamilyOptions>)>>,
     instances: BTreeMap<Option<String>, Instances>,
 }
@@ -133,9 +137,13 @@ impl Options {
         self
     }
 
-    /// The block cache's capacity bounds more than blocks: also memtables of a database that is open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given, which decides that
-    /// itself), the metadata that open tables keep, reads in flight, what iterators read ahead, and what flushes and compactions have in memory of the files they write. Blocks are evicted to make room; nothing is refused where none can be, but
-    /// iterators read ahead less when half of the capacity is taken by other things than blocks. [`BlockCache`] tells what takes how much. Default false.
+    /// The block cache's capacity bounds more than blocks: also memtables of a database that is
+    /// open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given,
+    /// which decides that itself), the metadata that open tables keep, reads in flight, what
+    /// iterators read ahead, and what flushes and compactions have in memory of the files they
+    /// write. Blocks are evicted to make room; nothing is refused where none can be, but iterators
+    /// read ahead less when half of the capacity is taken by other things than blocks.
+    /// [`BlockCache`] tells what takes how much. Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {
         self.one_memory_budget = one;
@@ -156,8 +164,10 @@ impl Options {
         self
     }
 
-    /// How long a write waits while writers are stopped and the flush or compaction that would let them go on fails each time, as on a full disk: then it returns that job's error. A write's own
-    /// `timeout` goes before. `Duration::MAX` for as long as it takes, as RocksDB has it; what waits for jobs that succeed always does. No file records it. Default: 10 seconds.
+    /// How long a write waits while writers are stopped and the flush or compaction that would let
+    /// them go on fails each time, as on a full disk: then it returns that job's error. A write's
+    /// own `timeout` goes before. `Duration::MAX` for as long as it takes, as RocksDB has it; what
+    /// waits for jobs that succeed always does. No file records it. Default: 10 seconds.
     #[must_use]
     pub fn stopped_write_timeout(mut self, timeout: Duration) -> Self {
         self.stopped_write_timeout = Some(timeout);
@@ -179,14 +189,16 @@ impl Options {
         self
     }
 
-    /// What to do where the newest OPTIONS file cannot be read or says what cannot work. Default: refuse, and say what can be done.
+    /// What to do where the newest OPTIONS file cannot be read or says what cannot work. Default:
+    /// refuse, and say what can be done.
     #[must_use]
     pub fn damaged_options(mut self, choice: DamagedOptions) -> Self {
         self.damaged_options = choice;
         self
     }
 
-    /// Do not read the OPTIONS file at all: the options are RocksDB's defaults and what is set here. Default false.
+    /// Do not read the OPTIONS file at all: the options are RocksDB's defaults and what is set
+    /// here. Default false.
     #[must_use]
     pub fn ignore_options_file(mut self, ignore: bool) -> Self {
         self.ignore_options_file = ignore;

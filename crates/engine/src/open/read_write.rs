@@ -8,9 +8,12 @@
 //! Invariants:
 //! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing refers to; they are removed if it comes to no more. What fails later leaves
 //!   the old state or the new one: one change to the MANIFEST brings all tables of all families.
-//! - While logs are replayed, no family has more in memory than a memtable that takes writes may have; on a full disk all together no more than their memtables may have.
-//! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is in tables before the new log is used, whatever
-//!   `avoid_flush_during_recovery` says, and no log from before is needed any more. So it is where tables had entries of the logs: later, nothing may tell that they do.
+//! - While logs are replayed, no family has more in memory than a memtable that takes writes may
+//!   have; on a full disk all together no more than their memtables may have.
+//! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is
+//!   in tables before the new log is used, whatever `avoid_flush_during_recovery` says, and no log
+//!   from before is needed any more. So it is where tables had entries of the logs: later, nothing
+//!   may tell that they do.
 
 use super::directory::{Directory, check_path};
 use super::find_options::Purpose;
@@ -52,15 +55,20 @@ pub(crate) struct Writable {
     pub(crate) first_log: FileNumber,
     /// The OPTIONS file written last. Lock: held to read or set it.
     pub(super) options_file: Mutex<Option<FileName>>,
-    /// Lock: whoever changes options, or which families there are, holds it from reading what is in force until the new is, with the OPTIONS file
-    /// written in between. All of that blocks, and nothing is awaited under it. Asks whether the database is closed once it has it: closing takes it before it gives LOCK back.
+    /// Lock: whoever changes options, or which families there are, holds it from reading what is in
+    /// force until the new is, with the OPTIONS file written in between. All of that blocks, and
+    /// nothing is awaited under it. Asks whether the database is closed once it has it: closing
+    /// takes it before it gives LOCK back.
     pub(crate) changing_options: Mutex<()>,
 }
 
 impl Writable {
-    /// Refuses further changes, waits for those that were begun, removes what nobody needs and gives the lock back. Blocks. A second time does nothing. The database's life has ended before.
+    /// Refuses further changes, waits for those that were begun, removes what nobody needs and
+    /// gives the lock back. Blocks. A second time does nothing. The database's life has ended
+    /// before.
     pub(crate) fn close(&self) -> Result<()> {
-        // Why: whoever changes options has not seen that the database is closed, and writes OPTIONS still.
+        // Why: whoever changes options has not seen that the database is closed, and writes OPTIONS
+        // still.
         drop(self.changing_options.lock());
         let env = self.versions.env();
         let last = self.versions.close();
@@ -84,7 +92,8 @@ impl Drop for Writable {
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
     check_path(path)?;
     let env = options.environment();
-    // Why first: without them nothing that is started goes on, and whoever waits for it waits for ever.
+    // Why first: without them nothing that is started goes on, and whoever waits for it waits for
+    // ever.
     env.ensure_threads()?;
     // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
     let choices = options.db_options(DbOptions::default())?;
@@ -317,7 +326,8 @@ fn begin(
     Ok(opened)
 }
 
-/// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the logs, and the database opens on a full disk.
+/// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the
+/// logs, and the database opens on a full disk.
 fn is_cramped(opened: &Opened, logs: &Logs) -> Result<bool> {
     let Some(free) = opened.env.fs().free_bytes(&opened.shared.directories[0])? else { return Ok(false) };
     let bytes = logs.bytes(&opened.env)?;
@@ -329,7 +339,8 @@ fn is_cramped(opened: &Opened, logs: &Logs) -> Result<bool> {
     Ok(free < bytes && bytes <= memory)
 }
 
-/// Replays the logs into the families' memtables; full ones become tables, unless the disk is `cramped`.
+/// Replays the logs into the families' memtables; full ones become tables, unless the disk is
+/// `cramped`.
 fn replay(
     opened: &Opened,
     versions: &Arc<Versions>,

@@ -78,7 +78,8 @@ pub(crate) struct FamilyConfig {
     pub(crate) compact_on_deletion: Option<CompactOnDeletion>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
     pub(crate) described_in: Option<PathBuf>,
-    /// What the LOG shall say: what the options name and is not there, and what of the file's could not be followed.
+    /// What the LOG shall say: what the options name and is not there, and what of the file's could
+    /// not be followed.
     pub(crate) notes: Vec<String>,
     /// See [`options_text`](Self::options_text).
     options_text: OnceLock<String>,
@@ -141,7 +142,8 @@ impl FamilyConfig {
         let collectors = &options.table_properties_collectors.0;
         let compact_on_deletion = CompactOnDeletion::from_option_text(collectors);
         match &compact_on_deletion {
-            // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and does not open a file with the others.
+            // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and
+            // does not open a file with the others.
             Some(rule) => options.table_properties_collectors.0 = rule.option_text(),
             None if CompactOnDeletion::is_none_in(collectors) => {}
             None => notes.push(format!(
@@ -175,14 +177,16 @@ impl FamilyConfig {
 
     /// What the OPTIONS file says of it.
     ///
-    /// Why kept: with each family that comes, goes or changes the file is written with all of them, and most have not changed since.
+    /// Why kept: with each family that comes, goes or changes the file is written with all of them,
+    /// and most have not changed since.
     pub(crate) fn options_text(&self) -> &str {
         self.options_text.get_or_init(|| {
             changed_sections(&NamedColumnFamily { name: self.name.clone(), options: self.described() })
         })
     }
 
-    /// The options with the names of instances that were supplied, by which whoever opens the database later knows what it needs.
+    /// The options with the names of instances that were supplied, by which whoever opens the
+    /// database later knows what it needs.
     fn described(&self) -> ColumnFamilyOptions {
         let mut options = self.options.clone();
         let name = |option: &mut Object, name: &str| {

@@ -1,11 +1,14 @@
 //! The door that writers come through: open, narrow, or closed.
 //!
-//! In: how bad the rule in `lsm` finds each column family, the rate it wants, and which jobs that would let writers go on fail. Out: writers that go on at once (one atomic load),
-//! after a while (as the rate has it), when the door opens again, or with an error.
+//! In: how bad the rule in `lsm` finds each column family, the rate it wants, and which jobs that
+//! would let writers go on fail. Out: writers that go on at once (one atomic load), after a while
+//! (as the rate has it), when the door opens again, or with an error.
 //!
 //! Invariants:
-//! - The door is as the worst of all conditions has it. Whoever waits at it learns of every change: another condition, a background error, the end.
-//! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such a thing, or as long as the write itself has it, is told.
+//! - The door is as the worst of all conditions has it. Whoever waits at it learns of every change:
+//!   another condition, a background error, the end.
+//! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such
+//!   a thing, or as long as the write itself has it, is told.
 //!
 //! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a condition, Acquire by writers.
 
@@ -390,8 +393,9 @@ impl StallController {
     /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is lost.
     ///
     /// # Errors
-    /// A background error, the end of the database, with `no_slowdown` that it would have to wait, or that it has waited long enough: then why what would let it go on fails,
-    /// or else `TimedOut`.
+    /// A background error, the end of the database, with `no_slowdown` that it would have to wait,
+    /// or that it has waited long enough: then why what would let it go on fails, or else
+    /// `TimedOut`.
     pub(crate) async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
         self.health.check_writes()?;
         if self.is_open(&entry) {
@@ -412,7 +416,8 @@ impl StallController {
         let setback = state.setback(hold);
         let until = match (entry.timeout, setback) {
             (Some(timeout), _) => start.saturating_add(timeout),
-            // Why from the failure on: what has only just failed may succeed when it is tried again.
+            // Why from the failure on: what has only just failed may succeed when it is tried
+            // again.
             (None, Some(setback)) => start.max(setback.since).saturating_add(self.patience),
             (None, None) => return None,
         };

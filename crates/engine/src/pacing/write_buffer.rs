@@ -2,7 +2,8 @@
 //!
 //! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be flushed now, and whether writers should wait.
 //!
-//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the memtables leave of the budget, and within a small part of a cache that is charged.
+//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the
+//! memtables leave of the budget, and within a small part of a cache that is charged.
 //!
 //! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
 //! Ordering: counters only; they steer, nothing is published with them.
@@ -92,7 +93,8 @@ impl WriteBufferManager {
         self.0.active.load(Ordering::Relaxed)
     }
 
-    /// How much memory may wait for the next memtables: what those there are leave of the budget, and a small part of a cache that is charged. `None` without either.
+    /// How much memory may wait for the next memtables: what those there are leave of the budget,
+    /// and a small part of a cache that is charged. `None` without either.
     pub(crate) fn spare_bytes(&self) -> Option<usize> {
         let of_budget = match self.limit_bytes() {
             0 => None,
@@ -102,7 +104,8 @@ impl WriteBufferManager {
         of_budget.into_iter().chain(of_cache).min()
     }
 
-    /// Bytes that wait for the next memtables of any database of this process. No budget counts them.
+    /// Bytes that wait for the next memtables of any database of this process. No budget counts
+    /// them.
     pub fn stock_bytes() -> usize {
         karst_mem::stock_bytes()
     }
@@ -159,10 +162,12 @@ impl Shared {
         }
     }
 
-    /// Gives the cache back what a memtable had: all of it if there is none left, else no more than a part of all memtables'.
+    /// Gives the cache back what a memtable had: all of it if there is none left, else no more than
+    /// a part of all memtables'.
     ///
-    /// Why not all of it: writers that go on will want it again. Blocks that took its place in between would have to be evicted then one by one, and the memory of blocks that come and
-    /// go stays with the allocator: the process would have the most of both.
+    /// Why not all of it: writers that go on will want it again. Blocks that took its place in
+    /// between would have to be evicted then one by one, and the memory of blocks that come and go
+    /// stays with the allocator: the process would have the most of both.
     fn relieve_cache(&self) {
         let mut of_cache = self.of_cache.lock();
         let Some(charge) = &mut *of_cache else { return };

@@ -11,11 +11,11 @@
 //! (to the next lower sequence number), so that a repeated step begins with what comes after; tombstones and filters
 //! are told apart from entries by the stage.
 //!
-//! Each memtable and each table is searched from the snapshot on, whatever was taken from newer ones. In a
-//! sound database an older source has nothing newer. In one whose logs were replayed beside tables that
-//! had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost. What counts then is what an
-//! iterator, which meets entries in the order of their numbers, counts: operands down to the newest base,
-//! those that are there twice twice.
+//! Each memtable and each table is searched from the snapshot on, whatever was taken from newer
+//! ones. In a sound database an older source has nothing newer. In one whose logs were replayed
+//! beside tables that had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost.
+//! What counts then is what an iterator, which meets entries in the order of their numbers, counts:
+//! operands down to the newest base, those that are there twice twice.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What reads leave in the statistics, and what they make of a source that has something newer than the one before it.
+//! What reads leave in the statistics, and what they make of a source that has something newer than
+//! the one before it.
 
 use std::sync::Arc;
 
@@ -93,9 +94,10 @@ fn lookups_that_wait_for_the_same_metadata_decode_it_once() {
     assert!((1..=2 * files).contains(&added), "{added} indexes and filters of {files} tables were decoded");
 }
 
-/// Where a log was replayed beside a table with its entries, and the table's operands were merged before, the
-/// older source has something newer than the newer one. It stands for older operands too, so it must
-/// not be lost; what is there twice counts twice, as far as it is not below a base. All ways to read agree.
+/// Where a log was replayed beside a table with its entries, and the table's operands were merged
+/// before, the older source has something newer than the newer one. It stands for older operands
+/// too, so it must not be lost; what is there twice counts twice, as far as it is not below a base.
+/// All ways to read agree.
 #[test]
 fn an_older_source_with_something_newer_is_read_to_its_end() {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();

@@ -1,6 +1,7 @@
 //! One budget of memory: what is kept beside blocks counts against the block cache, which evicts to make room.
 //!
-//! In: what tables, reads, iterators and the files that jobs write hold on to. Out: charges, given back when dropped.
+//! In: what tables, reads, iterators and the files that jobs write hold on to. Out: charges, given
+//! back when dropped.
 //!
 //! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What is read ahead of need stays small instead.
 
@@ -27,8 +28,9 @@ impl Shared {
         self.charges_memory.then(|| self.cache.reserve(kind, bytes))
     }
 
-    /// What a block costs in the cache. Where all memory counts, that is what an allocator takes for it, rather than what was asked for: the common ones have four sizes from one power of two
-    /// to the next, and blocks lie closely above one of them.
+    /// What a block costs in the cache. Where all memory counts, that is what an allocator takes
+    /// for it, rather than what was asked for: the common ones have four sizes from one power of
+    /// two to the next, and blocks lie closely above one of them.
     pub(crate) fn block_charge(&self, block: &CachedBlock) -> usize {
         let bytes = block.charge_bytes();
         if self.charges_memory { allocated_bytes(bytes) } else { bytes }

@@ -61,7 +61,8 @@ impl ManifestFile {
             let temporary = current_to_be(fs, directory, name, temporary)?;
             Ok((manifest, temporary))
         });
-        // Why at once: CURRENT does not name it, and where there was no room for it there is none to be taken up by its beginning.
+        // Why at once: CURRENT does not name it, and where there was no room for it there is none
+        // to be taken up by its beginning.
         let (manifest, temporary) = made.map_err(|error| {
             let _ = fs.remove(&path);
             NotWritten { error, may_count: false }

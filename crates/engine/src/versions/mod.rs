@@ -7,8 +7,10 @@
 //! retire what left the trees - tell the callers. Changes that come while the MANIFEST is written form the next group.
 //!
 //! Invariants:
-//! - What is published is durable. What failed has changed nothing in memory; the next install begins a new MANIFEST, and where the failed edit may or may not be on storage
-//!   no file is removed until CURRENT names that. It is not where the failure came before the edit was appended, or before CURRENT named the MANIFEST that has it.
+//! - What is published is durable. What failed has changed nothing in memory; the next install
+//!   begins a new MANIFEST, and where the failed edit may or may not be on storage no file is
+//!   removed until CURRENT names that. It is not where the failure came before the edit was
+//!   appended, or before CURRENT named the MANIFEST that has it.
 //! - Only the one running install changes trees; it works on a copy, so the state's lock is not held while anything is built or written.
 //!
 //! Lock: `state`, then a family's exchange. Never held while waiting or writing.
@@ -554,8 +556,8 @@ impl Versions {
 
 /// Changes that did not fit. They are told when this is dropped, at the end of their group.
 ///
-/// Why not at once: what they did not fit for, such as a family that the group drops, is not published
-/// before, and whoever is told looks for it.
+/// Why not at once: what they did not fit for, such as a family that the group drops, is not
+/// published before, and whoever is told looks for it.
 #[derive(Default)]
 struct Misfits(Vec<(Request, Error)>);
 

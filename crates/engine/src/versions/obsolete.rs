@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome of a MANIFEST write is not known, nothing is removed.
-//! - Nothing is removed while a [`Hold`] lives, nor once the database is closed, nor by a process that was forked from the one that opened it: what that one drops its parent may still have.
+//! - Nothing is removed while a [`Hold`] lives, nor once the database is closed, nor by a process
+//!   that was forked from the one that opened it: what that one drops its parent may still have.
 //! - The lock on the database is given back after the last removal has ended.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.

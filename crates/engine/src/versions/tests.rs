@@ -434,7 +434,8 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
                     failed += 1;
                     assert_eq!(now, before, "{at}");
                     assert!(replayed == before || replayed == after, "{at}: {replayed:?}");
-                    // What either outcome names is there. What it certainly has not come to may be gone.
+                    // What either outcome names is there. What it certainly has not come to may be
+                    // gone.
                     database.settle();
                     for number in before.union(&replayed) {
                         assert!(database.has_table(*number), "{at}: {number}");

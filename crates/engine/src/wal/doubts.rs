@@ -1,31 +1,33 @@
 //! Records of a log that tables may hold already.
 //!
-//! In: records of one column family with a number that its tables reach, in the order of their numbers.
+//! In: records of one column family with a number that its tables reach, in the order of their
+//! numbers.
 //! Out: those that are in no table, to be replayed.
 //!
-//! In a sound database there are none: a flush takes all of a family up to some sequence number, and the
-//! family's log number says that its tables have all that is in older logs. Databases were written in which
-//! a flush recorded a log that the flushed memtable had a part of. Puts forgive being replayed beside
-//! their table; merge operands do not.
+//! In a sound database there are none: a flush takes all of a family up to some sequence number,
+//! and the family's log number says that its tables have all that is in older logs. Databases were
+//! written in which a flush recorded a log that the flushed memtable had a part of. Puts forgive
+//! being replayed beside their table; merge operands do not.
 //!
-//! What decides, for the newest record first: the tables have something of its key, or a range tombstone
-//! over it, with its sequence number or a larger one. As a flush takes all up to some number, that record
-//! is in the tables, and so is every older one of the family. Compactions keep this decidable until
-//! they set sequence numbers to 0: operands that were replayed and flushed, or that a compaction has
-//! merged down to the last level, cannot be told apart any more.
+//! What decides, for the newest record first: the tables have something of its key, or a range
+//! tombstone over it, with its sequence number or a larger one. As a flush takes all up to some
+//! number, that record is in the tables, and so is every older one of the family. Compactions keep
+//! this decidable until they set sequence numbers to 0: operands that were replayed and flushed, or
+//! that a compaction has merged down to the last level, cannot be told apart any more.
 //!
-//! Records are decided some thousands at a time. What tables have is the oldest part, so the first lot of
-//! which they have nothing ends the doubt: a large file that was ingested costs no more than that.
+//! Records are decided some thousands at a time. What tables have is the oldest part, so the first
+//! lot of which they have nothing ends the doubt: a large file that was ingested costs no more than
+//! that.
 //!
-//! Why not the largest number in the tables alone: an ingested file has a number of its own, larger than
-//! those of records that are in no table. It never reaches over a key that is in a memtable, since
-//! ingesting flushes that first.
+//! Why not the largest number in the tables alone: an ingested file has a number of its own, larger
+//! than those of records that are in no table. It never reaches over a key that is in a memtable,
+//! since ingesting flushes that first.
 //!
 //! It holds for what transactions and writes without a log leave as well. What was prepared under
-//! WritePrepared has the numbers that it was inserted with, and its log is below the family's log number
-//! once it is in a table. What was prepared under WriteCommitted is inserted, and numbered, when it is
-//! committed, as plain writes are. A write without a log is in no record; it takes a number in the
-//! same order, so it only helps to tell that an older record was flushed.
+//! WritePrepared has the numbers that it was inserted with, and its log is below the family's log
+//! number once it is in a table. What was prepared under WriteCommitted is inserted, and numbered,
+//! when it is committed, as plain writes are. A write without a log is in no record; it takes a
+//! number in the same order, so it only helps to tell that an older record was flushed.
 
 use crate::error::Result;
 use karst_format::ids::ColumnFamilyId;

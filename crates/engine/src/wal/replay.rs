@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - An entry goes to its column family's memtable only if the family's own log number is not above the entry's log: what is older is in tables.
-//! - No entry that a table has is replayed beside it: a merge operand would count twice. The log number alone rules that out in a
-//!   sound database; what an unsound one holds twice is passed over and told ([`doubts`](super::doubts)).
+//! - No entry that a table has is replayed beside it: a merge operand would count twice. The log
+//!   number alone rules that out in a sound database; what an unsound one holds twice is passed
+//!   over and told ([`doubts`](super::doubts)).
 //! - Entries of column families that do not exist (any more) or are not open are passed over, but take their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no effect. A commit whose prepared section was not
 //!   seen has no effect either: the section's log is gone because what it held is in tables.
@@ -388,7 +389,8 @@ impl Replay {
 
     /// Replays what was held back for a target and is not in its tables.
     ///
-    /// Why it returns no error: what goes wrong is no damage of the record that is at hand. See [`check`](Self::check).
+    /// Why it returns no error: what goes wrong is no damage of the record that is at hand. See
+    /// [`check`](Self::check).
     fn decide(&mut self, index: usize) {
         let target = &self.targets[index];
         let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else { return };
@@ -409,12 +411,14 @@ impl Replay {
     /// Why records that were held back could not be replayed.
     ///
     /// # Errors
-    /// Tables could not be read, which is no damage of a log; or a number is used twice for one key.
+    /// Tables could not be read, which is no damage of a log; or a number is used twice for one
+    /// key.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the replay: what was held back for the tables' sake is decided. Says what the tables had.
+    /// Ends the replay: what was held back for the tables' sake is decided. Says what the tables
+    /// had.
     ///
     /// # Errors
     /// A table cannot be read, or a number is used twice for one key.

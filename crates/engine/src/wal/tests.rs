@@ -294,7 +294,8 @@ impl Tables for Written {
     }
 }
 
-/// Three batches of two operations from sequence number 5 on, replayed beside `tables`. Says what was passed over.
+/// Three batches of two operations from sequence number 5 on, replayed beside `tables`. Says what
+/// was passed over.
 fn replayed_beside(tables: Written) -> Result<(Vec<String>, Vec<Passed>)> {
     let target = Target { tables: Some(Arc::new(tables)), ..target(0, 1) };
     let mut replay = Replay::new(vec![target.clone()], SeqNo(4));
@@ -326,7 +327,8 @@ fn what_tables_have_is_passed_over_with_all_that_is_older() {
             (expected.iter().map(|s| s.to_string()).collect(), passed(through - 4, through))
         );
     }
-    // All that the log has; and numbers of a table that was ingested, which has nothing of these keys.
+    // All that the log has; and numbers of a table that was ingested, which has nothing of these
+    // keys.
     assert_eq!(beside(10, vec![("c", 10)]), (vec![], passed(6, 10)));
     assert_eq!(beside(100, vec![("z", 100)]), (all.map(String::from).to_vec(), vec![]));
 }
@@ -337,7 +339,8 @@ fn tables_that_cannot_be_read_are_no_damage_of_a_log() {
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("with tables"), "{error}");
 }
 
-/// Tables that reach far beyond the log, as one that was ingested does, are asked of a first lot only.
+/// Tables that reach far beyond the log, as one that was ingested does, are asked of a first lot
+/// only.
 #[test]
 fn a_lot_that_no_table_has_ends_the_doubt() {
     #[derive(Debug)]

@@ -127,8 +127,9 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no limit). The room is a hint: what there is no memory for, or what a batch may not grow
-    /// to, is not reserved.
+    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no
+    /// limit). The room is a hint: what there is no memory for, or what a batch may not grow to, is
+    /// not reserved.
     pub fn with_capacity(reserved_bytes: usize, max_bytes: usize) -> Self {
         let most = if max_bytes == 0 { LARGEST_BATCH_BYTES } else { max_bytes.min(LARGEST_BATCH_BYTES) };
         let reserved_bytes = reserved_bytes.min(most);
@@ -166,11 +167,14 @@ impl WriteBatch {
         })
     }
 
-    /// Takes over an encoded batch once every operation in it has decoded, and could have been added here. Why so strict: what is logged and cannot be flushed keeps the database from being opened.
+    /// Takes over an encoded batch once every operation in it has decoded, and could have been
+    /// added here. Why so strict: what is logged and cannot be flushed keeps the database from
+    /// being opened.
     ///
     /// # Errors
-    /// `Corruption`: it does not decode, or a wide-column entity in it does not; the error says where. `NotSupported`: it has markers of a transaction, or references into blob files, which only the
-    /// database itself makes. `InvalidArgument`: a key or the batch is too large.
+    /// `Corruption`: it does not decode, or a wide-column entity in it does not; the error says
+    /// where. `NotSupported`: it has markers of a transaction, or references into blob files, which
+    /// only the database itself makes. `InvalidArgument`: a key or the batch is too large.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
         if bytes.len() > LARGEST_BATCH_BYTES {
             return Err(too_large("write batch", bytes.len(), LARGEST_BATCH_BYTES));
@@ -266,7 +270,8 @@ impl WriteBatch {
         self.push(Some(family), Op::SingleDelete { cf: family.0.id(), key: key.as_ref() })
     }
 
-    /// Removes the keys of the default column family from `begin` up to, not including, `end`. Writing the batch fails if `end` comes before `begin` in the order of the column family, as
+    /// Removes the keys of the default column family from `begin` up to, not including, `end`.
+    /// Writing the batch fails if `end` comes before `begin` in the order of the column family, as
     /// [`Db::delete_range`](crate::Db::delete_range) does; the batch does not know that order yet.
     ///
     /// # Errors
@@ -555,7 +560,8 @@ fn corrupt(e: Corruption) -> Error {
     Error::with_source(ErrorKind::Corruption, text, e)
 }
 
-/// Refuses what decodes, at `offset` of a batch that was made elsewhere, but is nothing that could be added here.
+/// Refuses what decodes, at `offset` of a batch that was made elsewhere, but is nothing that could
+/// be added here.
 fn check_foreign(op: &Op<'_>, offset: usize) -> Result<()> {
     let references = || {
         let text = format!("write batch, offset {offset}: a reference into a blob file");

@@ -559,7 +559,9 @@ impl<H: Host> Pipeline<H> {
 
     /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then `finish`es what was being inserted, and tells of it.
     ///
-    /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log has all of it, and nothing is flushed any more; so it is whole when the database is opened anew.
+    /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log
+    /// has all of it, and nothing is flushed any more; so it is whole when the database is opened
+    /// anew.
     #[cold]
     pub(super) fn insert_panicked(&self, ticket: Option<u64>, finish: impl FnOnce()) {
         self.panicked.lock().extend(ticket);

@@ -4,8 +4,9 @@
 //! waits for it and exchanges it together with the memtables.
 //!
 //! Invariants:
-//! - Logs take writes in the order of their numbers, since a family's log number says that it needs none below.
-//!   So one log is made at a time, and the turn to seal goes with the job that makes it.
+//! - Logs take writes in the order of their numbers, since a family's log number says that it needs
+//!   none below. So one log is made at a time, and the turn to seal goes with the job that makes
+//!   it.
 //! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
 //! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
 
@@ -146,8 +147,8 @@ impl Sealer {
 
     /// Makes a spare log. The turn goes to the job that makes it, which gives it back.
     ///
-    /// Why: a log that is still being made when its caller is dropped has a smaller number than one that
-    /// would be begun then, and must not come after it.
+    /// Why: a log that is still being made when its caller is dropped has a smaller number than one
+    /// that would be begun then, and must not come after it.
     async fn make_spare(&self, turn: Turn) -> Result<()> {
         let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
         let now = self.options.get();
@@ -171,8 +172,8 @@ impl Sealer {
         self.pipeline.env.run_blocking(make).await
     }
 
-    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that needs a
-    /// spare log and there is none.
+    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that
+    /// needs a spare log and there is none.
     fn exchange(&self, turn: &Turn, which: &Sealing) -> Result<Option<Sealed>> {
         let mut spare = turn.0.spare.lock();
         if spare.is_none() && self.pipeline.needs_new_log() {
@@ -182,7 +183,8 @@ impl Sealer {
             Sealing::Of(families) => families.clone(),
             Sealing::All => self.pipeline.host.families.all().to_vec(),
         };
-        // Why made here: under the lock a memtable is made only for a family that was created just now.
+        // Why made here: under the lock a memtable is made only for a family that was created just
+        // now.
         let mut memtables: BTreeMap<_, _> =
             now().iter().map(|family| (family.id(), family.new_memtable())).collect();
         self.pipeline.seal(&mut spare, |seal| {
@@ -213,7 +215,8 @@ impl SealsMemtables for Sealer {
                 let turn = self.turn().await;
                 match self.exchange(&turn, &which)? {
                     Some(sealed) => return Ok(sealed),
-                    // It needs a log. Somebody else may put that to use before it is this one's turn again.
+                    // It needs a log. Somebody else may put that to use before it is this one's
+                    // turn again.
                     None => self.make_spare(turn).await?,
                 }
             }

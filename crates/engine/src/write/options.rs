@@ -14,9 +14,12 @@ pub struct WriteOptions {
     pub disable_wal: bool,
     /// Fail with `Incomplete` where the write would have to wait because writes are slowed down or stopped. Default false.
     pub no_slowdown: bool,
-    /// How long the write may wait where writes are slowed down or stopped. Then it fails: if what would let it go on fails, for want of room for instance, with that error, else with
-    /// `TimedOut`; nothing was written. `None`, the default: for what succeeds as long as it takes, for what fails each time as long as
-    /// [`Options::stopped_write_timeout`](crate::Options::stopped_write_timeout) has it. A write that is refused because of a background error does not wait.
+    /// How long the write may wait where writes are slowed down or stopped. Then it fails: if what
+    /// would let it go on fails, for want of room for instance, with that error, else with
+    /// `TimedOut`; nothing was written. `None`, the default: for what succeeds as long as it takes,
+    /// for what fails each time as long as
+    /// [`Options::stopped_write_timeout`](crate::Options::stopped_write_timeout) has it. A write
+    /// that is refused because of a background error does not wait.
     pub timeout: Option<Duration>,
     /// The write gives way to others as soon as compaction needs help. Default false.
     pub low_pri: bool,

@@ -22,7 +22,8 @@
 //! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
 //! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
 //! - Work for a leader never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
-//! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of it any more, and nothing is ordered, until the database is opened anew.
+//! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of
+//!   it any more, and nothing is ordered, until the database is opened anew.
 //! - After a failure every logged ticket that was not written fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
 //! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
@@ -154,8 +155,8 @@ pub(super) struct Order {
     pub(super) refused: Option<Error>,
     /// The newest log when one failed last. It and older ones may lack what was ordered.
     failed_log: FileNumber,
-    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may be a log
-    /// that failed before.
+    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may
+    /// be a log that failed before.
     closed: bool,
     pub(super) counts: WriteCounts,
 }
@@ -438,24 +439,25 @@ impl<H: Host> Pipeline<H> {
             && order.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
 
-    /// Ends the memtables, and the log that takes writes now if it has any record or has failed; then
-    /// `spare` takes its place. `exchange` is called under the order lock with the seal for every memtable
-    /// that it exchanges; it calls `Family::seal` for each and does nothing else. Writes ordered before go
-    /// to the old ones, writes ordered later to the new ones. A log without records goes on, the seal
-    /// names it, and `spare` stays where it is.
+    /// Ends the memtables, and the log that takes writes now if it has any record or has failed;
+    /// then `spare` takes its place. `exchange` is called under the order lock with the seal for
+    /// every memtable that it exchanges; it calls `Family::seal` for each and does nothing else.
+    /// Writes ordered before go to the old ones, writes ordered later to the new ones. A log
+    /// without records goes on, the seal names it, and `spare` stays where it is.
     ///
     /// Returns `None`, and has done nothing, if a new log is needed and `spare` has none.
     ///
     /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`:
     /// [`wait_until_visible`](Self::wait_until_visible).
     ///
-    /// Invariant: whether a log is needed is decided here, under the order lock, and nowhere else. A
-    /// seal names a log that has nothing of what is sealed, or recovery would replay it a second time.
+    /// Invariant: whether a log is needed is decided here, under the order lock, and nowhere else.
+    /// A seal names a log that has nothing of what is sealed, or recovery would replay it a second
+    /// time.
     ///
     /// # Errors
-    /// The pipeline is closed; the beginning of the new log could not be framed; its number is not above
-    /// that of the present one, and recovery reads logs in the order of their numbers. Nothing was
-    /// exchanged.
+    /// The pipeline is closed; the beginning of the new log could not be framed; its number is not
+    /// above that of the present one, and recovery reads logs in the order of their numbers.
+    /// Nothing was exchanged.
     pub(crate) fn seal<T>(
         self: &Arc<Self>,
         spare: &mut Option<NewLog>,
@@ -599,12 +601,13 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().refused.is_some()
     }
 
-    /// Takes writes again after a failure. Before it, every memtable was sealed with the new log `first_log`
-    /// ([`seal`](Self::seal)) and flushed, and the MANIFEST needs no log before that: the sequence numbers
-    /// of failed writes are a hole at which recovery would end.
+    /// Takes writes again after a failure. Before it, every memtable was sealed with the new log
+    /// `first_log` ([`seal`](Self::seal)) and flushed, and the MANIFEST needs no log before that:
+    /// the sequence numbers of failed writes are a hole at which recovery would end.
     ///
     /// # Errors
-    /// That log, or one behind it, has failed as well, or no new log took its place; the pipeline is closed.
+    /// That log, or one behind it, has failed as well, or no new log took its place; the pipeline
+    /// is closed.
     pub(crate) async fn resume(self: &Arc<Self>, first_log: FileNumber) -> Result<()> {
         self.wait_for_room(|pipeline| {
             pipeline.settle();
@@ -660,7 +663,8 @@ impl Order {
         self.buffer.len() + self.switched.iter().map(|switched| switched.rest.len()).sum::<usize>()
     }
 
-    /// Whether what is written after a seal must not go to the present log: it has records, or it failed.
+    /// Whether what is written after a seal must not go to the present log: it has records, or it
+    /// failed.
     fn needs_new_log(&self) -> bool {
         !self.framing.is_empty() || self.refused.is_some()
     }

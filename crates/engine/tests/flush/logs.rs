@@ -1,4 +1,5 @@
-//! Logs take over from each other in the order of their numbers, whoever asked for them and gave up.
+//! Logs take over from each other in the order of their numbers, whoever asked for them and gave
+//! up.
 
 use super::all;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
@@ -51,9 +52,9 @@ impl Disturb for Gate {
     }
 }
 
-/// A flush that is given up while its log is being made leaves it to the next one. Another log must not
-/// be made and take over meanwhile: the first has a smaller number, and recovery would pass over what is
-/// written to it.
+/// A flush that is given up while its log is being made leaves it to the next one. Another log must
+/// not be made and take over meanwhile: the first has a smaller number, and recovery would pass
+/// over what is written to it.
 #[test]
 fn a_log_whose_flush_was_given_up_comes_before_any_that_is_made_later() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -133,8 +134,9 @@ fn counts(db: &Db) -> BTreeMap<Vec<u8>, u64> {
     forward
 }
 
-/// A database was written whose tables have what its logs have too: a flush had recorded a log that the
-/// flushed memtable had the beginning of. Before such entries were passed over, `all` was 23 here, not 13.
+/// A database was written whose tables have what its logs have too: a flush had recorded a log that
+/// the flushed memtable had the beginning of. Before such entries were passed over, `all` was 23
+/// here, not 13.
 #[test]
 fn entries_that_a_table_has_are_not_replayed_beside_it() {
     let files = Arc::new(MemoryFileSystem::new());

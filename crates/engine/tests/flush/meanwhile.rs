@@ -1,6 +1,6 @@
-//! What comes between two steps of a flush or of a recovery: a column family that is created, a write
-//! that fails. The simulated machine stops the flush or the recovery after each of its polls in turn,
-//! so nothing is left to chance.
+//! What comes between two steps of a flush or of a recovery: a column family that is created, a
+//! write that fails. The simulated machine stops the flush or the recovery after each of its polls
+//! in turn, so nothing is left to chance.
 
 use super::all_of;
 use karst_engine::{
@@ -47,8 +47,8 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, times: u64) ->
     .await
 }
 
-/// A future that is polled every few microseconds besides, as most of what it waits for are jobs that
-/// wake it at their ends only.
+/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
+/// that wake it at their ends only.
 async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
     let mut future = pin!(future);
     let mut alarm = Box::pin(sleep(env, STEP));
@@ -110,8 +110,8 @@ fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
     panic!("a flush ends");
 }
 
-/// A failed log may lack anything that was written to it, so whoever replays it stops there. No family
-/// may need it once writes are accepted again.
+/// A failed log may lack anything that was written to it, so whoever replays it stops there. No
+/// family may need it once writes are accepted again.
 #[test]
 fn no_family_that_is_made_while_the_database_recovers_needs_the_failed_log() {
     for polls in 0..MOST_POLLS {
@@ -161,7 +161,8 @@ fn no_family_that_is_made_while_the_database_recovers_needs_the_failed_log() {
     panic!("a recovery ends");
 }
 
-/// A recovery flushes what it finds, and of a family that is dropped meanwhile nothing is to be flushed.
+/// A recovery flushes what it finds, and of a family that is dropped meanwhile nothing is to be
+/// flushed.
 #[test]
 fn a_family_that_is_dropped_while_the_database_recovers_does_not_fail_the_recovery() {
     for polls in 0..MOST_POLLS {

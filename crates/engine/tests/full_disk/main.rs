@@ -1,4 +1,5 @@
-//! A full disk, in every phase: what a write returns and when, what goes on meanwhile, and that everything goes on by itself once there is room.
+//! A full disk, in every phase: what a write returns and when, what goes on meanwhile, and that
+//! everything goes on by itself once there is room.
 //!
 //! | file | holds |
 //! |---|---|

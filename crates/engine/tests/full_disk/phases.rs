@@ -1,4 +1,5 @@
-//! Each kind of file without room, on the simulated machine: what is told is the same each time, and time costs nothing.
+//! Each kind of file without room, on the simulated machine: what is told is the same each time,
+//! and time costs nothing.
 
 use super::{Entries, all, key, options, value};
 use karst_engine::{
@@ -134,7 +135,8 @@ impl Machine {
         (0..count).for_each(|_| self.put().unwrap());
     }
 
-    /// So many writes, or as many as there are until one is refused; what it was told, and after how long.
+    /// So many writes, or as many as there are until one is refused; what it was told, and after
+    /// how long.
     fn until_refused(&mut self, most: u64) -> Option<(karst_engine::Error, Duration)> {
         (0..most).find_map(|_| {
             let began = self.env.now();
@@ -142,7 +144,8 @@ impl Machine {
         })
     }
 
-    /// The same until writers are stopped. A write may be refused at once before, while a compaction has taken up the last of the room; then writing goes on.
+    /// The same until writers are stopped. A write may be refused at once before, while a
+    /// compaction has taken up the last of the room; then writing goes on.
     fn until_stopped(&mut self) -> (karst_engine::Error, Duration) {
         loop {
             let told = self.until_refused(20_000).expect("there is room for everything");

@@ -1,5 +1,6 @@
-//! Writers on small file systems until they are refused, phase by phase. Each prints a line: what a write returned, after how long, and how long after there was room again
-//! writing went on by itself.
+//! Writers on small file systems until they are refused, phase by phase. Each prints a line: what a
+//! write returned, after how long, and how long after there was room again writing went on by
+//! itself.
 
 use super::small::Small;
 use super::{Entries, all, key, options, value};
@@ -43,7 +44,8 @@ impl<'a> Writer<'a> {
         (0..count).for_each(|_| self.put(&WriteOptions::default()).unwrap());
     }
 
-    /// Writes until a write is refused, which has to be for want of room; says so. Nothing that was acknowledged is missing then, here or in a database opened for reading.
+    /// Writes until a write is refused, which has to be for want of room; says so. Nothing that was
+    /// acknowledged is missing then, here or in a database opened for reading.
     fn until_refused(&mut self, write: &WriteOptions) -> Duration {
         let (error, after) = loop {
             let began = self.disk.env.now();
@@ -62,7 +64,8 @@ impl<'a> Writer<'a> {
         after
     }
 
-    /// The same until writers are stopped. A write may be refused at once before, while a compaction has taken up the last of the room; then writing goes on.
+    /// The same until writers are stopped. A write may be refused at once before, while a
+    /// compaction has taken up the last of the room; then writing goes on.
     fn until_stopped(&mut self, write: &WriteOptions, told_after: Duration) -> Duration {
         let after = self.until_refused(write);
         if after >= told_after {
@@ -83,7 +86,8 @@ impl<'a> Writer<'a> {
         self.disk.env.now() - began
     }
 
-    /// What a database opened for reading has is what was written and acknowledged, and at most what was not besides.
+    /// What a database opened for reading has is what was written and acknowledged, and at most
+    /// what was not besides.
     fn read_only(&self) {
         let found = all(&Db::open_read_only(&self.path, &self.options).unwrap());
         let missing = self.model.iter().find(|(key, value)| found.get(*key) != Some(*value));

@@ -1,5 +1,5 @@
-//! KarstDB in the loop that kills: a life of a database, and what it left. Also compiled by the judge of
-//! RocksDB 11.8, where lives of both engines take turns on one directory.
+//! KarstDB in the loop that kills: a life of a database, and what it left. Also compiled by the
+//! judge of RocksDB 11.8, where lives of both engines take turns on one directory.
 
 use crate::reading::Reading;
 use karst_engine::{

@@ -159,7 +159,8 @@ impl World {
         self.chronicle().make_durable(&Cut(logged.collect()));
     }
 
-    /// Whether a writer counts. One whose batches are in no log does so only where all families are flushed together: others may tear them.
+    /// Whether a writer counts. One whose batches are in no log does so only where all families are
+    /// flushed together: others may tear them.
     fn counts(&self, writer: usize) -> bool {
         let whole = writer > 0 || !self.plan.unlogged_writer || self.plan.atomic_flush;
         self.plan.counts && whole
@@ -635,7 +636,8 @@ impl User {
                     let compacted = self.db.compact_range_cf_async(&options, family, range.0, range.1).await;
                     self.world.unless_foul("compact_range", compacted).await;
                 }
-                // Several, so that one begins where the job of another that was given up is still under way.
+                // Several, so that one begins where the job of another that was given up is still
+                // under way.
                 5..8 => {
                     for _ in 0..1 + self.random.below(4) {
                         self.give_up().await;

@@ -146,10 +146,12 @@ impl OptionsFile {
     }
 }
 
-/// The beginning of a file that names only what differs from the defaults; [`changed_sections`] of each column family follow, `default` first.
+/// The beginning of a file that names only what differs from the defaults; [`changed_sections`] of
+/// each column family follow, `default` first.
 ///
-/// Compat: RocksDB refuses an OPTIONS file with a name that it does not know, also inside of braces, and each release knows more names than the last. An
-/// option that is left out has the reader's default. So a file that names only what was chosen is read by the most releases.
+/// Compat: RocksDB refuses an OPTIONS file with a name that it does not know, also inside of
+/// braces, and each release knows more names than the last. An option that is left out has the
+/// reader's default. So a file that names only what was chosen is read by the most releases.
 pub fn changed_head(db: &DbOptions) -> String {
     let mut out = OptionsFile::new(db.clone(), Vec::new()).head();
     print_section(&mut out, DB_TITLE, &changed_lines(db));

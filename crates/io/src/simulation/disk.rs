@@ -109,7 +109,8 @@ impl Disk {
         }
     }
 
-    /// Bytes that files may still grow by, where there is an end to them. Not to be called with a file's lock.
+    /// Bytes that files may still grow by, where there is an end to them. Not to be called with a
+    /// file's lock.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let size = |node: &Node| match node {
             Node::Directory => 0,

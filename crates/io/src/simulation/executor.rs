@@ -5,9 +5,10 @@
 //! candidate, time jumps to the next timer. Reads of simulated files are held by the channel's timer, as delays of other soft
 //! files are, so the real channel is under test.
 //!
-//! A blocking job may linger in the middle of a change of the disk: others go on, further up the stack,
-//! until its time has come. So a job that began first may end last. Whoever starts such a job must not
-//! hold what others lock, as it must not on a real machine; there it would be slow, here it hangs.
+//! A blocking job may linger in the middle of a change of the disk: others go on, further up the
+//! stack, until its time has come. So a job that began first may end last. Whoever starts such a
+//! job must not hold what others lock, as it must not on a real machine; there it would be slow,
+//! here it hangs.
 //!
 //! Invariants: everything happens on the one thread that first used it; equal seeds and equal programs give equal
 //! sequences of steps, which [`Executor::history`] sums up. Lock: held between two steps only; tasks, jobs and wakers run
@@ -33,7 +34,8 @@ use std::time::Duration;
 
 /// A step takes up to so many nanoseconds of virtual time.
 const STEP_AT_MOST_NS: u64 = 2_000;
-/// A blocking job starts up to so many nanoseconds late; of so many one is slow, and starts up to so many times that late.
+/// A blocking job starts up to so many nanoseconds late; of so many one is slow, and starts up to
+/// so many times that late.
 const JOB_DELAY_AT_MOST_NS: u64 = 200_000;
 const ONE_JOB_SLOW_IN: u64 = 16;
 const SLOW_JOB_TIMES: u64 = 50;
@@ -313,7 +315,8 @@ impl Executor {
         self.state.lock().in_job = before;
     }
 
-    /// The disk is about to be changed. If a blocking job does that, it may take a while, in which others go on; unless `stopped`.
+    /// The disk is about to be changed. If a blocking job does that, it may take a while, in which
+    /// others go on; unless `stopped`.
     pub(crate) fn linger(self: &Arc<Self>, stopped: impl Fn() -> bool) {
         let now = self.clock.now();
         let span = self.state.lock().draw_lingering();
@@ -344,7 +347,8 @@ impl Executor {
         }
     }
 
-    /// Choose what happens next, for the `block_on` whose future is `main`; nothing more, if nothing is left to do before `until`.
+    /// Choose what happens next, for the `block_on` whose future is `main`; nothing more, if
+    /// nothing is left to do before `until`.
     fn next(&self, channel: &Channel, main: u64, until: Option<Duration>) -> Option<Step> {
         loop {
             self.advance();

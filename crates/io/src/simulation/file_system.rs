@@ -44,7 +44,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::note`], of what is about to be changed; if a blocking job does it, it may take a while.
+    /// As [`Shared::note`], of what is about to be changed; if a blocking job does it, it may take
+    /// a while.
     fn begin_change(&self, what: fmt::Arguments<'_>) {
         let executor = self.executor.lock().upgrade();
         if let Some(executor) = executor {
@@ -134,12 +135,14 @@ impl SimulatedFileSystem {
         self.shared.disk.lock().trouble = trouble;
     }
 
-    /// From now on there is room for so many bytes in all files together; `None` for as many as one likes.
+    /// From now on there is room for so many bytes in all files together; `None` for as many as one
+    /// likes.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.disk.lock().capacity = bytes;
     }
 
-    /// From now on nothing of which `full` says so finds room: such files are neither created nor written to. `None` for no such files.
+    /// From now on nothing of which `full` says so finds room: such files are neither created nor
+    /// written to. `None` for no such files.
     pub fn set_full(&self, full: Option<fn(&Path) -> bool>) {
         self.shared.disk.lock().full = full;
     }

@@ -1,16 +1,20 @@
-//! Memory of the size of a huge page, one block at a time, from the operating system itself where that is Linux.
+//! Memory of the size of a huge page, one block at a time, from the operating system itself where
+//! that is Linux.
 //!
-//! Why not from the allocator: of the 4 MiB that it needs to align one, and of what it keeps when one is freed, a program that fills and drops memtables for hours gets back little. A
-//! mapping goes as it came.
+//! Why not from the allocator: of the 4 MiB that it needs to align one, and of what it keeps when
+//! one is freed, a program that fills and drops memtables for hours gets back little. A mapping
+//! goes as it came.
 
 use super::HUGE_PAGE_BYTES;
 use std::ptr::NonNull;
 
-/// One block, aligned to its size, which the system is asked to back with a huge page. That there is none is no error.
+/// One block, aligned to its size, which the system is asked to back with a huge page. That there
+/// is none is no error.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 pub(super) fn allocate() -> Option<NonNull<u8>> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing of ours.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing of
+    // ours.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), 2 * HUGE_PAGE_BYTES, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return None;
@@ -18,7 +22,8 @@ pub(super) fn allocate() -> Option<NonNull<u8>> {
     let base: *mut u8 = base.cast();
     let before = base.align_offset(HUGE_PAGE_BYTES);
     let behind = HUGE_PAGE_BYTES - before;
-    // SAFETY: what is cut off lies before and behind the block, inside the mapping, and nobody has been given any of it. The advice is about memory of ours.
+    // SAFETY: what is cut off lies before and behind the block, inside the mapping, and nobody has
+    // been given any of it. The advice is about memory of ours.
     unsafe {
         let block = base.add(before);
         if before > 0 {
@@ -38,7 +43,8 @@ pub(super) fn allocate() -> Option<NonNull<u8>> {
 /// It came from [`allocate`], and nobody uses it any more.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 pub(super) unsafe fn free(block: NonNull<u8>) {
-    // SAFETY: the caller's promise. Why an error is ignored: there is none for a range that is mapped.
+    // SAFETY: the caller's promise. Why an error is ignored: there is none for a range that is
+    // mapped.
     unsafe { libc::munmap(block.as_ptr().cast(), HUGE_PAGE_BYTES) };
 }
 

@@ -240,7 +240,8 @@ flags! {
     transaction_sleep: u64 = 0;
     /// Milliseconds after which a transaction stops waiting for a lock.
     transaction_lock_timeout: u64 = 100;
-    /// Where the newest OPTIONS file cannot be used: refuse, use_older or ignore, a KarstDB addition.
+    /// Where the newest OPTIONS file cannot be used: refuse, use_older or ignore, a KarstDB
+    /// addition.
     damaged_options: String = "refuse".to_string();
     /// Print the CPU time that each workload took, a KarstDB addition.
     cpu: bool = true;

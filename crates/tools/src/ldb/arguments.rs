@@ -10,7 +10,8 @@ pub(crate) struct Arguments {
     values: BTreeMap<String, String>,
     flags: Vec<String>,
     words: std::collections::VecDeque<String>,
-    /// How the database is opened, as far as all commands have it in common; see [`Arguments::take_opening`].
+    /// How the database is opened, as far as all commands have it in common; see
+    /// [`Arguments::take_opening`].
     pub(crate) opening: Options,
 }
 
@@ -58,9 +59,11 @@ impl Arguments {
         }
     }
 
-    /// Takes what concerns the OPTIONS file: `--try_load_options=false`, `--ignore_unknown_options`, `--damaged_options=use_older|ignore`.
+    /// Takes what concerns the OPTIONS file: `--try_load_options=false`,
+    /// `--ignore_unknown_options`, `--damaged_options=use_older|ignore`.
     ///
-    /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read unless that is false.
+    /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read
+    /// unless that is false.
     pub(crate) fn take_opening(&mut self) -> Result<(), String> {
         let without = self.values.get("try_load_options").is_some_and(|value| value == "false");
         self.take_flag("try_load_options")?;

@@ -231,7 +231,8 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Str
     writeln!(out, "Internal keys in range: {count}").map_err(failed)
 }
 
-/// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the tables.
+/// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the
+/// tables.
 pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
     let path = take_db(&mut args)?;
     let opening = args.opening.clone();

@@ -307,7 +307,8 @@ macro_rules! moves {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// What had to be read could not be, the merge operator failed, or the database is closed. The iterator is not valid then.
+                /// What had to be read could not be, the merge operator failed, or the database is
+                /// closed. The iterator is not valid then.
                 pub fn $plain(&mut self $(, $key: impl AsRef<[u8]>)?) -> Result<()> {
                     $(let $key = $key.as_ref();)?
                     let ($it, $by) = (self, Caller::Thread);

@@ -177,7 +177,8 @@ impl TransactionDb {
     /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose handle was dropped.
     ///
     /// # Errors
-    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle; `Closed`: the database is closed.
+    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle; `Closed`: the
+    /// database is closed.
     pub fn get_transaction_by_name(&self, name: impl AsRef<[u8]>) -> Result<Transaction> {
         self.shared.db.check_open()?;
         let name = name.as_ref();

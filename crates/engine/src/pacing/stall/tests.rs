@@ -161,7 +161,8 @@ fn nobody_waits_for_ever_for_what_fails_each_time() {
     let patient = |secs| Entry { timeout: Some(Duration::from_secs(secs)), ..bytes(1) };
     door.set(A, WriteStall::Stopped(StallCause::L0FileCountLimit), true, false);
     assert_eq!((told(bytes(1)), told(patient(3))), (None, Some((ErrorKind::TimedOut, 3))));
-    // Neither another family's trouble, nor a flush that fails, holds up whoever waits for this compaction.
+    // Neither another family's trouble, nor a flush that fails, holds up whoever waits for this
+    // compaction.
     door.job_failed(B, Relief::Compaction, env.now(), &broken);
     door.job_failed(A, Relief::Flush, env.now(), &broken);
     assert_eq!(told(bytes(1)), None);

@@ -120,7 +120,9 @@ impl PrefixFilter {
 /// Every move has two forms. The plain one may block the calling thread while it reads; no other thread takes part. The `_async`
 /// one is a `Send` future for any executor; dropping it leaves the iterator where a seek is needed, and nothing else is lost.
 ///
-/// An iterator ends with its database: once that is closed every move fails with `Closed`, wherever it would have gone. What it stands at, and values that were [pinned](Self::pinned_value), stay readable.
+/// An iterator ends with its database: once that is closed every move fails with `Closed`, wherever
+/// it would have gone. What it stands at, and values that were [pinned](Self::pinned_value), stay
+/// readable.
 ///
 /// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one up to date with
 /// [`Db::refresh`](crate::Db::refresh).
@@ -195,7 +197,8 @@ impl Step for Move<'_> {
 }
 
 impl DbIterator {
-    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed, and for as long as the database has a `life`.
+    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed, and for
+    /// as long as the database has a `life`.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,

@@ -25,7 +25,8 @@ use crate::table::budget::FileCharge;
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;
 
-/// What a file takes in memory at most: what is in flight, what waits, what is being built, and buffers to be used again.
+/// What a file takes in memory at most: what is in flight, what waits, what is being built, and
+/// buffers to be used again.
 pub(super) const MEMORY_BYTES: usize = 2 * WINDOW_BYTES;
 
 /// A file being written.

@@ -72,7 +72,8 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
 }
 
-/// What is flushed to overcome another error needs the log that it was sealed with, whichever comes behind.
+/// What is flushed to overcome another error needs the log that it was sealed with, whichever comes
+/// behind.
 #[test]
 fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
     let (bench, faults) = faulty();

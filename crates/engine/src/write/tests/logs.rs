@@ -107,7 +107,8 @@ fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
             bench.put(key, "1").unwrap();
             ends.push(bench.log_bytes(1).len());
         }
-        // A write that takes a sequence number and is in no log is no hole. Where logs are recycled there are none.
+        // A write that takes a sequence number and is in no log is no hole. Where logs are recycled
+        // there are none.
         let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::new() };
         assert_eq!(bench.write(&unlogged, put(b"d", b"2")).is_err(), recyclable);
         bench.seal(2);
@@ -241,8 +242,9 @@ fn a_log_takes_the_file_of_an_older_one() {
     }
 }
 
-/// Whoever seals has looked at the log before, without the order lock. A record may have come since: then
-/// the sealed memtable has it, and a seal that named this log would have it replayed beside its table.
+/// Whoever seals has looked at the log before, without the order lock. A record may have come
+/// since: then the sealed memtable has it, and a seal that named this log would have it replayed
+/// beside its table.
 #[test]
 fn a_seal_leaves_a_log_that_has_got_a_record_and_only_that() {
     let bench = Bench::new(rules());
