@@ -269,6 +269,31 @@ fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
     assert!(acknowledged > 0, "in no case a write was acknowledged before it was inserted");
 }
 
+/// The batch has a part in a family whose memtable is sound. A reader of that one would see half of it.
+#[test]
+fn a_batch_that_broke_a_memtable_is_not_half_seen_in_another() {
+    let (env, fragile) = (memory(), Arc::new(Fragile::default()));
+    let options = options(&env).comparator(None, Comparator::Custom(fragile.clone()));
+    let db = Db::open(PATH, &options).unwrap();
+    let other = db.create_column_family("other", &options).unwrap();
+    db.put_cf(&WriteOptions::new(), &other, "old", "1").unwrap();
+    assert!(db.get_cf(&ReadOptions::new(), &other, "old").unwrap().is_some(), "it is inserted");
+    let mut batch = WriteBatch::new();
+    batch.put("a", "1").unwrap();
+    batch.put_cf(&other, "boom", "1").unwrap();
+    batch.put("c", "1").unwrap();
+    fragile.0.store(true, SeqCst);
+    catch_unwind(AssertUnwindSafe(|| db.write(&WriteOptions::new(), &batch))).expect_err("it panics");
+    fragile.0.store(false, SeqCst);
+    for key in ["a", "c"] {
+        let error = db.get(key).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Panicked, "{key}: {error}");
+    }
+    drop(db);
+    let db = Db::open(PATH, &options).unwrap();
+    assert!(["a", "c"].iter().all(|key| db.get(key).unwrap().is_some()), "the log has all of it");
+}
+
 /// Panics at one key.
 #[derive(Debug)]
 struct FragileFilter;

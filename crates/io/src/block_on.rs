@@ -129,14 +129,15 @@ pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
 
 /// An environment has ended: so do its channels, this thread's at once.
 pub(crate) fn env_ended() {
-    ENDED.fetch_add(1, Ordering::Relaxed);
+    // Ordering: whoever sees it sees that the environment has no owner any more.
+    ENDED.fetch_add(1, Ordering::Release);
     end_channels();
 }
 
 /// Ends this thread's channels of environments that have ended, and lets go of those of a fork's
 /// parent.
 fn end_channels() {
-    let seen = ENDED.load(Ordering::Relaxed);
+    let seen = ENDED.load(Ordering::Acquire);
     let gone: Vec<OwnChannel> = CHANNELS
         .try_with(|list| {
             // Why try: who ends an environment may be anywhere. The next call looks again.

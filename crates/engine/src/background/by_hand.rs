@@ -175,7 +175,11 @@ impl Background {
         let task = self.env().spawn(reserved.priority(), async move {
             let outcome = this.run_reserved(&reserved).await;
             let family = reserved.family.clone();
-            if let Err(error) = &outcome {
+            // Why not for want of room: whoever asked is told, and nobody tries it again. So nothing
+            // is to wait until there is room for this one.
+            if let Err(error) = &outcome
+                && error.kind() != ErrorKind::NoSpace
+            {
                 this.compaction_failed(&reserved, error);
             }
             drop(reserved);

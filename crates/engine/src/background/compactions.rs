@@ -276,7 +276,8 @@ impl Background {
         if error.kind() == ErrorKind::NoSpace {
             let (path_id, bytes) = (reserved.compaction.output_path_id, reserved.expected_bytes());
             // Why before it is reported: whoever recovers from it looks whether there is room.
-            self.state.lock().room_wanted = Some(RoomWanted { path_id, bytes, error: error.clone() });
+            let wanted = RoomWanted { family: family.id(), path_id, bytes, error: error.clone() };
+            self.state.lock().room_wanted = Some(wanted);
         }
         if self.parts.health.report(error, BackgroundErrorReason::Compaction) != Reaction::Retry {
             return;

@@ -152,6 +152,7 @@ struct State {
 /// What a compaction needs that has failed for want of room.
 #[derive(Clone, Debug)]
 struct RoomWanted {
+    family: ColumnFamilyId,
     /// Of the directory of its tables.
     path_id: u8,
     bytes: u64,
@@ -318,6 +319,9 @@ impl Background {
     /// What the family has to do holds up nobody any more.
     fn forget_backlog(&self, state: &mut State, family: &Arc<Family>) {
         self.parts.stalls.forget(family.id());
+        if state.room_wanted.as_ref().is_some_and(|wanted| wanted.family == family.id()) {
+            state.room_wanted = None;
+        }
         state.jobs(&self.options(), family).hurry = Hurries::default();
     }
 

@@ -17,6 +17,8 @@ use karst_io::Priority;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A look whether there is room comes no sooner after the one before.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// Pauses between attempts grow up to this, or are as long as the option has them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -75,7 +77,8 @@ impl Background {
 
     /// Returns how often it has tried, and whether that helped.
     async fn try_to_recover(self: &Arc<Self>, attempts: u32) -> (u32, bool) {
-        let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval);
+        // Why not less: without a pause this would keep a thread busy.
+        let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval).max(SHORTEST_PAUSE);
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
             let vain = self.state.lock().vain_attempts;

@@ -79,7 +79,7 @@ impl Drop for Inserting<'_> {
         self.0.count(1, 0);
         // Ordering: who inserts publishes what is visible behind this, and who reads has taken that
         // before.
-        self.0.broken.store(true, Ordering::Relaxed);
+        self.0.mark_broken();
     }
 }
 
@@ -316,6 +316,12 @@ impl MemTable {
         #[cfg(test)]
         let (user_key, trailer, value) = &tests::flipped(user_key, trailer, value);
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
+    }
+
+    /// An insert of something that it should have has panicked. Before that is visible.
+    #[cold]
+    pub(crate) fn mark_broken(&self) {
+        self.broken.store(true, Ordering::Relaxed);
     }
 
     /// Refuses to be searched once an insert has panicked.

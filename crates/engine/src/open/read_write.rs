@@ -299,7 +299,7 @@ fn begin(
         sync_logs(&env, &wal_path, &logs.numbers)?;
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }
-    let (stopped, has_duplicates) = (recovered.stopped.is_some(), !recovered.passed.is_empty());
+    let sound = recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
     opened.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
     if !has_identity && opened.db_options.get().write_identity_file {
@@ -310,7 +310,7 @@ fn begin(
     // Why not with anything inserted that is undecided: it was logged anew, and a family's log number has to say that it has it from before.
     let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
     let avoids = opened.db_options.get().avoid_flush_during_recovery || cramped;
-    let keeps = avoids && !stopped && !has_duplicates && tables.is_empty() && !undecided;
+    let keeps = avoids && sound && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }

@@ -225,7 +225,11 @@ enum Hold {
 /// Until when a writer waits, and what it is told then.
 type Limit = Option<(Duration, Error)>;
 
-/// Waits for `change`, or until the limit.
+/// Waits for `change`, or until the limit, which is then to be asked for anew: what failed may have
+/// succeeded meanwhile.
+///
+/// # Errors
+/// The limit has been reached already.
 async fn wait_within(env: &Env, change: impl Future + Unpin, limit: Limit) -> Result<()> {
     let Some((until, error)) = limit else {
         change.await;
@@ -235,10 +239,8 @@ async fn wait_within(env: &Env, change: impl Future + Unpin, limit: Limit) -> Re
     if left.is_zero() {
         return Err(error);
     }
-    match race(change, karst_io::sleep(env, left)).await {
-        Raced::First(_) => Ok(()),
-        Raced::Second(()) => Err(error),
-    }
+    race(change, karst_io::sleep(env, left)).await;
+    Ok(())
 }
 
 fn timed_out() -> Error {

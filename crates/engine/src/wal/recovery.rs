@@ -43,6 +43,8 @@ pub(crate) struct Recovery {
     previous: Option<Predecessor>,
     /// The last log that was read, and where its last record that was replayed ends.
     last_log: Option<(FileNumber, u64)>,
+    /// Damage was passed over.
+    skipped: bool,
 }
 
 /// The place behind which logs are left out.
@@ -95,6 +97,8 @@ pub(crate) struct Recovered {
     pub(crate) passed: Vec<Passed>,
     /// Transactions that are prepared and neither committed nor rolled back. They have no effect.
     pub(crate) undecided: Vec<Undecided>,
+    /// Damage was passed over, so there may be holes.
+    pub(crate) skipped: bool,
     /// Where point-in-time recovery ended, if it was not the end of the last log.
     pub(crate) stopped: Option<Stopped>,
 }
@@ -115,7 +119,7 @@ impl Recovery {
     ) -> Self {
         let replay = Replay::new(targets, last_seq);
         let (expected, stopped, previous, last_log) = (None, None, None, None);
-        Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log }
+        Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log, skipped: false }
     }
 
     /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each memtable that has become as large as it should, and puts an empty
@@ -159,6 +163,7 @@ impl Recovery {
                     RecoveryMode::SkipAnyCorruptedRecords => {
                         let offset = corruption.offset;
                         tracing::warn!(log = %path.display(), offset, "skipped: {}", corruption.what);
+                        self.skipped = true;
                     }
                     RecoveryMode::PointInTimeRecovery => {
                         // Why: the last record ends where it will, mostly in the middle of an older one.
@@ -328,6 +333,7 @@ impl Recovery {
             applied: self.replay.applied(),
             passed,
             undecided: self.replay.into_undecided(),
+            skipped: self.skipped,
             stopped: self.stopped,
         })
     }

@@ -18,6 +18,7 @@ use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
 use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
+use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
 use karst_mem::commit::{Fate, Goals, Waiter};
@@ -518,12 +519,14 @@ impl<H: Host> Pipeline<H> {
         if H::PUBLISHES_TOO_EARLY {
             self.ring.finish(ticket);
         }
-        let applying = Applying { pipeline: self, ticket };
+        let inserting = Applying { pipeline: self, ticket, pins: &pins[..] };
         if let Some(phase) = source.phase() {
             self.phase_applies(phase);
         }
         // Invariant: no two entries have one number, so none can be there already.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
+        std::mem::forget(inserting);
+        let applying = Applying { pipeline: self, ticket, pins: &[] };
         self.applied(pins);
         if let Some(phase) = source.phase() {
             self.phase_applied(phase, first_seq);
@@ -583,10 +586,14 @@ fn insert_panicked() -> Error {
 pub(super) struct Applying<'a, H: Host> {
     pub(super) pipeline: &'a Pipeline<H>,
     pub(super) ticket: u64,
+    /// The memtables that may have a part of it.
+    pub(super) pins: &'a [(ColumnFamilyId, H::Pin)],
 }
 
 impl<H: Host> Drop for Applying<'_, H> {
     fn drop(&mut self) {
+        // Why all: whichever it was, a reader of another would see half of the batch.
+        self.pins.iter().for_each(|(_, pin)| H::memtable(pin).mark_broken());
         self.pipeline.insert_panicked(Some(self.ticket), || self.pipeline.finish(self.ticket));
     }
 }

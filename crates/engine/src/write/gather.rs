@@ -76,7 +76,7 @@ impl<H: Host> Pipeline<H> {
         }
         let memtable = H::memtable(pin);
         let mut entries = Entries::new();
-        let applying = Applying { pipeline: self, ticket };
+        let applying = Applying { pipeline: self, ticket, pins: &pins[..] };
         source.each_point(first_seq, |entry| entries.push(memtable.prepare(entry)));
         std::mem::forget(applying);
         let outcome = self.leave(memtable, (ticket, last_seq), &mut entries);
@@ -109,7 +109,7 @@ impl<H: Host> Pipeline<H> {
         if left {
             return Gather::Waits;
         }
-        let applying = Applying { pipeline: self, ticket };
+        let applying = Applying { pipeline: self, ticket, pins: &[] };
         insert(memtable, entries.drain(..));
         std::mem::forget(applying);
         Gather::Inserted

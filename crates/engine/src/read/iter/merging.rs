@@ -57,7 +57,8 @@ impl MemtableCursor {
     fn begin(&mut self, to: To, target: &[u8]) {
         if let (Some(sweep), To::First) = (&mut self.sweep, to) {
             **sweep = Sweep::default();
-            (self.position, self.failed) = (self.memtable.sweep(sweep), None);
+            self.failed = self.memtable.check_whole().err();
+            self.position = if self.failed.is_none() { self.memtable.sweep(sweep) } else { None };
             return;
         }
         self.sweep = None;
