@@ -615,6 +615,12 @@ impl<H: Host> Pipeline<H> {
             pipeline.ring.published() == order.next_ticket
         })
         .await;
+        if !self.is_failed() {
+            return Ok(());
+        }
+        // Why: a leader has the files for as long as it writes and syncs. None writes behind it while
+        // writes are refused.
+        self.persist.wait_for_leader().await;
         {
             let mut files = self.persist.files();
             let mut order = self.order.lock();
