@@ -7,6 +7,7 @@
 //! | the next batch | the batch |
 //! | nothing visible behind what it gave | `None`; it may be asked again, and finds then what has come meanwhile |
 //! | numbers that no log has any more, or that were never logged | an error that names them, once; then it goes on behind them |
+//! | a batch that `WriteBatch::from_bytes` refuses | its error, once; then it goes on behind the batch |
 //! | damage in a log that has ended | an error with file and offset, once; then it goes on with the next log |
 //!
 //! A log is read as a whole when the one before is done, or when more of it has become visible. Why not piece by piece: a log is about as large as a memtable, and compressed logs and recycled files can
