@@ -153,14 +153,7 @@ impl Doubts {
 /// The key that an operation writes; of a range its beginning.
 fn key_of<'a>(op: &Op<'a>) -> Option<&'a [u8]> {
     match *op {
-        Op::Put { key, .. }
-        | Op::Delete { key, .. }
-        | Op::SingleDelete { key, .. }
-        | Op::Merge { key, .. }
-        | Op::PutBlobIndex { key, .. }
-        | Op::PutEntity { key, .. }
-        | Op::TimedPut { key, .. }
-        | Op::DeleteRange { begin: key, .. } => Some(key),
-        _ => None,
+        Op::DeleteRange { begin, .. } => Some(begin),
+        _ => op.key(),
     }
 }
