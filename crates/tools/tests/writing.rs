@@ -368,7 +368,7 @@ fn a_deterministic_fill_lays_out_its_levels() {
     for (style, levels) in [("0", &[1, 2, 3][..]), ("1", &[1, 2, 3])] {
         let style = format!("-compaction_style={style}");
         let flags = [
-            "-num=20000",
+            "-num=100000",
             "-num_levels=4",
             "-benchmarks=fillseqdeterministic",
             "-disable_auto_compactions",
@@ -381,8 +381,8 @@ fn a_deterministic_fill_lays_out_its_levels() {
             assert!(out.contains(&format!("Level[{level}]: ")), "{style}: {out}");
         }
         // The first run has every key; the others write some of them again.
-        assert_eq!(keys(&db), 20_000);
-        assert!(operations(&out, "fillseqdeterministic") > 25_000, "{out}");
+        assert_eq!(keys(&db), 100_000);
+        assert!(operations(&out, "fillseqdeterministic") > 130_000, "{out}");
         verify_tables(&db).unwrap();
     }
     let flag = format!("-db={}", db.display());
