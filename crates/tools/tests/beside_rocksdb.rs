@@ -89,11 +89,16 @@ fn logs_are_dumped_the_same() {
 fn tables_are_dumped_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("tables");
-    let flags =
-        ["-num=3000", "-partition_index_and_filters=true", "-bloom_bits=10", "-compression_type=zstd"];
-    // Each flush of its own makes a table, however late db_bench's own flushes come.
-    let work = ["-benchmarks=fillrandom,flush,overwrite,flush", "-disable_auto_compactions=true"];
-    db_bench(&db, &[&flags[..], &work].concat()).unwrap();
+    let flags = [
+        // Each `flush` makes a table, however late db_bench's own flushes come.
+        "-benchmarks=fillrandom,flush,overwrite,flush",
+        "-num=3000",
+        "-partition_index_and_filters=true",
+        "-bloom_bits=10",
+        "-compression_type=zstd",
+        "-disable_auto_compactions=true",
+    ];
+    db_bench(&db, &flags).unwrap();
     let mut tables = 0;
     for entry in std::fs::read_dir(&db).unwrap() {
         let path = entry.unwrap().path();

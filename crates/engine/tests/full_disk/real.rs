@@ -66,29 +66,36 @@ impl<'a> Writer<'a> {
 
     /// The same until writers are stopped, and how long the last one waited. A write may be refused
     /// at once before, while a compaction has taken up the last of the room; then writing goes on.
-    /// None: the log had the last of the room before L0 had too many files, and nothing goes on.
+    /// None: the log had the last of the room before L0 had too many files, and what is in memory
+    /// finds no room, so nothing goes on.
     fn until_stopped(&mut self, write: &WriteOptions, told_after: Duration) -> Option<Duration> {
         loop {
             let after = self.until_refused(write);
             if after >= told_after {
                 return Some(after);
             }
-            let after = self.until_taken()?;
-            println!("{}, {}: it goes on after {after:.2?}", self.disk.name, self.phase);
+            match self.until_taken() {
+                Ok(after) => println!("{}, {}: it goes on after {after:.2?}", self.disk.name, self.phase),
+                Err(error) => {
+                    let memory = self.db.int_property("rocksdb.size-all-mem-tables").unwrap();
+                    assert!(self.disk.free() < memory, "there is room for {memory} bytes: {error}");
+                    return None;
+                }
+            }
         }
     }
 
-    /// Waits until writes are taken, and says how long that was. None: they are not taken soon.
-    fn until_taken(&mut self) -> Option<Duration> {
+    /// Waits until writes are taken, and says how long that was; the error if they are not soon.
+    fn until_taken(&mut self) -> Result<Duration, Error> {
         let began = self.disk.env.now();
         while let Err(error) = self.put(&WriteOptions::default()) {
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-            if self.disk.env.now() - began > SOON {
-                return None;
+            if self.disk.env.now() - began >= SOON {
+                return Err(error);
             }
             karst_io::block_on(&self.disk.env, karst_io::sleep(&self.disk.env, Duration::from_millis(10)));
         }
-        Some(self.disk.env.now() - began)
+        Ok(self.disk.env.now() - began)
     }
 
     /// What a database opened for reading has is what was written and acknowledged, and at most
@@ -102,7 +109,7 @@ impl<'a> Writer<'a> {
     /// Makes room; writing goes on.
     fn until_it_goes_on(mut self) {
         self.disk.clear();
-        let after = self.until_taken().expect("there is room");
+        let after = self.until_taken().unwrap();
         println!("{}, {}: with room again it goes on after {after:.2?}", self.disk.name, self.phase);
         self.puts(1000);
         assert!(all(&self.db) == self.model, "{}: something is lost", self.phase);

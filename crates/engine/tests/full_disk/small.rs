@@ -155,7 +155,8 @@ impl Small {
         }
     }
 
-    fn free(&self) -> u64 {
+    /// Bytes that are free.
+    pub(crate) fn free(&self) -> u64 {
         self.env.fs().free_bytes(&self.root).unwrap().expect("it is known")
     }
 }
