@@ -145,11 +145,14 @@ unsafe fn drop_last<V>(slot: NonNull<Slot<V>>, word: u64) {
     // SAFETY: alive until freed below; the last pin is gone, and nobody else finds the slot.
     let owned = unsafe { slot.as_ref() };
     if word & STANDALONE != 0 {
-        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and freed only here.
-        let whole = unsafe { Box::from_raw(slot.cast::<Standalone<V>>().as_ptr()) };
-        if let Some((key, list)) = &whole.listed {
+        let whole = slot.cast::<Standalone<V>>();
+        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and alive as above.
+        if let Some((key, list)) = unsafe { &whole.as_ref().listed } {
             list.remove(*key, slot);
         }
+        // Why only now: a box is the only way to what it owns, and searches look at a slot for as long as it is listed.
+        // SAFETY: made by `Box::into_raw`, and freed only here.
+        let whole = unsafe { Box::from_raw(whole.as_ptr()) };
         whole.slot.drop_value();
     } else {
         let table = owned.closed_table().cast::<Table<V>>();
