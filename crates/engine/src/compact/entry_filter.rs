@@ -522,6 +522,14 @@ impl<'a> EntryFilter<'a> {
         }
         // Why not by the stripe's lower end: an entry that everybody sees has number 0, and is above no snapshot.
         if self.stripes.of(next_seq) != stripe {
+            // What is below is undecided, or jobs do not go by its decision yet. As with a deletion,
+            // nobody will see it.
+            if self.is_last_word(seq) {
+                self.ended = true;
+                self.counts.dropped_obsolete += 1;
+                self.counts.dropped_optimized += u64::from(!self.bottommost);
+                return Ok(Flow::GoOn);
+            }
             self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
             return Ok(Flow::GoOn);
         }

@@ -39,8 +39,14 @@ struct Past {
     last: u64,
 }
 
-fn entry(k: u8, v: u8, seq: u64) -> Entry {
+/// A key that is put when it is not there, and otherwise deleted singly.
+const SINGLE: u8 = 3;
+
+fn entry(past: &Past, k: u8, v: u8, seq: u64) -> Entry {
+    let is_there = past.entries.iter().filter(|entry| entry.0 == user_key(k)).count() % 2 == 1;
     let (kind, value) = match v % 5 {
+        _ if k == SINGLE && is_there => (ValueType::SingleDeletion, Vec::new()),
+        _ if k == SINGLE => (ValueType::Value, vec![b'a' + v % 26]),
         0 => (ValueType::Deletion, Vec::new()),
         1 | 2 => (ValueType::Merge, vec![b'0' + v % 10]),
         _ => (ValueType::Value, vec![b'a' + v % 26]),
@@ -58,12 +64,12 @@ fn past(steps: &[Step]) -> Past {
         past.last += 1;
         let seq = past.last;
         match step {
-            Step::Plain(k, v) if is_free(&past, *k) => past.entries.push(entry(*k, *v, seq)),
+            Step::Plain(k, v) if is_free(&past, *k) => past.entries.push(entry(&past, *k, *v, seq)),
             Step::Prepare(name, keys) if open(&past, *name).is_none() => {
                 let mut own = BTreeSet::new();
                 for (k, v) in keys {
                     if is_free(&past, *k) && own.insert(*k) {
-                        past.entries.push(entry(*k, *v, seq));
+                        past.entries.push(entry(&past, *k, *v, seq));
                     }
                 }
                 past.prepared.push(Prepared { name: *name, seq, keys: own, decided: None });
@@ -113,6 +119,7 @@ impl Past {
             flush,
             older,
             operator: "stringappend",
+            write_prepared: true,
             ..Job::default()
         };
         let (output, _) = job.run(&self.entries).unwrap();
@@ -168,6 +175,21 @@ fn what_is_undecided_stays_as_it_is_at_the_bottom_too() {
     assert_eq!(run(&job, &deleted), ["a@5 Deletion ", "a@0 Value y"]);
     let added = [("a", 5, Merge, "1"), ("a", 4, Merge, "2"), ("a", 3, Put, "x")];
     assert_eq!(run(&job, &added), ["a@5 Merge 1", "a@0 Value x,2"]);
+}
+
+/// A commit by which jobs do not go yet is below, for instance.
+#[test]
+fn a_single_deletion_that_everybody_sees_ends_what_is_undecided_below_it() {
+    let pending = vec![(SeqNo(5), SeqNo(6), None)];
+    let bottom = Job { pending, bottommost: true, write_prepared: true, ..Job::default() };
+    let entries =
+        [("a", 9, Single, ""), ("a", 5, Put, "undecided"), ("a", 4, Single, ""), ("a", 3, Put, "x")];
+    assert!(run(&bottom, &entries).is_empty());
+    assert!(run(&Job { bottommost: false, ..bottom.clone() }, &entries[..2]).is_empty());
+    let older = Job { bottommost: false, older: [b"a".to_vec()].into(), ..bottom.clone() };
+    assert_eq!(run(&older, &entries[..2]), ["a@9 SingleDeletion ", "a@5 Value undecided"]);
+    let read = Job { snapshots: vec![7], ..bottom };
+    assert_eq!(run(&read, &entries[..2]), ["a@9 SingleDeletion ", "a@5 Value undecided"]);
 }
 
 /// What was put, rolled back and put there again is more than its user knows of, who deletes it once.
