@@ -2,15 +2,29 @@
 //!
 //! In: a [`Store`] and how much to do. Out: how many keys were read and checked, and every violation. What is checked is cheap, so that reads are not held up by it: millions a second.
 //!
-//! Keys stand in *groups*. A group has one writer; each of its batches puts the same number, one more than the last, under all keys of the group, in all column families. So a
-//! read of a group knows which batch it sees. With the number goes a *witness*: some other group, and a number of it that had been seen when the batch began.
+//! Keys stand in *groups*. A group has one writer, and each of its batches does the same in all
+//! column families:
+//! - It puts its *mark*: how many of the group's were written, with this one, and a *witness*, some
+//!   other group and a count of it that had been seen when the batch began.
+//! - It merges: one is added to a counter in the first family and taken from one in the second, so
+//!   that the sum of the two stays zero; in the third its count is appended to a list.
+//! - It puts one of two further keys, and removes the other, which the batch before has put, with a
+//!   single deletion.
+//!
+//! Some batches also add to and take from two counters that all groups share. So what all keys of a
+//! group hold follows from its mark alone, and what the shared counters hold from all marks: the
+//! counters say how many batches were applied, so one that is applied twice, or by halves, is seen.
 //!
 //! What every read is checked for:
-//! - *Atomicity*: all keys of a group that are read together have one number, and none is missing.
-//! - *Recency*: the number is not below any that was acknowledged, or returned by any read, before this one began; so reads are monotonic, over all threads.
-//! - *No invention*: the number is not above that of the last batch that had begun when the read ended, nor that of a batch that was refused, before or after.
+//! - *Atomicity*: all keys of a group that are read together are what one mark says, no more and no
+//!   less, and those of all groups what their marks say together.
+//! - *Recency*: the count is not below any that was acknowledged, or returned by any read, before
+//!   this one began; so reads are monotonic, over all threads.
+//! - *No invention*: the count is not above that of the last batch that had begun when the read
+//!   ended, and the batch is none that was refused, before or after.
 //! - *Order*: what a batch has witnessed is seen by who sees the batch.
-//! - *Immutability*: a snapshot, however old, shows what it showed.
+//! - *Immutability*: a snapshot, however old, shows what it showed, by `get`, `multi_get` and
+//!   iterators in both directions.
 
 use crate::random::Random;
 use std::collections::HashSet;
@@ -20,10 +34,23 @@ use std::time::Duration;
 
 /// Groups of keys.
 pub const GROUPS: usize = 64;
-/// Keys of a group in each column family.
+/// Keys of a group in each column family: its mark, its tally, and two of which one is there at a
+/// time.
 pub const KEYS: usize = 4;
+/// How many of them are there at a time.
+const PRESENT: usize = 3;
 /// Column families.
-pub const FAMILIES: usize = 2;
+pub const FAMILIES: usize = 3;
+/// Their merge operators. The last has lists, the others counters.
+pub const OPERATORS: [&str; FAMILIES] = ["uint64add", "uint64add", "{id=StringAppendOperator;delimiter=,;}"];
+const LISTS: usize = FAMILIES - 1;
+/// Numbers of keys in a group.
+const MARK: usize = 0;
+const TALLY: usize = 1;
+/// Batches that append to a list before it is begun anew.
+const IN_A_LIST: u64 = 16;
+/// The key of the counters that all groups share, behind all others.
+pub const SHARED: Key = [0, 0, 0, GROUPS as u8, 0, 0, 0, 0];
 /// Snapshots that a reader keeps at a time.
 const SNAPSHOTS: usize = 3;
 /// How many violations are told in words.
@@ -31,8 +58,8 @@ const TOLD: usize = 5;
 
 /// A key: group and number in it, big-endian.
 pub type Key = [u8; 8];
-/// A value: number, witnessed group, witnessed number; little-endian.
-pub type Value = [u8; 24];
+/// A value: a mark, a counter, a list or a count.
+pub type Value = Vec<u8>;
 
 /// How a batch is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +73,7 @@ pub enum Durability {
 }
 
 /// A part of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Part {
     /// Sets a key.
     Put {
@@ -56,6 +83,22 @@ pub enum Part {
         key: Key,
         /// Its value.
         value: Value,
+    },
+    /// Merges into a key, by the operator of its family ([`merged`]).
+    Merge {
+        /// Number of the column family.
+        family: usize,
+        /// The key.
+        key: Key,
+        /// What it is merged with.
+        operand: Value,
+    },
+    /// Deletes a key that was put once.
+    SingleDelete {
+        /// Number of the column family.
+        family: usize,
+        /// The key.
+        key: Key,
     },
     /// Deletes all keys of a group as one range.
     Clear {
@@ -102,26 +145,117 @@ pub fn key(group: usize, number: usize) -> Key {
     key
 }
 
-/// All keys, which are the same in every column family, in order.
+/// All keys that may be there, the same in every column family, in order.
 pub fn keys() -> impl Iterator<Item = Key> {
-    (0..GROUPS).flat_map(|group| (0..KEYS).map(move |number| key(group, number)))
+    (0..GROUPS).flat_map(|group| (0..KEYS).map(move |number| key(group, number))).chain([SHARED])
 }
 
-fn group_of(key: &Key) -> usize {
-    u32::from_be_bytes(key[..4].try_into().expect("four bytes")) as usize
+/// Group and number of a key.
+fn place(key: &Key) -> (usize, usize) {
+    let part = |at: usize| u32::from_be_bytes(key[at..at + 4].try_into().expect("four bytes")) as usize;
+    (part(0), part(4))
 }
 
-/// A value in parts: number, witnessed group, witnessed number.
-fn parse(value: &Value) -> (u64, usize, u64) {
-    let part = |i: usize| u64::from_le_bytes(value[8 * i..8 * i + 8].try_into().expect("eight bytes"));
-    (part(0), part(1) as usize, part(2))
+/// What a batch says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// How many batches of the group were written, with this one.
+    count: u64,
+    /// How many were tried, with this one, so that those that were refused have numbers of their
+    /// own.
+    number: u64,
+    witnessed: usize,
+    /// The count of the witnessed group.
+    least: u64,
+    /// How many batches of the group, with this one, have counted for all groups too.
+    shared: u64,
 }
 
-/// The value that a batch writes of which nothing is to be seen ever: its number is never begun, so whoever reads it finds a violation.
+impl Mark {
+    fn value(&self) -> Value {
+        [self.count, self.number, self.witnessed as u64, self.least, self.shared]
+            .map(u64::to_le_bytes)
+            .concat()
+    }
+
+    /// `None` if it is not one.
+    fn parse(value: &[u8]) -> Option<Self> {
+        let (parts, rest) = value.as_chunks::<8>();
+        let &[count, number, witnessed, least, shared] = parts else { return None };
+        let [count, number, witnessed, least, shared] =
+            [count, number, witnessed, least, shared].map(u64::from_le_bytes);
+        let witnessed = usize::try_from(witnessed).ok().filter(|group| *group < GROUPS && rest.is_empty())?;
+        Some(Self { count, number, witnessed, least, shared })
+    }
+}
+
+/// What a counter holds after so many batches, by its family.
+fn counted(family: usize, count: u64) -> Value {
+    let count = if family == 0 { count } else { count.wrapping_neg() };
+    count.to_le_bytes().to_vec()
+}
+
+/// What the tally of a group is after so many batches.
+fn tally(family: usize, count: u64) -> Value {
+    if family != LISTS {
+        return counted(family, count);
+    }
+    let first = (count - count % IN_A_LIST).max(1);
+    let all: Vec<String> = (first..=count).map(|count| count.to_string()).collect();
+    all.join(",").into_bytes()
+}
+
+/// The number of the key that a batch puts beside mark and tally.
+fn further(count: u64) -> usize {
+    TALLY + 1 + (count % 2) as usize
+}
+
+/// What a key of a group holds if its mark is this one.
+fn right(family: usize, number: usize, mark: &Mark) -> Option<Value> {
+    match number {
+        MARK => Some(mark.value()),
+        TALLY => Some(tally(family, mark.count)),
+        _ => (number == further(mark.count)).then(|| mark.count.to_le_bytes().to_vec()),
+    }
+}
+
+/// What the value of a key alone says of its batch: at least the count. `None` if no batch leaves
+/// it so.
+fn alone(family: usize, number: usize, value: &[u8]) -> Option<Mark> {
+    let count = match (number, family) {
+        (MARK, _) => return Mark::parse(value),
+        (TALLY, LISTS) => {
+            let last = value.rsplit(|byte| *byte == b',').next()?;
+            std::str::from_utf8(last).ok()?.parse().ok()?
+        }
+        _ => {
+            let count = u64::from_le_bytes(value.try_into().ok()?);
+            if (number, family) == (TALLY, 1) { count.wrapping_neg() } else { count }
+        }
+    };
+    let mark = Mark { count, ..Mark::default() };
+    (right(family, number, &mark).as_deref() == Some(value)).then_some(mark)
+}
+
+/// What the operator of a family makes of a value and an operand.
+#[must_use]
+pub fn merged(family: usize, value: Option<&Value>, operand: &Value) -> Value {
+    let number = |bytes: &Value| u64::from_le_bytes(bytes[..].try_into().expect("a counter"));
+    match value {
+        None => operand.clone(),
+        Some(value) if family == LISTS => [value, &b","[..], operand].concat(),
+        Some(value) => number(value).wrapping_add(number(operand)).to_le_bytes().to_vec(),
+    }
+}
+
+/// The value that a batch writes of which nothing is to be seen ever: its count is never begun, so
+/// whoever reads it finds a violation.
 #[must_use]
 pub fn never_seen(value: &Value) -> Value {
-    let mut value = *value;
-    value[7] = 0x40;
+    let mut value = value.clone();
+    if let Some(byte) = value.get_mut(7) {
+        *byte = 0x40;
+    }
     value
 }
 
@@ -129,10 +263,13 @@ pub fn never_seen(value: &Value) -> Value {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Group {
-    /// The last batch that has begun.
+    /// The count of the last batch that has begun.
     begun: AtomicU64,
-    /// The last batch that was acknowledged or seen.
+    /// The count of the last batch that was acknowledged or seen.
     floor: AtomicU64,
+    /// How many batches were tried, and what the last mark says that was written. Its writer's own.
+    tried: AtomicU64,
+    written: Mutex<Mark>,
     /// The last batch that was refused.
     last_refused: AtomicU64,
     /// All that were.
@@ -158,10 +295,13 @@ pub struct CommitOrder {
 /// What a reader keeps between its reads.
 struct Reader<S: Store> {
     random: Random,
-    snapshots: Vec<(S::Snapshot, Vec<u64>)>,
+    snapshots: Vec<(S::Snapshot, Marks)>,
 }
 
-/// The numbers below which the groups must not be, as of the beginning of a read.
+/// What one read has seen of each group.
+type Marks = [Option<Mark>; GROUPS];
+
+/// The counts below which the groups must not be, as of the beginning of a read.
 type Floors = [u64; GROUPS];
 
 /// Calls that read, and the keys that were checked.
@@ -248,22 +388,18 @@ impl CommitOrder {
 
     /// Writes the next batch of a group; false if it was refused.
     async fn try_next(&self, store: &impl Store, group: usize, random: &mut Random) -> bool {
-        let number = self.groups[group].begun.load(Ordering::Relaxed) + 1;
-        self.groups[group].begun.store(number, Ordering::SeqCst);
+        let own = &self.groups[group];
+        let last = *own.written.lock().expect("nobody panics with it");
+        let count = last.count + 1;
+        let number = own.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        own.begun.store(count, Ordering::SeqCst);
         let witnessed = random.below(GROUPS as u64) as usize;
-        let floor = self.groups[witnessed].floor.load(Ordering::SeqCst);
-        let mut value = [0; 24];
-        value[..8].copy_from_slice(&number.to_le_bytes());
-        value[8..16].copy_from_slice(&(witnessed as u64).to_le_bytes());
-        value[16..].copy_from_slice(&floor.to_le_bytes());
-        let mut batch = Vec::with_capacity(FAMILIES * KEYS + 1);
-        if random.below(512) == 0 {
-            batch.push(Part::Clear { family: random.below(FAMILIES as u64) as usize, group });
-        }
-        for number in 0..KEYS {
-            let key = key(group, number);
-            batch.extend((0..FAMILIES).map(|family| Part::Put { family, key, value }));
-        }
+        let least = self.floor(witnessed);
+        let clears = random.one_in(512).then(|| random.index(FAMILIES));
+        // Why not with a range: what is shared is written under a lock where there are locks.
+        let shares = clears.is_none() && random.one_in(8);
+        let mark = Mark { count, number, witnessed, least, shared: last.shared + u64::from(shares) };
+        let batch = batch(group, &mark, clears, shares);
         let durability = self.writer_takes[random.below(self.writer_takes.len() as u64) as usize];
         // Why so rarely: a sync takes as long as thousands of batches.
         let durability = match durability {
@@ -271,21 +407,22 @@ impl CommitOrder {
             durability => durability,
         };
         if !store.write(durability, &batch).await {
-            self.refuse(group, number);
+            self.refuse(group, &mark);
             return false;
         }
-        self.groups[group].floor.fetch_max(number, Ordering::SeqCst);
+        *own.written.lock().expect("nobody panics with it") = mark;
+        own.floor.fetch_max(count, Ordering::SeqCst);
         self.batches.fetch_add(1, Ordering::Relaxed);
         true
     }
 
     /// A batch was refused, and not seen before.
-    fn refuse(&self, group: usize, number: u64) {
+    fn refuse(&self, group: usize, Mark { count, number, .. }: &Mark) {
         let Group { floor, last_refused, refused, .. } = &self.groups[group];
-        refused.lock().expect("nobody panics with it").insert(number);
-        last_refused.store(number, Ordering::SeqCst);
+        refused.lock().expect("nobody panics with it").insert(*number);
+        last_refused.store(*number, Ordering::SeqCst);
         // Ordering: whoever sees the batch raises the floor, and then looks whether it was refused; here it is the other way round. One of the two finds out.
-        if floor.load(Ordering::SeqCst) >= number {
+        if floor.load(Ordering::SeqCst) >= *count {
             self.violation(|| format!("batch {number} of group {group} was seen, and refused"));
         }
     }
@@ -324,10 +461,18 @@ impl CommitOrder {
     /// Three keys of a group, one after the other: each is at least as new as the one before.
     async fn get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         for _ in 0..3 {
-            let (family, number) = (random.below(FAMILIES as u64), random.below(KEYS as u64));
+            let (family, number) = (random.index(FAMILIES), random.index(KEYS));
             let floor = self.floor(group);
-            let found = store.get(None, family as usize, &key(group, number as usize)).await;
-            self.check(group, floor, found.as_ref(), "get");
+            match store.get(None, family, &key(group, number)).await {
+                // One of two is there at a time.
+                None if number > TALLY => {}
+                value => match value.as_ref().and_then(|value| alone(family, number, value)) {
+                    Some(mark) => self.check(group, floor, &mark, "get"),
+                    None => self.violation(|| {
+                        format!("get: group {group}, family {family}, key {number}: {}", text(value.as_ref()))
+                    }),
+                },
+            }
         }
         (3, 3)
     }
@@ -335,52 +480,36 @@ impl CommitOrder {
     /// All keys of two groups, in all column families, of which one has witnessed the other if chance has it.
     async fn multi_get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         let other = (group + 1 + random.below(GROUPS as u64 - 1) as usize) % GROUPS;
-        let floors = self.floors();
-        let keys = keys_of([group, other]);
+        let (floors, keys) = (self.floors(), keys_of([group, other]));
         let found = store.multi_get(None, &keys).await;
-        self.check_together(&floors, keys.iter().map(|(_, key)| group_of(key)).zip(found), "multi_get");
-        (1, keys.len())
+        self.check_together(&floors, &with_keys(keys, found), "multi_get");
+        (1, 2 * FAMILIES * KEYS)
     }
 
     /// A run of entries of one column family, whole groups of it.
     async fn scan(&self, store: &impl Store, random: &mut Random) -> Count {
         let groups = 1 + random.below(8) as usize;
         let first = random.below((GROUPS - groups + 1) as u64) as usize;
-        let (family, backward) = (random.below(FAMILIES as u64) as usize, random.below(2) == 1);
-        let from = if backward { key(first + groups - 1, KEYS - 1) } else { key(first, 0) };
+        let (family, backward) = (random.index(FAMILIES), random.one_in(2));
         let floors = self.floors();
-        let entries = store.scan(None, family, &from, groups * KEYS, backward).await;
-        let mut expected: Vec<Key> =
-            (first..first + groups).flat_map(|g| (0..KEYS).map(move |n| key(g, n))).collect();
-        if backward {
-            expected.reverse();
-        }
-        let found = entries.iter().map(|(key, _)| *key);
-        if !found.eq(expected.iter().copied()) {
-            self.violation(|| {
-                format!(
-                    "a scan of {groups} groups from {first} on found {} entries, or others",
-                    entries.len()
-                )
-            });
-        }
-        let what = if backward { "backward scan" } else { "forward scan" };
-        let entries = entries.into_iter().map(|(key, value)| (group_of(&key), Some(value)));
-        self.check_together(&floors, entries, what);
-        (1, groups * KEYS)
+        let found = scan(store, None, family, (first, groups), backward).await;
+        self.check_scan(&floors, &found, (first, groups), backward);
+        (1, groups * PRESENT)
     }
 
     /// A new snapshot, read in one form or another, and kept.
     async fn take_snapshot<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> Count {
         let floors = self.floors();
         let snapshot = store.snapshot();
-        let cut = self.cut(store, &snapshot, &floors, &mut reader.random).await;
+        let random = &mut reader.random;
+        let (family, backward) = (random.index(FAMILIES), random.one_in(2));
+        let marks = self.check_snapshot(store, Some(&snapshot), &floors, family, backward).await;
         if reader.snapshots.len() == SNAPSHOTS {
             let dropped = reader.random.below(SNAPSHOTS as u64) as usize;
             reader.snapshots.swap_remove(dropped);
         }
-        reader.snapshots.push((snapshot, cut));
-        (1, GROUPS * KEYS)
+        reader.snapshots.push((snapshot, marks));
+        (2, GROUPS * PRESENT + 1)
     }
 
     /// A snapshot of before shows what it showed, in all ways to read.
@@ -389,51 +518,97 @@ impl CommitOrder {
             return (0, 0);
         }
         let index = reader.random.below(reader.snapshots.len() as u64) as usize;
-        let (snapshot, cut) = &reader.snapshots[index];
-        let group = reader.random.below(GROUPS as u64) as usize;
-        let keys = keys_of([group]);
-        let found = store.multi_get(Some(snapshot), &keys).await;
-        let one = store.get(Some(snapshot), group % FAMILIES, &key(group, 0)).await;
-        for value in found.iter().chain([&one]) {
-            let number = value.as_ref().map(|value| parse(value).0);
-            if number != Some(cut[group]) {
+        let (snapshot, marks) = &reader.snapshots[index];
+        let (group, family) = (reader.random.index(GROUPS), reader.random.index(FAMILIES));
+        let mark = marks[group].unwrap_or_default();
+        let of_family = || (0..KEYS).map(|number| (family, key(group, number)));
+        let all = keys_of([group]);
+        let many = store.multi_get(Some(snapshot), &all).await;
+        let mut ones = Vec::with_capacity(KEYS);
+        for (family, key) in of_family() {
+            ones.push(store.get(Some(snapshot), family, &key).await);
+        }
+        let [forward, backward] = [scan(store, Some(snapshot), family, (group, 1), false).await, {
+            let mut found = scan(store, Some(snapshot), family, (group, 1), true).await;
+            found.reverse();
+            found
+        }];
+        let there = |keys: Vec<(usize, Key)>, found: Vec<Option<Value>>| -> Found {
+            with_keys(keys, found).into_iter().filter(|(_, _, value)| value.is_some()).collect()
+        };
+        let expected = |keys: Vec<(usize, Key)>| {
+            let values = keys.iter().map(|(family, key)| right(*family, place(key).1, &mark)).collect();
+            there(keys, values)
+        };
+        let of_family = || of_family().collect::<Vec<_>>();
+        let ways = [
+            ("multi_get", there(all.clone(), many), expected(all)),
+            ("get", there(of_family(), ones), expected(of_family())),
+            ("an iterator", forward, expected(of_family())),
+            ("an iterator backward", backward, expected(of_family())),
+        ];
+        for (way, found, expected) in ways {
+            if found != expected {
                 self.violation(|| {
-                    format!("a snapshot showed batch {} of group {group} and now {number:?}", cut[group])
+                    format!("a snapshot showed {mark:?} of group {group}, {way} now {}", texts(&found))
                 });
             }
         }
-        (2, keys.len() + 1)
+        (3 + KEYS as u64, FAMILIES * KEYS + KEYS + 2 * PRESENT)
     }
 
-    /// The numbers of all groups in a snapshot, from one column family.
-    async fn cut<S: Store>(
+    /// All groups in a snapshot, by one column family, and what they share.
+    async fn check_snapshot<S: Store>(
         &self,
         store: &S,
-        snapshot: &S::Snapshot,
+        snapshot: Option<&S::Snapshot>,
         floors: &Floors,
-        random: &mut Random,
-    ) -> Vec<u64> {
-        let (family, backward) = (random.below(FAMILIES as u64) as usize, random.below(2) == 1);
-        let from = if backward { key(GROUPS - 1, KEYS - 1) } else { key(0, 0) };
-        let entries = store.scan(Some(snapshot), family, &from, GROUPS * KEYS, backward).await;
-        if entries.len() != GROUPS * KEYS {
-            self.violation(|| format!("a snapshot shows {} entries", entries.len()));
+        family: usize,
+        backward: bool,
+    ) -> Marks {
+        let found = scan(store, snapshot, family, (0, GROUPS), backward).await;
+        let marks = self.check_scan(floors, &found, (0, GROUPS), backward);
+        let of = family % LISTS;
+        let shared = store.get(snapshot, of, &SHARED).await;
+        let sum = marks.iter().flatten().map(|mark| mark.shared).sum();
+        let expected = (sum > 0).then(|| counted(of, sum));
+        if shared != expected {
+            self.violation(|| {
+                let [found, expected] = [&shared, &expected].map(|value| text(value.as_ref()));
+                format!("a snapshot: what groups share in family {of} is {found}, not {expected}")
+            });
         }
-        let mut cut = vec![0; GROUPS];
-        for (key, value) in &entries {
-            cut[group_of(key)] = parse(value).0;
-        }
-        let entries = entries.into_iter().map(|(key, value)| (group_of(&key), Some(value)));
-        self.check_together(floors, entries, "snapshot");
-        cut
+        marks
     }
 
-    /// One read of everything, without writers.
+    /// One read of everything, in all ways, without writers.
     pub async fn check_all(&self, store: &impl Store) {
+        let floors = self.floors();
         for group in 0..GROUPS {
-            let (floors, keys) = (self.floors(), keys_of([group]));
+            let keys = keys_of([group]);
             let found = store.multi_get(None, &keys).await;
-            self.check_together(&floors, keys.iter().map(|_| group).zip(found), "read of everything");
+            self.check_together(&floors, &with_keys(keys.clone(), found), "multi_get of everything");
+            let mut found = Vec::with_capacity(keys.len());
+            for (family, key) in &keys {
+                found.push(store.get(None, *family, key).await);
+            }
+            self.check_together(&floors, &with_keys(keys, found), "get of everything");
+        }
+        for family in 0..FAMILIES {
+            for backward in [false, true] {
+                let marks = self.check_snapshot(store, None, &floors, family, backward).await;
+                let written =
+                    |group: usize| *self.groups[group].written.lock().expect("nobody panics with it");
+                if (0..GROUPS).any(|group| marks[group] != Some(written(group))) {
+                    self.violation(|| format!("what was written last is not there: {marks:?}"));
+                }
+            }
+            // Nothing is there besides.
+            let entries = store.scan(None, family, &key(0, 0), usize::MAX, false).await;
+            let shared = entries.iter().filter(|(key, _)| *key == SHARED).count();
+            if entries.len() != GROUPS * PRESENT + shared {
+                self.violation(|| format!("there are {} entries in family {family}", entries.len()));
+            }
         }
     }
 
@@ -445,54 +620,145 @@ impl CommitOrder {
         std::array::from_fn(|group| self.floor(group))
     }
 
-    /// Checks one value, and that it will be there from now on.
-    fn check(&self, group: usize, floor: u64, found: Option<&Value>, what: &str) -> u64 {
-        let number = found.map_or(0, |value| parse(value).0);
+    /// Checks what was seen of one group, which will be there from now on.
+    fn check(&self, group: usize, floor: u64, Mark { count, number, .. }: &Mark, what: &str) {
         let begun = self.groups[group].begun.load(Ordering::SeqCst);
-        if number < floor || number > begun {
+        if *count < floor || *count > begun {
             self.violation(|| {
-                format!("{what}: group {group} has {number}, of {floor} acknowledged or seen before and {begun} begun")
+                format!("{what}: group {group} has {count}, of {floor} acknowledged or seen before and {begun} begun")
             });
-        } else if number > floor {
-            self.groups[group].floor.fetch_max(number, Ordering::SeqCst);
+        } else if *count > floor {
+            self.groups[group].floor.fetch_max(*count, Ordering::SeqCst);
         }
-        if self.is_refused(group, number) {
-            self.violation(|| format!("{what}: group {group} has {number}, which was refused"));
+        if self.is_refused(group, *number) {
+            self.violation(|| format!("{what}: group {group} has batch {number}, which was refused"));
         }
-        number
     }
 
-    /// Checks what one read has found.
-    fn check_together(
-        &self,
-        floors: &Floors,
-        found: impl Iterator<Item = (usize, Option<Value>)>,
-        what: &str,
-    ) {
-        let mut seen = [None::<Value>; GROUPS];
-        for (group, value) in found {
-            match &seen[group] {
-                Some(first) if Some(*first) == value => {}
-                Some(first) => self.violation(|| {
-                    let other = value.as_ref().map(|value| parse(value).0);
-                    format!("{what}: group {group} has {} and {other:?} at once", parse(first).0)
-                }),
-                None => {
-                    self.check(group, floors[group], value.as_ref(), what);
-                    seen[group] = Some(value.unwrap_or([0; 24]));
-                }
+    /// Checks what one read has found, the marks of each of its groups among it.
+    fn check_together(&self, floors: &Floors, found: &Found, what: &str) -> Marks {
+        let mut marks = [None; GROUPS];
+        for (_, key, value) in found {
+            let (group, number) = place(key);
+            if number == MARK && group < GROUPS && marks[group].is_none() {
+                let mark = value.as_ref().and_then(|value| Mark::parse(value)).unwrap_or_default();
+                self.check(group, floors[group], &mark, what);
+                marks[group] = Some(mark);
             }
         }
-        for (group, value) in seen.iter().enumerate() {
-            let Some((number, witnessed, least)) = value.as_ref().map(parse) else { continue };
-            let Some((other, ..)) = seen[witnessed].as_ref().map(parse) else { continue };
-            if other < least {
+        for (family, key, value) in found {
+            let (group, number) = place(key);
+            let mark = marks.get(group).copied().flatten();
+            if mark.is_none_or(|mark| right(*family, number, &mark) != *value) {
                 self.violation(|| {
-                    format!("{what}: batch {number} of group {group} had seen {least} of group {witnessed}, which has {other}")
+                    let value = text(value.as_ref());
+                    format!(
+                        "{what}: group {group}, family {family}, key {number}: {value} at once with {mark:?}"
+                    )
                 });
             }
         }
+        for (group, mark) in marks.iter().enumerate() {
+            let Some(Mark { number, witnessed, least, .. }) = *mark else { continue };
+            let Some(Mark { count, .. }) = marks[witnessed] else { continue };
+            if count < least {
+                self.violation(|| {
+                    format!("{what}: batch {number} of group {group} had seen {least} of group {witnessed}, which has {count}")
+                });
+            }
+        }
+        marks
     }
+
+    /// The same of a scan of so many groups, which have to be there whole.
+    fn check_scan(
+        &self,
+        floors: &Floors,
+        found: &Found,
+        (first, groups): (usize, usize),
+        backward: bool,
+    ) -> Marks {
+        let what = if backward { "backward scan" } else { "forward scan" };
+        let marks = self.check_together(floors, found, what);
+        let is_there = |group: usize, number: usize| {
+            number <= TALLY || marks[group].is_some_and(|mark| number == further(mark.count))
+        };
+        let mut expected: Vec<Key> = (first..first + groups)
+            .flat_map(|group| (0..KEYS).map(move |number| (group, number)))
+            .filter(|(group, number)| is_there(*group, *number))
+            .map(|(group, number)| key(group, number))
+            .collect();
+        if backward {
+            expected.reverse();
+        }
+        if !found.iter().map(|(_, key, _)| key).eq(&expected) {
+            self.violation(|| {
+                format!("{what} of {groups} groups from {first} on: {} entries, or others", found.len())
+            });
+        }
+        marks
+    }
+}
+
+/// What a batch does in all column families: in one of them it may delete what was there first.
+fn batch(group: usize, mark: &Mark, clears: Option<usize>, shares: bool) -> Vec<Part> {
+    let count = mark.count;
+    let mut batch = Vec::with_capacity(FAMILIES * (PRESENT + 1) + 3);
+    for family in 0..FAMILIES {
+        let key = |number| key(group, number);
+        if clears == Some(family) {
+            batch.push(Part::Clear { family, group });
+        }
+        batch.push(Part::Put { family, key: key(MARK), value: mark.value() });
+        batch.push(match family {
+            _ if clears == Some(family) => Part::Put { family, key: key(TALLY), value: tally(family, count) },
+            LISTS if count.is_multiple_of(IN_A_LIST) => {
+                Part::Put { family, key: key(TALLY), value: tally(family, count) }
+            }
+            LISTS => Part::Merge { family, key: key(TALLY), operand: count.to_string().into_bytes() },
+            _ => Part::Merge { family, key: key(TALLY), operand: counted(family, 1) },
+        });
+        let value = count.to_le_bytes().to_vec();
+        batch.push(Part::Put { family, key: key(further(count)), value });
+        if count > 1 {
+            batch.push(Part::SingleDelete { family, key: key(further(count - 1)) });
+        }
+        if shares && family != LISTS {
+            batch.push(Part::Merge { family, key: SHARED, operand: counted(family, 1) });
+        }
+    }
+    batch
+}
+
+/// Families, keys and what was found under them.
+type Found = Vec<(usize, Key, Option<Value>)>;
+
+fn with_keys(keys: Vec<(usize, Key)>, found: Vec<Option<Value>>) -> Found {
+    keys.into_iter().zip(found).map(|((family, key), value)| (family, key, value)).collect()
+}
+
+/// The entries of so many groups in one column family.
+async fn scan<S: Store>(
+    store: &S,
+    at: Option<&S::Snapshot>,
+    family: usize,
+    (first, groups): (usize, usize),
+    backward: bool,
+) -> Found {
+    let from = if backward { key(first + groups - 1, KEYS - 1) } else { key(first, 0) };
+    let entries = store.scan(at, family, &from, groups * PRESENT, backward).await;
+    entries.into_iter().map(|(key, value)| (family, key, Some(value))).collect()
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.map_or("nothing".into(), |value| crate::show(value))
+}
+
+fn texts(found: &Found) -> String {
+    let one = |(family, key, value): &(usize, Key, Option<Value>)| {
+        format!("{family}/{} {}", place(key).1, text(value.as_ref()))
+    };
+    found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn keys_of<const N: usize>(groups: [usize; N]) -> Vec<(usize, Key)> {

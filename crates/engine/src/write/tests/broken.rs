@@ -6,7 +6,7 @@ use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section};
 use arc_swap::ArcSwap;
 use karst_testkit::commit_order::{
-    self, CommitOrder, Durability, FAMILIES, Key, Part, Store, Value, never_seen,
+    self, CommitOrder, Durability, FAMILIES, Key, Part, SHARED, Store, Value, merged, never_seen,
 };
 use std::cell::Cell;
 use std::time::Duration;
@@ -49,7 +49,9 @@ impl<const HASTY: bool> Host for Slow<HASTY> {
 /// The memtables of a column family, newest first.
 type View = Vec<Arc<MemTable>>;
 
-/// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one puts all that it deletes.
+/// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one
+/// puts all that it deletes. What is merged is put, by who has read what was there before: each key
+/// has one writer, or one at a time.
 struct Memory<H: Host> {
     pipeline: Arc<Pipeline<H>>,
     /// The log that was made last.
@@ -67,6 +69,8 @@ struct Memory<H: Host> {
     pins_again: bool,
     /// Now and then, a batch is written and said to have been refused.
     leaks: bool,
+    /// Whoever writes what all share.
+    shares: Mutex<()>,
 }
 
 impl<H: Host> Memory<H> {
@@ -84,7 +88,8 @@ impl<H: Host> Memory<H> {
         let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
         let prepares = pipeline.pending.is_some().then(AtomicU64::default);
         let last_log = Mutex::new(FileNumber(1));
-        Self { pipeline, last_log, open, memtables, readers, waits, prepares, pins_again: true, leaks: false }
+        let (pins_again, leaks, shares) = (true, false, Mutex::default());
+        Self { pipeline, last_log, open, memtables, readers, waits, prepares, pins_again, leaks, shares }
     }
 
     /// Where a read that begins now reads.
@@ -123,6 +128,10 @@ impl<H: Host> Memory<H> {
         }
     }
 
+    fn now(&self, family: usize, key: &Key) -> Option<Value> {
+        self.at(None, |pinned, at| pinned.find(at, family, key))
+    }
+
     /// Exchanges the memtables of all column families.
     fn exchange(&self) {
         let exchange = |seal| {
@@ -148,10 +157,13 @@ impl<H: Host> Memory<H> {
         for part in batch {
             let Part::Put { family, key, value } = part else { continue };
             let cf = ColumnFamilyId(*family as u32);
+            // Why: at first nothing is there, and of two keys one is not.
+            let Some(there) = self.now(*family, key) else { continue };
             never.push_checked(Op::Put { cf, key, value: &never_seen(value) });
-            // Why: at first nothing is there.
-            let Some(value) = self.at(None, |pinned, at| pinned.find(at, *family, key)) else { return };
-            before.push_checked(Op::Put { cf, key, value: &value });
+            before.push_checked(Op::Put { cf, key, value: &there });
+        }
+        if before.count() == 0 {
+            return;
         }
         let numbers = SubBatches::of(never.iter(), |_, a, b| a.cmp(b));
         let section = Arc::new(Section::new(name, never, Some(numbers)));
@@ -175,8 +187,8 @@ impl Pinned {
         self.0[family].iter().find_map(|memtable| {
             let mut entries = memtable.entries_of(&seek).unwrap().map(Result::unwrap);
             let entry = entries.find(|entry| !at.hides(entry.seq))?;
-            Some(memtable.value(entry.at).try_into().expect("a value of ours"))
-        })
+            Some((entry.kind == key::ValueType::Value).then(|| memtable.value(entry.at).to_vec()))
+        })?
     }
 }
 
@@ -184,11 +196,22 @@ impl<H: Host> Store for Memory<H> {
     type Snapshot = ReadAt;
 
     async fn write(&self, durability: Durability, batch: &[Part]) -> bool {
+        let shares = batch.iter().any(|part| matches!(part, Part::Merge { key, .. } if *key == SHARED));
+        let _alone = shares.then(|| self.shares.lock());
         let mut writes = WriteBatch::new();
         for part in batch {
-            if let Part::Put { family, key, value } = part {
-                let cf = ColumnFamilyId(*family as u32);
-                writes.push_checked(Op::Put { cf, key, value });
+            match part {
+                Part::Put { family, key, value } => {
+                    writes.push_checked(Op::Put { cf: ColumnFamilyId(*family as u32), key, value });
+                }
+                Part::Merge { family, key, operand } => {
+                    let value = &merged(*family, self.now(*family, key).as_ref(), operand);
+                    writes.push_checked(Op::Put { cf: ColumnFamilyId(*family as u32), key, value });
+                }
+                Part::SingleDelete { family, key } => {
+                    writes.push_checked(Op::SingleDelete { cf: ColumnFamilyId(*family as u32), key });
+                }
+                Part::Clear { .. } => {}
             }
         }
         let disable_wal = durability == Durability::Unlogged;
@@ -234,7 +257,7 @@ impl<H: Host> Store for Memory<H> {
         let from = keys.iter().position(|key| key == from).expect("a key of ours");
         self.at(at, |pinned, at| {
             let find = |key: &Key| Some((*key, pinned.find(at, family, key)?));
-            keys[from..].iter().take(entries).filter_map(find).collect()
+            keys[from..].iter().filter_map(find).take(entries).collect()
         })
     }
 
@@ -265,7 +288,7 @@ fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) ->
     order.violations().0
 }
 
-const FEW: u64 = 200_000;
+const FEW: u64 = 130_000;
 /// Mostly a thousandth of it is enough.
 const MANY: u64 = 20_000_000;
 
