@@ -2,8 +2,12 @@
 //!
 //! In: who appends to which lists, and what became of it. Out, of lists that are found: whether everyone who was acknowledged is there once in each of their lists, who was refused in none, and who is under way in all or
 //! in none; and whether there is an order of all of them by which each list could have come about. So a lost update, half a transaction and two who had one lock are seen.
+//!
+//! Whoever appends also adds one to the list's counter in one family and takes one from that in
+//! another, so that what is applied twice or by halves is seen even where it puts the whole list.
 
-use crate::ledger::{FAMILIES, Key};
+use crate::ledger::{Key, LISTING};
+use crate::reading;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 use karst_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +32,13 @@ pub(crate) type Lists = BTreeMap<Key, String>;
 const LISTS: usize = 5;
 
 fn list(number: usize) -> Key {
-    (number % FAMILIES.len(), format!("list{number}"))
+    (number % LISTING, format!("list{number}"))
+}
+
+/// What an append to a list counts: the counters' family, and what is added there under the list's
+/// key.
+pub(crate) fn counts() -> [(usize, [u8; 8]); 2] {
+    [(LISTING, 1i64.to_le_bytes()), (LISTING + 1, (-1i64).to_le_bytes())]
 }
 
 /// One to three of them, in any order.
@@ -37,15 +47,24 @@ pub(crate) fn some_lists(random: &mut Random) -> Vec<Key> {
     (0..1 + random.below(3)).map(|_| list(all.swap_remove(random.index(all.len())))).collect()
 }
 
-/// All lists, as of one moment.
+/// All lists, as of one moment. Their counters say how long they are.
 pub(crate) async fn read(db: &Db, families: &[ColumnFamily]) -> Result<Lists> {
-    let read = ReadOptions { snapshot: Some(db.snapshot()), ..ReadOptions::new() };
-    let mut found = Lists::new();
-    for (family, key) in (0..LISTS).map(list) {
-        if let Some(value) = db.get_cf_async(&read, &families[family], key.as_bytes()).await? {
-            found.insert((family, key), String::from_utf8(value.to_vec()).unwrap());
+    let options = ReadOptions { snapshot: Some(db.snapshot()), ..ReadOptions::new() };
+    let (mut found, mut counted) = (Lists::new(), Vec::new());
+    for family in families.iter().enumerate() {
+        let is_here = |key: &Key| family.0 >= LISTING || key.0 == family.0;
+        let keys: Vec<String> = (0..LISTS).map(list).filter(is_here).map(|(_, key)| key).collect();
+        let entries = reading::read(db, &options, family, "list", &keys).await?;
+        match family.0 < LISTING {
+            true => found.extend(entries.into_iter().map(|(key, list)| ((family.0, key), list))),
+            false => counted.push(entries),
         }
     }
+    let lengths = |sign: i64| {
+        let length = |list: &String| (sign * list.split(',').count() as i64).to_string();
+        found.iter().map(|((_, key), list)| (key.clone(), length(list))).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(counted, [lengths(1), lengths(-1)], "counters that are not as long as lists: {found:#?}");
     Ok(found)
 }
 

@@ -1,25 +1,35 @@
-//! Plain writers beside the users, each write with a key of its own: several at once, so that one is acknowledged before an older one is inserted, or one alone, whose entry waits to be inserted with others.
+//! Plain writers beside the users, each write with a key of its own: several at once, so that one
+//! is acknowledged before an older one is inserted, or one alone, whose entries wait to be inserted
+//! with others. A write also appends its number to the list of its lane, and deletes the key of the
+//! write before it there singly. So the lists say which writes are there, and each is in them once.
 //!
 //! Known is what was acknowledged, and what of it is durable: whatever was synced, and all that was acknowledged before that began.
 
 use crate::ledger::FAMILIES;
+use crate::reading::read;
 use karst_engine::io::{Crash, Env, Priority, Task};
-use karst_engine::{ReadOptions, Result, WriteOptions};
+use karst_engine::{ReadOptions, Result, WriteBatch, WriteOptions};
 use karst_testkit::random::Random;
 use karst_txn::TransactionDb;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
+/// Why so many: no two writes at the same time go to one.
+const LANES: u64 = 32;
+
+/// Writes go by their numbers.
 #[derive(Debug, Default)]
 struct Writes {
     count: u64,
-    under_way: BTreeSet<String>,
+    under_way: BTreeSet<u64>,
     /// In the order in which they were acknowledged.
-    acknowledged: Vec<String>,
+    acknowledged: Vec<u64>,
     /// Those that survive the power.
-    durable: BTreeSet<String>,
+    durable: BTreeSet<u64>,
+    /// Of each lane, the last one, whose key is there.
+    last: BTreeMap<u64, u64>,
     /// The power has failed since it was known what is there.
     may_be_lost: bool,
     early: Early,
@@ -38,6 +48,14 @@ pub(crate) struct Early {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside(Arc<Mutex<Writes>>);
 
+fn key_of(write: u64) -> String {
+    format!("beside{write:06}")
+}
+
+fn list_of(lane: u64) -> String {
+    format!("lane{lane}")
+}
+
 /// Whether a read that begins now has to insert what was left: something was acknowledged before what is older was inserted.
 pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
     let entries = || -> u64 {
@@ -54,18 +72,24 @@ pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
 }
 
 impl Beside {
-    /// Writes a key.
+    /// One write.
     pub(crate) async fn write(&self, db: &TransactionDb, sync: bool, looks: bool) -> Result<()> {
-        let (key, before) = {
+        let (number, last, before) = {
             let mut writes = self.0.lock().unwrap();
             writes.count += 1;
-            let key = format!("beside{:06}", writes.count);
-            writes.under_way.insert(key.clone());
-            (key, writes.acknowledged.len())
+            let number = writes.count;
+            writes.under_way.insert(number);
+            (number, writes.last.get(&(number % LANES)).copied(), writes.acknowledged.len())
         };
+        let (key, mut batch) = (key_of(number), WriteBatch::new());
+        batch.put(&key, &key)?;
+        batch.merge(list_of(number % LANES), number.to_string())?;
+        if let Some(last) = last {
+            batch.single_delete(key_of(last))?;
+        }
         let options = WriteOptions { sync, ..WriteOptions::new() };
         let family = db.db().default_column_family();
-        db.put_cf_async(&options, family, key.as_bytes(), key.as_bytes()).await?;
+        db.write_async(&options, batch).await?;
         // Why: it asks without having anything inserted.
         let end = format!("{key}\0");
         let found = db.db().approximate_memtable_stats_cf(family, (key.as_bytes(), end.as_bytes()))?.0;
@@ -74,13 +98,14 @@ impl Beside {
             let mut writes = self.0.lock().unwrap();
             writes.early.gathered += u64::from(found == 0);
             writes.early.overtaking += u64::from(overtakes);
-            writes.under_way.remove(&key);
+            writes.under_way.remove(&number);
+            writes.last.insert(number % LANES, number);
             if sync {
                 let durable: Vec<_> = writes.acknowledged[..before].to_vec();
                 writes.durable.extend(durable);
-                writes.durable.insert(key.clone());
+                writes.durable.insert(number);
             }
-            writes.acknowledged.push(key.clone());
+            writes.acknowledged.push(number);
         }
         if looks {
             let seen = db.get_async(key.as_bytes()).await?;
@@ -117,28 +142,32 @@ impl Beside {
 
     /// After an opening: what is there is what may be, and is taken for certain.
     pub(crate) async fn settle(&self, db: &TransactionDb, when: &str) -> Result<()> {
-        let keys: Vec<String> = {
-            let writes = self.0.lock().unwrap();
-            (1..=writes.count).map(|number| format!("beside{number:06}")).collect()
-        };
-        let mut found = BTreeSet::new();
-        for key in keys {
-            let family = db.db().default_column_family();
-            let value = db.db().get_cf_async(&ReadOptions::new(), family, key.as_bytes()).await?;
-            if value.is_some_and(|value| value[..] == *key.as_bytes()) {
-                found.insert(key);
-            }
+        let count = self.0.lock().unwrap().count;
+        let keys: Vec<String> = (1..=count).map(key_of).collect();
+        let lanes: Vec<String> = (0..LANES).map(list_of).collect();
+        let (options, family) = (ReadOptions::new(), (0, db.db().default_column_family()));
+        let lists = read(db.db(), &options, family, "lane", &lanes).await?;
+        let there = read(db.db(), &options, family, "beside", &keys).await?;
+        let (mut found, mut last) = (BTreeSet::new(), BTreeMap::new());
+        for (name, list) in &lists {
+            let list: Vec<u64> = list.split(',').map(|number| number.parse().expect("a number")).collect();
+            assert!(list.is_sorted_by(|a, b| a < b), "{when}: {name} is {list:?}");
+            let lane = list[0] % LANES;
+            last.extend(list.last().map(|number| (lane, *number)));
+            found.extend(list);
         }
+        let right: BTreeMap<_, _> = last.values().map(|number| (key_of(*number), key_of(*number))).collect();
+        assert_eq!(there, right, "{when}: other keys than those of the last writes in {lists:#?}");
         let mut writes = self.0.lock().unwrap();
-        let acknowledged: BTreeSet<String> = writes.acknowledged.iter().cloned().collect();
+        let acknowledged: BTreeSet<u64> = writes.acknowledged.iter().copied().collect();
         let must = if writes.may_be_lost { &writes.durable } else { &acknowledged };
         let lost: Vec<_> = must.difference(&found).collect();
         assert!(lost.is_empty(), "{when}: {lost:?} are lost");
-        let may: BTreeSet<String> = acknowledged.union(&writes.under_way).cloned().collect();
+        let may: BTreeSet<u64> = acknowledged.union(&writes.under_way).copied().collect();
         let risen: Vec<_> = found.difference(&may).collect();
         assert!(risen.is_empty(), "{when}: {risen:?} had been refused, or lost before");
-        writes.acknowledged = found.iter().cloned().collect();
-        writes.durable = found;
+        writes.acknowledged = found.iter().copied().collect();
+        (writes.durable, writes.last) = (found, last);
         writes.under_way.clear();
         writes.may_be_lost = false;
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Whoever got a lock is noted, and whoever is told of a deadlock looks at who holds what at that very moment. In the end what was acknowledged is there once, of what was refused is nothing there, and nothing is locked.
 
-use crate::appends::{Appends, Lists, appended, read, some_lists};
+use crate::appends::{Appends, Lists, appended, counts, read, some_lists};
 use crate::ledger::{FAMILIES, Key, PATH, options};
 use crate::{each_seed, give_up, micros};
 use karst_engine::io::{Env, Priority, Simulation, sleep};
@@ -251,6 +251,15 @@ impl Bench {
                 Some(Ok(())) => drop(lists.insert(key)),
             }
         }
+        // Whoever has a list has its counters, unless both were stolen.
+        for (_, key) in &lists {
+            for (counters, one) in counts() {
+                let family = &self.families[counters];
+                if work.transaction.merge_cf_async(family, key.as_bytes(), &one).await.is_err() {
+                    return self.end_badly(work, random).await;
+                }
+            }
+        }
         match random.below(8) {
             0 => self.end_badly(work, random).await,
             1 | 2 => self.prepare(work, random, name, lists).await,
@@ -371,6 +380,9 @@ impl Bench {
         let mut batch = WriteBatch::new();
         for key in &lists {
             batch.merge_cf(&self.families[key.0], &key.1, name).unwrap();
+            for (counters, one) in counts() {
+                batch.merge_cf(&self.families[counters], &key.1, one).unwrap();
+            }
         }
         self.appends.lock().unwrap().begin(name, lists.into_iter().collect());
         let patience = if random.one_in(4) { micros(random, 400) } else { AT_MOST };

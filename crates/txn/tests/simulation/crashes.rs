@@ -45,7 +45,7 @@ async fn live(
         user.blocking = users == 1;
         let (known, fs, db) = (known.clone(), fs.clone(), db.clone());
         let mut flushes = random.fork();
-        tasks.push(simulation.env().spawn(Priority::Low, async move {
+        let work = async move {
             for _ in 0..steps {
                 let step = user.draw(&known.lock().unwrap().clone());
                 let outcome = user.step(step, &known).await;
@@ -58,7 +58,13 @@ async fn live(
                     assert!(asked.is_ok() || fs.is_off(), "flush: {asked:?}");
                 }
             }
-        }));
+        };
+        // Why not as a task: where that runs a blocking job may linger, which calls that block
+        // would wait for.
+        match users {
+            1 => work.await,
+            _ => tasks.push(simulation.env().spawn(Priority::Low, work)),
+        }
     }
     for _ in 1..users {
         let (beside, fs, db, mut looks) = (beside.clone(), fs.clone(), db.clone(), random.fork());

@@ -1,18 +1,31 @@
 //! Who uses a transaction database, and what has to be found there afterwards.
 //!
 //! A [`User`] has keys of its own and works with transactions in all ways: writes, prepares, commits and rolls back, now or after the next opening, drops handles and takes them up again. It knows
-//! what was acknowledged, and what is under way. What is found after a crash is either the one or the other: nothing lost, nothing half-applied.
+//! what was acknowledged, and what is under way. What is found after a crash is either the one or
+//! the other: nothing lost, nothing half-applied, and nothing applied twice. That would be seen:
+//! besides what it puts and deletes, each write appends to a list, adds to one counter what it
+//! takes from another in another family, so that the sum of all is zero, and puts a key that is not
+//! there or deletes it singly.
 
+use crate::reading::{read, text};
 use karst_engine::io::Env;
-use karst_engine::{ColumnFamily, DbOptions, ErrorKind, Options, ReadOptions, Result, WriteOptions};
+use karst_engine::{
+    ColumnFamily, DbOptions, ErrorKind, OptionSet, Options, ReadOptions, Result, WriteOptions,
+};
 use karst_testkit::random::Random;
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
 use std::collections::BTreeMap;
 
 pub(crate) const PATH: &str = "/db";
-pub(crate) const FAMILIES: [&str; 2] = ["default", "second"];
-/// Keys of one user in each column family.
+/// Those with lists, and those with counters.
+pub(crate) const FAMILIES: [&str; 4] = ["default", "second", "counts", "counted"];
+/// How many of them have lists.
+pub(crate) const LISTING: usize = 2;
+/// Keys of one user in each column family with lists, which are put, deleted and appended to.
 const KEYS: usize = 8;
+/// Keys of one user that are put and deleted singly, its lists, and its counters. Why so many: some
+/// are free whatever is prepared.
+const OTHERS: usize = 4;
 
 /// A key: number of the column family, and its bytes.
 pub(crate) type Key = (usize, String);
@@ -21,8 +34,25 @@ pub(crate) type Key = (usize, String);
 pub(crate) enum Change {
     Put(String),
     Delete,
+    /// Of what was put once.
+    SingleDelete,
     /// Appends: twice is seen.
     Merge(String),
+    /// Counts: twice is seen.
+    Add(i64),
+}
+
+/// How a change is written into a batch or a transaction.
+macro_rules! write {
+    ($to:expr, $family:expr, $key:expr, $change:expr) => {
+        match $change {
+            Change::Put(value) => $to.put_cf($family, $key, value)?,
+            Change::Delete => $to.delete_cf($family, $key)?,
+            Change::SingleDelete => $to.single_delete_cf($family, $key)?,
+            Change::Merge(operand) => $to.merge_cf($family, $key, operand)?,
+            Change::Add(count) => $to.merge_cf($family, $key, count.to_le_bytes())?,
+        }
+    };
 }
 
 /// What a user's part of the database holds.
@@ -38,7 +68,12 @@ impl State {
         for (key, change) in changes {
             match change {
                 Change::Put(value) => drop(self.data.insert(key.clone(), value.clone())),
-                Change::Delete => drop(self.data.remove(key)),
+                Change::Delete | Change::SingleDelete => drop(self.data.remove(key)),
+                Change::Add(count) => {
+                    let value = self.data.entry(key.clone()).or_default();
+                    let before: i64 = if value.is_empty() { 0 } else { value.parse().expect("a counter") };
+                    *value = (before + count).to_string();
+                }
                 Change::Merge(operand) => {
                     let value = self.data.entry(key.clone()).or_default();
                     if !value.is_empty() {
@@ -114,7 +149,12 @@ pub(crate) fn options(env: &Env) -> Options {
         write_buffer_size=20000;max_manifest_file_size=2000;merge_operator={id=StringAppendOperator;delimiter=,;}";
     let early = crate::early();
     let more = move |db: &mut DbOptions| (db.unordered_write, db.two_write_queues) = early;
-    Options::new().set_all(text).unwrap().db(more).env(env.clone())
+    let options = Options::new().set_all(text).unwrap().db(more).env(env.clone());
+    FAMILIES[LISTING..].iter().fold(options, |options, name| {
+        options.column_family(*name, |cf| {
+            cf.set("merge_operator", "uint64add").unwrap();
+        })
+    })
 }
 
 pub(crate) fn open(options: &Options) -> Result<TransactionDb> {
@@ -137,11 +177,11 @@ pub(crate) struct User {
     sync: bool,
     /// Some writes are synced and some are not.
     pub(crate) wavers: bool,
-    /// It has keys in so many column families.
-    pub(crate) used_families: usize,
     /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that blocks their thread would wait in vain.
     pub(crate) blocking: bool,
     next_name: u64,
+    /// What was appended last.
+    appended: u64,
     /// Handles of prepared transactions that are kept.
     handles: BTreeMap<String, Transaction>,
 }
@@ -167,9 +207,9 @@ impl User {
             random,
             sync,
             wavers: false,
-            used_families: FAMILIES.len(),
             blocking: true,
             next_name: life,
+            appended: 0,
             handles: BTreeMap::new(),
         }
     }
@@ -187,25 +227,40 @@ impl User {
             3 | 4 if prepared > 0 => Step::Commit,
             5 if prepared > 0 => Step::Rollback,
             // Why no more: some keys are to be free.
-            _ if prepared < 1 + self.used_families => Step::Prepare,
+            _ if prepared < 1 + LISTING => Step::Prepare,
             _ => Step::Commit,
         }
+    }
+
+    /// Its keys of one kind.
+    fn of_kind(&self, kind: char, count: usize, families: std::ops::Range<usize>) -> Vec<Key> {
+        let of = |key| families.clone().map(move |family| (family, key));
+        let all = (0..count).flat_map(of);
+        all.map(|(family, key)| (family, format!("u{}{kind}{key}", self.number))).collect()
+    }
+
+    /// All its keys in a family.
+    fn keys(&self, family: usize) -> Vec<Key> {
+        let lists = [('k', KEYS), ('s', OTHERS), ('l', OTHERS)];
+        let kinds = if family < LISTING { &lists[..] } else { &[('c', OTHERS)] };
+        kinds.iter().flat_map(|(kind, count)| self.of_kind(*kind, *count, family..family + 1)).collect()
     }
 
     /// Some changes of keys that no prepared transaction has locked. There are always some.
     fn changes(&mut self, state: &State) -> Vec<(Key, Change)> {
         let locked = state.locked();
-        let mut free: Vec<Key> = (0..KEYS)
-            .flat_map(|key| (0..self.used_families).map(move |family| (family, key)))
-            .map(|(family, key)| (family, format!("u{}k{key}", self.number)))
-            .filter(|key| !locked.contains(&key))
-            .collect();
+        let free =
+            |keys: Vec<Key>| -> Vec<Key> { keys.into_iter().filter(|key| !locked.contains(&key)).collect() };
+        let mut plain = free(self.of_kind('k', KEYS, 0..LISTING));
+        let singles = free(self.of_kind('s', OTHERS, 0..LISTING));
+        let lists = free(self.of_kind('l', OTHERS, 0..LISTING));
+        let counters = free(self.of_kind('c', OTHERS, LISTING..LISTING + 1));
         let mut changes = Vec::new();
         for _ in 0..1 + self.random.below(3) {
-            if free.is_empty() {
+            if plain.is_empty() {
                 break;
             }
-            let key = free.swap_remove(self.random.index(free.len()));
+            let key = plain.swap_remove(self.random.index(plain.len()));
             let text = format!("{}{}", self.random.below(1000), "x".repeat(self.random.index(400)));
             let change = match self.random.below(4) {
                 0 => Change::Merge(text),
@@ -214,6 +269,19 @@ impl User {
             };
             changes.push((key, change));
         }
+        let key = singles[self.random.index(singles.len())].clone();
+        let change = match state.data.contains_key(&key) {
+            true => Change::SingleDelete,
+            false => Change::Put(self.random.below(1000).to_string()),
+        };
+        changes.push((key, change));
+        self.appended += 1;
+        let list = lists[self.random.index(lists.len())].clone();
+        changes.push((list, Change::Merge(self.appended.to_string())));
+        let (family, key) = counters[self.random.index(counters.len())].clone();
+        let count = 1 + self.random.below(9) as i64;
+        changes.push(((family, key.clone()), Change::Add(count)));
+        changes.push(((family + 1, key), Change::Add(-count)));
         changes
     }
 
@@ -232,12 +300,7 @@ impl User {
                 known.lock().unwrap().begin(|state| state.apply(&changes));
                 let mut batch = karst_engine::WriteBatch::new();
                 for ((family, key), change) in &changes {
-                    let family = &self.families[*family];
-                    match change {
-                        Change::Put(value) => batch.put_cf(family, key, value)?,
-                        Change::Delete => batch.delete_cf(family, key)?,
-                        Change::Merge(operand) => batch.merge_cf(family, key, operand)?,
-                    }
+                    write!(batch, &self.families[*family], key, change);
                 }
                 self.db.write_async(&self.options(), batch).await?;
             }
@@ -304,12 +367,7 @@ impl User {
     fn begin(&self, changes: &[(Key, Change)]) -> Result<Transaction> {
         let mut transaction = self.db.begin(&self.options(), &TransactionOptions::default());
         for ((family, key), change) in changes {
-            let family = &self.families[*family];
-            match change {
-                Change::Put(value) => transaction.put_cf(family, key, value)?,
-                Change::Delete => transaction.delete_cf(family, key)?,
-                Change::Merge(operand) => transaction.merge_cf(family, key, operand)?,
-            }
+            write!(transaction, &self.families[*family], key, change);
         }
         Ok(transaction)
     }
@@ -319,19 +377,26 @@ impl User {
         self.handles.clear();
     }
 
+    /// Its keys, in all ways of reading, and what its counters come to.
+    pub(crate) async fn read(&self, options: &ReadOptions) -> Result<BTreeMap<Key, String>> {
+        let mut found = BTreeMap::new();
+        for (family, handle) in self.families.iter().enumerate() {
+            let keys: Vec<String> = self.keys(family).into_iter().map(|(_, key)| key).collect();
+            let entries =
+                read(self.db.db(), options, (family, handle), &format!("u{}", self.number), &keys).await?;
+            found.extend(entries.into_iter().map(|(key, value)| ((family, key), value)));
+        }
+        let counters = found.iter().filter(|((family, _), _)| *family >= LISTING);
+        let sum: i64 = counters.map(|(_, count)| count.parse::<i64>().expect("a counter")).sum();
+        assert_eq!(sum, 0, "what one family has the other has not: {found:#?}");
+        Ok(found)
+    }
+
     /// What the database holds of this user: its keys, as readers see them, and its prepared transactions, with what they would write and the locks that they hold.
     pub(crate) async fn find(&mut self, known: &Known) -> Result<State> {
         self.let_go();
-        let mut found = State::default();
         let read = ReadOptions::new();
-        for (family, handle) in self.families.iter().enumerate() {
-            for key in 0..KEYS {
-                let key = format!("u{}k{key}", self.number);
-                if let Some(value) = self.db.db().get_cf_async(&read, handle, key.as_bytes()).await? {
-                    found.data.insert((family, key), String::from_utf8(value.to_vec()).unwrap());
-                }
-            }
-        }
+        let mut found = State { data: self.read(&read).await?, ..State::default() };
         let own = format!("user {} ", self.number);
         for name in self.db.get_all_prepared_transactions() {
             let name = String::from_utf8(name).unwrap();
@@ -347,7 +412,7 @@ impl User {
             after.apply(changes);
             for ((family, key), _) in changes {
                 let seen = transaction.get_cf_async(&read, &self.families[*family], key.as_bytes()).await?;
-                let seen = seen.map(|value| String::from_utf8(value.to_vec()).unwrap());
+                let seen = seen.map(|value| text(*family, &value));
                 assert_eq!(seen.as_ref(), after.data.get(&(*family, key.clone())), "{name} writes {key}");
             }
             found.prepared.insert(name, changes.clone());
@@ -359,8 +424,7 @@ impl User {
     pub(crate) async fn check_locks(&self, state: &State) {
         let locked = state.locked();
         for (family, handle) in self.families.iter().enumerate() {
-            for key in 0..KEYS {
-                let key = (family, format!("u{}k{key}", self.number));
+            for key in self.keys(family) {
                 let mut probe = self.db.begin(&WriteOptions::new(), &TransactionOptions::default());
                 let got = probe
                     .get_for_update_cf_async(&ReadOptions::new(), handle, key.1.as_bytes(), true, true)

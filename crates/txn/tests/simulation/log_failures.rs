@@ -147,11 +147,8 @@ async fn goes_on(
         last = now;
     }
     let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::new() };
-    for ((family, key), value) in &before.data {
-        let family = db.db().column_family(crate::ledger::FAMILIES[*family]).unwrap();
-        let seen = db.db().get_cf_async(&options, &family, key.as_bytes()).await.unwrap();
-        assert_eq!(seen.as_deref(), Some(value.as_bytes()), "an old snapshot shows what was written later");
-    }
+    let seen = user.read(&options).await.unwrap();
+    assert_eq!(seen, before.data, "an old snapshot shows what was written later");
 }
 
 #[test]

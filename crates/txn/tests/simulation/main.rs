@@ -9,6 +9,7 @@ mod crashes;
 mod ledger;
 mod log_failures;
 mod optimistic;
+mod reading;
 mod unsynced;
 
 use karst_engine::io::{Env, sleep};

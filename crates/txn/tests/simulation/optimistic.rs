@@ -1,7 +1,7 @@
 //! Optimistic transactions and plain writers append to the same lists, and the process is killed or the power fails at any change of the disk. What was acknowledged is there, what was under way is there whole or not at all,
 //! what was refused has left nothing, and no update is lost.
 
-use crate::appends::{Appends, appended, read, some_lists};
+use crate::appends::{Appends, appended, counts, read, some_lists};
 use crate::crashes::crash_at;
 use crate::ledger::{FAMILIES, Key, PATH, options};
 use crate::{each_seed_of, give_up, long, micros};
@@ -67,6 +67,9 @@ impl Bench {
         let mut transaction = self.db.begin(&self.write_options, &options);
         let lists = some_lists(random);
         for (family, key) in &lists {
+            for (counters, one) in counts() {
+                transaction.merge_cf(&self.families[counters], key, one)?;
+            }
             let family = &self.families[*family];
             if random.one_in(4) {
                 transaction.merge_cf(family, key, name)?;
@@ -99,6 +102,9 @@ impl Bench {
         let mut batch = WriteBatch::new();
         for (family, key) in &lists {
             batch.merge_cf(&self.families[*family], key, name)?;
+            for (counters, one) in counts() {
+                batch.merge_cf(&self.families[counters], key, one)?;
+            }
         }
         self.begin(name, lists);
         let patience = if random.one_in(6) { micros(random, 300) } else { LONG };
