@@ -13,7 +13,7 @@ use karst_testkit::kills::{self, Keeper, Life, Living, families};
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
 use karst_testkit::subject::Subject;
-use rocksdb::{ColumnFamily, FlushOptions, WriteBatch, WriteOptions};
+use rocksdb::{ColumnFamily, DB, FlushOptions, Options, WriteBatch, WriteOptions};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -89,7 +89,7 @@ fn said(result: Result<Cut, String>) -> String {
 
 fn check_rocks(life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
     let chosen = life.options();
-    let rocks = Rocks::open(&life.path, &chosen.database, &families(&chosen), Vec::new())
+    let rocks = Rocks::open(&life.path, &chosen.database, &families(&chosen, &[]), Vec::new())
         .map_err(|e| format!("read-only: {e}"))?;
     life.tally().check(&rocks, at_least, at_most)
 }
@@ -108,7 +108,9 @@ impl RocksDb {
             true => chosen.database.replace("manual_wal_flush=true;", "manual_wal_flush=false;"),
             false => chosen.database.clone(),
         };
-        Rocks::open_for_writing(&life.path, &database, &families(&chosen)).map(Self)
+        // Why no error: there may be no database yet.
+        let there = DB::list_cf(&Options::default(), &life.path).unwrap_or_default();
+        Rocks::open_for_writing(&life.path, &database, &families(&chosen, &there)).map(Self)
     }
 
     fn family(&self, number: usize) -> &ColumnFamily {

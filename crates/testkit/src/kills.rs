@@ -500,13 +500,26 @@ impl Under<'_> {
     }
 }
 
-/// The families of each life, by name, with their whole options: the default one, which stays
-/// empty, and those of the tally.
+/// How the names of families begin that come and go within a life. One that is killed may leave
+/// some of `there` to the next.
+pub const PASSING: &str = "passing";
+
+/// The options of those.
 #[must_use]
-pub fn families(chosen: &Chosen) -> Vec<(String, String)> {
+pub fn passing(chosen: &Chosen) -> String {
+    format!("{}merge_operator=uint64add;", chosen.family)
+}
+
+/// The families of each life, by name, with their whole options: the default one, of which the
+/// tally knows nothing, those of the tally, and of those that are `there` the ones that come and
+/// go.
+#[must_use]
+pub fn families(chosen: &Chosen, there: &[String]) -> Vec<(String, String)> {
     let text = |operator: &str| format!("{}merge_operator={operator};", chosen.family);
     let all = FAMILIES.iter().map(|(name, operator)| ((*name).to_string(), text(operator)));
-    std::iter::once(("default".to_string(), chosen.family.clone())).chain(all).collect()
+    let left = there.iter().filter(|name| name.starts_with(PASSING));
+    let left = left.map(|name| (name.clone(), passing(chosen)));
+    std::iter::once(("default".to_string(), chosen.family.clone())).chain(all).chain(left).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! [`Tally::check`] asks a store for all of it in four ways: get, `multi_get`, an iterator forward
 //! and one backward. They must agree with each other as well as with what is right.
 
-use crate::chronicle::{Cut, mark, marked};
+use crate::chronicle::{Chronicle, Cut, mark, marked};
 use crate::random::Random;
 use crate::script::Write;
 use crate::subject::{Move, ReadSettings, Subject};
@@ -103,6 +103,18 @@ impl Tally {
             }
         }
         changes
+    }
+
+    /// Where a batch puts its writer's mark first: family, key and value. A database that has them
+    /// has the batch.
+    #[must_use]
+    pub fn mark_of(changes: &[Write]) -> Option<(usize, &[u8], &[u8])> {
+        changes.iter().find_map(|change| match change {
+            Write::Put { family, key, value } if *key == mark(Chronicle::owner(key)?) => {
+                Some((*family, &key[..], &value[..]))
+            }
+            _ => None,
+        })
     }
 
     /// All entries of a family, by its number among [`FAMILIES`], in a database that has the

@@ -7,10 +7,11 @@ use karst_engine::{
     WriteOptions,
 };
 use karst_testkit::chronicle::Cut;
-use karst_testkit::kills::{Life, Living, families};
+use karst_testkit::kills::{self, Life, Living, PASSING};
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
 use karst_testkit::subject::Subject;
+use karst_testkit::tally::Tally;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -19,39 +20,89 @@ use std::thread::Thread;
 /// What a life does with its database.
 pub(crate) struct Karst {
     db: Db,
+    /// Those that stay.
     families: Vec<ColumnFamily>,
+    /// Of families that come and go.
+    passing: Options,
 }
 
 fn text(error: karst_engine::Error) -> String {
     error.to_string()
 }
 
-/// A life's options, without what is for its writers alone.
-fn options(life: &Life) -> Result<Options, String> {
-    let chosen = life.options();
+/// A life's options, without what is for its writers alone, and its families.
+fn options(life: &Life) -> Result<(Options, Vec<String>), String> {
+    let (chosen, mut names) = (life.options(), Vec::new());
     let mut options = Options::new().set_all(&chosen.database).map_err(text)?;
-    for (name, lines) in families(&chosen) {
+    // Why no error: there may be no database yet.
+    let there = Db::list_column_families(&life.path, &options).unwrap_or_default();
+    for (name, lines) in kills::families(&chosen, &there) {
         options = options.column_family(&name, move |cf| {
             cf.set_all(&lines).unwrap_or_else(|e| panic!("{lines}: {e}"));
         });
+        names.push(name);
     }
-    Ok(options)
+    Ok((options, names))
 }
 
 /// What a life has left, read without changing it.
 pub(crate) fn check(life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
-    let db = Db::open_read_only(&life.path, &options(life)?).map_err(|e| format!("read-only: {e}"))?;
+    let db = Db::open_read_only(&life.path, &options(life)?.0).map_err(|e| format!("read-only: {e}"))?;
     let reading = Reading { db: &db, options: ReadOptions::default() };
     life.tally().check(&reading, at_least, at_most)
 }
 
 impl Karst {
     pub(crate) fn open(life: &Life) -> Result<Self, String> {
-        let all = families(&life.options());
-        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-        let db = Db::open_cf(&life.path, &options(life)?, &names).map_err(text)?;
-        let families = names.iter().map(|name| db.column_family(name).expect("it is open")).collect();
-        Ok(Self { db, families })
+        let (options, names) = options(life)?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let db = Db::open_cf(&life.path, &options, &names).map_err(text)?;
+        let family = |name: &&str| db.column_family(name).expect("it is open");
+        let (left, stay): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with(PASSING));
+        for name in &left {
+            db.drop_column_family(&family(name)).map_err(text)?;
+        }
+        let families = stay.iter().map(family).collect();
+        let passing = Options::new().set_all(&kills::passing(&life.options())).map_err(text)?;
+        Ok(Self { db, families, passing })
+    }
+
+    /// A family comes, is counted in, and goes. A life that is killed meanwhile leaves it.
+    fn pass(&self, random: &mut Random, together: bool) -> Result<(), String> {
+        let name = format!("{PASSING}{}", random.next_u64());
+        let family = self.db.create_column_family(&name, &self.passing).map_err(text)?;
+        let count = 1 + random.below(40);
+        for _ in 0..count {
+            let options = WriteOptions::default();
+            self.db.merge_cf(&options, &family, "count", 1u64.to_le_bytes()).map_err(text)?;
+            if !together && random.one_in(16) {
+                self.db.flush_cfs(&FlushOptions::default(), &[&family]).map_err(text)?;
+            }
+        }
+        let found = self.db.get_cf(&ReadOptions::default(), &family, "count").map_err(text)?;
+        if found.as_deref() != Some(&count.to_le_bytes()[..]) {
+            return Err(format!("{name}: {found:?} of {count}"));
+        }
+        self.db.drop_column_family(&family).map_err(text)
+    }
+
+    /// Begins the write and drops it at one of its first polls. Then it is there wholly, once, or
+    /// not at all, which is known when another has come behind it. Says whether it is there.
+    fn give_up_write(
+        &self,
+        options: &WriteOptions,
+        (batch, changes): (&WriteBatch, &[Write]),
+        polls: u64,
+    ) -> Result<bool, String> {
+        if let Some(written) = given_up(self.db.write_async(options, batch), polls) {
+            return written.map(|()| true).map_err(text);
+        }
+        let (family, key, value) = Tally::mark_of(changes).ok_or("a batch without a mark")?;
+        let mut behind = WriteBatch::new();
+        behind.put_cf(&self.families[0], key, value).map_err(text)?;
+        self.db.write(&WriteOptions { sync: false, ..*options }, &behind).map_err(text)?;
+        let found = self.db.get_cf(&ReadOptions::default(), &self.families[family], key).map_err(text)?;
+        Ok(found.as_deref() == Some(value))
     }
 
     fn batch(&self, changes: &[Write]) -> karst_engine::Result<WriteBatch> {
@@ -77,7 +128,11 @@ impl Living for Karst {
     fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String> {
         let batch = self.batch(changes).map_err(text)?;
         let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
-        // Both forms, whatever is drawn.
+        // All forms, whatever is drawn.
+        let size = batch.as_bytes().len() as u64;
+        if size.is_multiple_of(8) && self.give_up_write(&options, (&batch, changes), size / 8 % 5)? {
+            return Ok(());
+        }
         match batch.count() % 2 {
             0 => self.db.write(&options, &batch),
             _ => foreign_block_on(self.db.write_async(&options, &batch)),
@@ -100,10 +155,11 @@ impl Living for Karst {
         let some = if together || random.one_in(2) { all } else { vec![one] };
         let options = FlushOptions::default();
         match random.below(16) {
+            6 => return self.pass(random, together),
             0 => self.db.compact_range_cf(&CompactRangeOptions::default(), one, None, None),
             1..=4 => self.db.flush_cfs(&options, &some),
             5 => self.db.flush_wal(random.one_in(4)),
-            _ => return given_up(self.db.flush_cfs_async(&options, &some), random.below(6)),
+            _ => given_up(self.db.flush_cfs_async(&options, &some), random.below(6)).unwrap_or(Ok(())),
         }
         .map_err(text)
     }
@@ -118,6 +174,11 @@ impl Living for Karst {
     }
 
     fn close(&self) -> Result<(), String> {
+        // Behind something that nobody waits for any more.
+        let all: Vec<&ColumnFamily> = self.families.iter().collect();
+        let polls = self.db.latest_sequence_number() % 4;
+        let flushed = given_up(self.db.flush_cfs_async(&FlushOptions::default(), &all), polls);
+        flushed.unwrap_or(Ok(())).map_err(text)?;
         self.db.close().map_err(text)?;
         let (live, _) = self.db.live_file_names();
         let names = self.db.env().fs().list_dir(self.db.path()).map_err(|e| e.to_string())?;
@@ -130,16 +191,16 @@ impl Living for Karst {
     }
 }
 
-/// Polls a future so many times, with pauses, and then drops it.
-fn given_up(future: impl Future<Output = karst_engine::Result<()>>, polls: u64) -> Result<(), String> {
+/// Polls a future so many times, with pauses, and then drops it, unless it is ready before.
+fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {
         if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return done.map_err(text);
+            return Some(done);
         }
         std::thread::sleep(std::time::Duration::from_micros(50 << polls));
     }
-    Ok(())
+    None
 }
 
 struct Unpark(Thread);

@@ -217,6 +217,7 @@ pub(crate) async fn live(
     let db = open(&world, &options, &mut random, after).await;
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
+    pass(&world, &db, &options, &mut random).await;
     let mut tasks: Vec<Task<()>> = Vec::new();
     for writer in 0..world.plan.writers {
         let user = User::new(&world, &db, &families, random.fork(), until);
@@ -274,6 +275,36 @@ async fn open(world: &World, options: &Options, random: &mut Random, after: Opti
         }
     }
     world.ok(&what, store::open(options, &world.plan)).await
+}
+
+/// Families that come and go: what lives before have left goes, and one comes in which something is
+/// counted. It may stay for the next life.
+async fn pass(world: &World, db: &Db, options: &Options, random: &mut Random) {
+    for family in db.column_families().iter().filter(|family| family.name().starts_with(store::PASSING)) {
+        world.ok("dropping a family", db.drop_column_family(family)).await;
+    }
+    if random.one_in(2) {
+        return;
+    }
+    let name = format!("{}{}", store::PASSING, random.below(1000));
+    let family = world.ok("creating a family", db.create_column_family(&name, options)).await;
+    let mut right = String::new();
+    for number in 0..1 + random.below(20) {
+        let operand = number.to_string();
+        let merged = db.merge_cf_async(&WriteOptions::default(), &family, b"list", operand.as_bytes()).await;
+        world.ok("merge", merged).await;
+        right += if right.is_empty() { "" } else { "," };
+        right += &operand;
+        if random.one_in(8) {
+            let flushed = db.flush_cfs_async(&FlushOptions::default(), &[&family]).await;
+            world.ok("flush", flushed).await;
+        }
+    }
+    let found = world.ok("get", db.get_cf_async(&ReadOptions::default(), &family, b"list").await).await;
+    assert_eq!(found.as_deref(), Some(right.as_bytes()), "{name}");
+    if random.one_in(2) {
+        world.ok("dropping a family", db.drop_column_family(&family)).await;
+    }
 }
 
 /// The weather clears up: the database has recovered or does so when it is asked to.
@@ -464,14 +495,26 @@ impl User {
                 changes.extend(self.world.tally.batch(writer, number));
             }
             let batch = store::batch(&self.families, &changes);
-            let sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
+            let mut sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
             loop {
-                let written = self.db.write_async(&options, &batch).await;
-                if self.world.unless_foul("write", written).await.is_some() {
+                // Why not in foul weather: what comes behind it may fail too.
+                let gives_up = self.world.weather == Weather::Fair && self.random.one_in(12);
+                let polls = if gives_up { self.random.below(6) } else { u64::MAX };
+                let is_there = match given_up(self.db.write_async(&options, &batch), polls).await {
+                    Some(written) => self.world.unless_foul("write", written).await.is_some(),
+                    None => {
+                        // Whether it was synced nobody learns.
+                        sync = false;
+                        self.is_there(writer, number, &options).await
+                    }
+                };
+                if is_there {
                     break;
                 }
-                if self.world.is_over() {
+                // Why not what was given up: it would be known as begun, and the next life may
+                // follow no crash.
+                if self.world.is_over() && !gives_up {
                     return;
                 }
                 // Why the same again: of a write that failed nothing is there once another succeeds.
@@ -483,6 +526,18 @@ impl User {
                 self.pause(400).await;
             }
         }
+    }
+
+    /// Whether a write whose future was dropped is there. It is wholly, once, or not at all, which
+    /// is known when another has come behind it.
+    async fn is_there(&self, writer: usize, number: u64, options: &WriteOptions) -> bool {
+        let behind = self.families.0.last().expect("there is one for it");
+        let options = WriteOptions { sync: false, ..*options };
+        let put = self.db.put_cf_async(&options, behind, &mark(writer), b"").await;
+        self.world.ok("put", put).await;
+        let read = ReadOptions::default();
+        let got = self.db.get_cf_async(&read, &self.families.0[0], &mark(writer)).await;
+        marked(self.world.ok("get", got).await.as_deref()) == Ok(number)
     }
 
     /// Reads of the newest state.
