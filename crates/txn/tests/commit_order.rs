@@ -462,7 +462,7 @@ fn long() -> bool {
 /// Keys to check, over all modes.
 fn keys_to_check() -> u64 {
     let asked = std::env::var("KARST_CHECKED_KEYS").ok().map(|text| text.parse().expect("a number of keys"));
-    asked.unwrap_or(if long() { 100_000_000 } else { 1_500_000 })
+    asked.unwrap_or(if long() { 100_000_000 } else { 1_000_000 })
 }
 
 /// Who writes besides plain writers.

@@ -5,7 +5,7 @@ use crate::beside::{Beside, Early};
 use crate::each_seed;
 use crate::ledger::{Known, Step, User, check_lock_count, open, options};
 use karst_engine::io::{Crash, Simulation, Trouble};
-use karst_engine::{BackgroundErrorReason, ErrorKind, ReadOptions, Severity};
+use karst_engine::{BackgroundErrorReason, ErrorKind, FlushOptions, ReadOptions, Severity};
 use karst_testkit::random::Random;
 use karst_txn::TransactionDb;
 use std::sync::Mutex;
@@ -56,6 +56,9 @@ async fn live(
         user.step(step, known).await.unwrap();
         for write in burst {
             write.await.unwrap_or_else(|e| panic!("{e}")).unwrap();
+        }
+        if random.one_in(6) {
+            db.db().flush_async(&FlushOptions::default()).await.unwrap();
         }
     }
     // In half of the others nothing is prepared when the log fails.
