@@ -89,7 +89,9 @@ pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
     spawn_local, yield_now,
 };
-pub use simulation::{Crash, SimulatedFileSystem, Simulation, Trouble};
+pub use simulation::{
+    Crash, CrashPoint, CrashStates, Image, Journal, SimulatedFileSystem, Simulation, Trouble,
+};
 pub use soft::{
     Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency,
     LatencyFileSystem, MemoryFileSystem,

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Cut(pub Vec<u64>);
 
 /// Everything that the writers of one database have done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Chronicle {
     families: usize,
     writers: Vec<Writer>,
@@ -27,7 +27,7 @@ pub struct Chronicle {
     moment: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Writer {
     /// By number; the first has number 1 and is here at 0.
     batches: Vec<Batch>,

@@ -33,6 +33,7 @@ pub mod rocksdb_tools;
 pub mod script;
 pub mod subject;
 pub mod tally;
+pub mod ways;
 
 /// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it about, as when a job that has told its
 /// end lets go of what it held, or files are removed in the background.

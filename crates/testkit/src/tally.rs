@@ -11,11 +11,12 @@
 //! [`Tally::check`] asks a store for all of it in four ways: get, `multi_get`, an iterator forward
 //! and one backward. They must agree with each other as well as with what is right.
 
+use crate::Entry;
 use crate::chronicle::{Chronicle, Cut, mark, marked};
 use crate::random::Random;
 use crate::script::Write;
-use crate::subject::{Move, ReadSettings, Subject};
-use crate::{Entry, show};
+use crate::subject::Subject;
+use crate::ways::differences;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The families and their merge operators: first those with counters, then those with lists.
@@ -199,55 +200,9 @@ impl Tally {
         wrong: &mut Vec<String>,
     ) -> Result<(), String> {
         let right: BTreeMap<_, _> = self.entries(family, cut).into_iter().collect();
-        let forward = scan(store, name, false)?;
-        let backward = scan(store, name, true)?;
-        let mut keys = self.removed(family, cut);
-        for entries in [&right, &forward, &backward] {
-            keys.extend(entries.keys().cloned());
-        }
-        let keys: Vec<Vec<u8>> = keys.into_iter().collect();
-        let many = store.multi_get(name, &keys)?;
-        for (key, many) in keys.iter().zip(many) {
-            let one = store.get(name, key)?;
-            let right = right.get(key);
-            let ways = [
-                ("get", one.as_ref()),
-                ("multi_get", many.as_ref()),
-                ("forward", forward.get(key)),
-                ("backward", backward.get(key)),
-            ];
-            if ways.iter().any(|(_, found)| *found != right) {
-                let said = |(way, found): &(&str, Option<&Vec<u8>>)| format!("{way} {}", value(*found));
-                let said: Vec<String> = ways.iter().map(said).collect();
-                wrong.push(format!("{name} {}: {}; right is {}", show(key), said.join(", "), value(right)));
-            }
-        }
+        wrong.extend(differences(store, name, &right, self.removed(family, cut))?);
         Ok(())
     }
-}
-
-/// All that an iterator finds.
-fn scan(store: &dyn Subject, family: &str, backward: bool) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
-    let mut cursor = store.cursor(family, &ReadSettings::default())?;
-    let (start, step) = if backward { (Move::Last, Move::Prev) } else { (Move::First, Move::Next) };
-    let (mut all, mut before) = (BTreeMap::new(), None);
-    cursor.apply(&start)?;
-    while let Some((key, value)) = cursor.current() {
-        let key = key.to_vec();
-        let in_order =
-            before.as_ref().is_none_or(|before| if backward { key < *before } else { key > *before });
-        if !in_order {
-            return Err(format!(
-                "{family}: the iterator goes from {} to {}",
-                show(&before.unwrap()),
-                show(&key)
-            ));
-        }
-        all.insert(key.clone(), value.to_vec());
-        before = Some(key);
-        cursor.apply(&step)?;
-    }
-    Ok(all)
 }
 
 fn listed(cut: &Cut) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -282,19 +237,10 @@ fn list(writer: usize, at: u64) -> Vec<u8> {
     format!("list{writer}/{at}").into_bytes()
 }
 
-/// A value for a message: counters as numbers.
-fn value(value: Option<&Vec<u8>>) -> String {
-    let Some(bytes) = value else { return "nothing".into() };
-    match <[u8; 8]>::try_from(&bytes[..]) {
-        Ok(number) if !bytes.iter().all(u8::is_ascii_graphic) => u64::from_le_bytes(number).to_string(),
-        _ => show(bytes),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Cursor;
+    use crate::subject::{Cursor, Move, ReadSettings};
 
     type Families = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
 

@@ -7,7 +7,8 @@
 
 use super::Trouble;
 use super::executor::Random;
-use super::inode::Inode;
+use super::inode::{Change, Inode};
+use super::journal::{Effect, Image, Journal};
 use crate::soft::errno;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,8 @@ pub(super) enum Node {
     File(File),
 }
 
-/// By normalized absolute path; the root is always there and not listed.
-pub(super) type Names = BTreeMap<PathBuf, Node>;
+/// What is at a path. By normalized absolute path; the root is always there and not listed.
+pub(super) type Names<N = Node> = BTreeMap<PathBuf, N>;
 
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -47,24 +48,38 @@ pub(super) struct Disk {
     pub(super) capacity: Option<u64>,
     /// Whether files of this path find no room.
     pub(super) full: Option<fn(&Path) -> bool>,
+    /// What has happened, if that is recorded.
+    pub(super) journal: Option<Journal>,
+    files_made: u64,
 }
 
 #[derive(Clone, Debug)]
-enum NameChange {
-    Put(PathBuf, Node),
+pub(super) enum NameChange<N = Node> {
+    Put(PathBuf, N),
     Remove(PathBuf),
-    Rename { from: PathBuf, to: PathBuf, node: Node },
+    Rename { from: PathBuf, to: PathBuf, node: N },
 }
 
-impl NameChange {
-    fn is_in(&self, dir: &Path) -> bool {
+impl<N: Clone> NameChange<N> {
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
         match self {
             Self::Put(path, _) | Self::Remove(path) => path.parent() == Some(dir),
             Self::Rename { from, to, .. } => [from, to].iter().any(|path| path.parent() == Some(dir)),
         }
     }
 
-    fn apply(&self, names: &mut Names) {
+    /// The same of something else at that path.
+    pub(super) fn map<M>(&self, of: impl Fn(&N) -> M) -> NameChange<M> {
+        match self {
+            Self::Put(path, node) => NameChange::Put(path.clone(), of(node)),
+            Self::Remove(path) => NameChange::Remove(path.clone()),
+            Self::Rename { from, to, node } => {
+                NameChange::Rename { from: from.clone(), to: to.clone(), node: of(node) }
+            }
+        }
+    }
+
+    pub(super) fn apply(&self, names: &mut Names<N>) {
         match self {
             Self::Put(path, node) => drop(names.insert(path.clone(), node.clone())),
             Self::Remove(path) => drop(names.remove(path)),
@@ -80,6 +95,18 @@ impl NameChange {
                 names.insert(to.clone(), node.clone());
             }
         }
+    }
+}
+
+/// What is below a directory that is not there is not there either.
+pub(super) fn remove_orphans<N>(names: &mut Names<N>, is_directory: impl Fn(&N) -> bool) {
+    let has_parent = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
+        above.all(|up| up == Path::new("/") || names.get(up).is_some_and(&is_directory))
+    };
+    let lost: Vec<_> = names.keys().filter(|path| !has_parent(path)).cloned().collect();
+    for path in lost {
+        names.remove(&path);
     }
 }
 
@@ -106,7 +133,67 @@ impl Disk {
             failures: 0,
             capacity: None,
             full: None,
+            journal: None,
+            files_made: 0,
         }
+    }
+
+    /// With these files, all of them durable.
+    pub(super) fn with(image: &Image, seed: u64) -> Self {
+        let mut disk = Self::new(seed);
+        for (path, content) in &image.files {
+            let file = content.as_ref().map(|content| Inode::with(disk.next_file(), content.clone()));
+            let node = file.map_or(Node::Directory, |file| Node::File(Arc::new(Mutex::new(file))));
+            disk.names.insert(path.clone(), node);
+        }
+        disk.durable = disk.names.clone();
+        disk
+    }
+
+    /// The number of the next file that is made here.
+    pub(super) fn next_file(&mut self) -> u64 {
+        self.files_made += 1;
+        self.files_made
+    }
+
+    /// Begin to record, from what is there now.
+    pub(super) fn begin_journal(&mut self) {
+        let content = |node: &Node| match node {
+            Node::Directory => None,
+            Node::File(file) => {
+                let inode = file.lock();
+                assert!(inode.is_synced(), "the journal begins where everything is durable");
+                Some((inode.id, inode.current.clone()))
+            }
+        };
+        assert!(self.unsynced.is_empty(), "the journal begins where all names are durable");
+        let base = self.names.iter().map(|(path, node)| (path.clone(), content(node))).collect();
+        self.journal = Some(Journal::new(base));
+    }
+
+    /// Something has happened; say it to the journal.
+    fn record(&mut self, effect: impl FnOnce() -> Effect) {
+        if let Some(journal) = &mut self.journal {
+            journal.effects.push(effect());
+        }
+    }
+
+    /// Change a file's content.
+    pub(super) fn change(&mut self, file: &File, change: Change) {
+        let mut inode = file.lock();
+        self.record(|| Effect::Change { file: inode.id, change: change.clone() });
+        inode.change(change);
+    }
+
+    pub(super) fn sync(&mut self, file: &File) {
+        let mut inode = file.lock();
+        self.record(|| Effect::Sync { file: inode.id });
+        inode.sync();
+    }
+
+    pub(super) fn fail_sync(&mut self, file: &File) {
+        assert!(self.journal.is_none(), "a journal does not know what a failed sync leaves");
+        file.lock().fail_sync(&mut self.random);
     }
 
     /// Bytes that files may still grow by, where there is an end to them. Not to be called with a
@@ -224,10 +311,17 @@ impl Disk {
 
     fn rename_by(&mut self, change: NameChange) {
         change.apply(&mut self.names);
+        self.record(|| {
+            Effect::Name(change.map(|node| match node {
+                Node::Directory => None,
+                Node::File(file) => Some(file.lock().id),
+            }))
+        });
         self.unsynced.push(change);
     }
 
     pub(super) fn sync_dir(&mut self, dir: &Path) {
+        self.record(|| Effect::SyncDirectory(dir.into()));
         for change in self.unsynced.extract_if(.., |change| change.is_in(dir)) {
             change.apply(&mut self.durable);
         }
@@ -247,16 +341,7 @@ impl Disk {
                 change.apply(&mut self.durable);
             }
         }
-        let has_parent = |path: &Path, names: &Names| {
-            path.ancestors()
-                .skip(1)
-                .all(|up| up == Path::new("/") || matches!(names.get(up), Some(Node::Directory)))
-        };
-        let lost: Vec<_> =
-            self.durable.keys().filter(|path| !has_parent(path, &self.durable)).cloned().collect();
-        for path in lost {
-            self.durable.remove(&path);
-        }
+        remove_orphans(&mut self.durable, |node| matches!(node, Node::Directory));
         self.names = self.durable.clone();
         for node in self.names.values() {
             if let Node::File(file) = node {

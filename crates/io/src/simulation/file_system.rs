@@ -6,7 +6,8 @@
 use super::Trouble;
 use super::disk::{Disk, Fate, File, Node};
 use super::executor::Executor;
-use super::inode::Inode;
+use super::inode::{Change, Inode};
+use super::journal::{Image, Journal};
 use crate::env::Clock;
 use crate::error::{Context, Error, Result};
 use crate::file::{
@@ -83,9 +84,8 @@ impl Shared {
             Fate::Fails(e, fraction) => (((data.len() as f64 * fraction) as usize).min(room), Err(e)),
         };
         if portion > 0 {
-            let mut inode = file.lock();
-            inode.write(offset, &data[..portion]);
-            inode.modified = modified;
+            disk.change(file, Change::Write { offset, data: data[..portion].into() });
+            file.lock().modified = modified;
         }
         (portion, result)
     }
@@ -96,12 +96,12 @@ impl Shared {
         let probability = disk.trouble.sync_error;
         match disk.fate(life, probability) {
             Fate::Happens => {
-                file.lock().sync();
+                disk.sync(file);
                 Ok(())
             }
             Fate::Fails(e, _) if disk.is_off || disk.life != life => Err(e),
             Fate::Fails(e, _) => {
-                file.lock().fail_sync(&mut disk.random);
+                disk.fail_sync(file);
                 Err(e)
             }
         }
@@ -113,7 +113,7 @@ impl Shared {
         let mut disk = self.disk.lock();
         let probability = disk.trouble.write_error;
         disk.whole(life, probability)?;
-        file.lock().cut(size);
+        disk.change(file, Change::Cut(size));
         Ok(())
     }
 }
@@ -121,9 +121,34 @@ impl Shared {
 impl SimulatedFileSystem {
     /// An empty disk, whose latencies, failures and losses come from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
-            shared: Arc::new(Shared { disk: Mutex::new(Disk::new(seed)), executor: Mutex::new(Weak::new()) }),
-        }
+        Self::of(Disk::new(seed))
+    }
+
+    /// The disk that a crash has left: everything on it is durable.
+    pub fn with_image(image: &Image, seed: u64) -> Self {
+        Self::of(Disk::with(image, seed))
+    }
+
+    fn of(disk: Disk) -> Self {
+        Self { shared: Arc::new(Shared { disk: Mutex::new(disk), executor: Mutex::new(Weak::new()) }) }
+    }
+
+    /// From now on record every change, for [`SimulatedFileSystem::take_journal`].
+    ///
+    /// # Panics
+    /// Something on the disk is not durable; and later, where a sync fails, for a journal does not know what that leaves.
+    pub fn record(&self) {
+        self.shared.disk.lock().begin_journal();
+    }
+
+    /// How many changes have been recorded.
+    pub fn recorded(&self) -> usize {
+        self.shared.disk.lock().journal.as_ref().map_or(0, Journal::len)
+    }
+
+    /// What has been recorded, and record no more.
+    pub fn take_journal(&self) -> Option<Journal> {
+        self.shared.disk.lock().journal.take()
     }
 
     pub(super) fn attach(&self, executor: &Arc<Executor>) {
@@ -202,7 +227,7 @@ impl SimulatedFileSystem {
         if disk.is_full_for(path) {
             return Err(errno(libc::ENOSPC));
         }
-        let file = Arc::new(Mutex::new(Inode::new(modified)));
+        let file = Arc::new(Mutex::new(Inode::new(disk.next_file(), modified)));
         disk.put(&at, Node::File(file.clone()));
         Ok((file, life))
     }
@@ -261,7 +286,7 @@ impl FileSystem for SimulatedFileSystem {
         if disk.fails_to_read() {
             return Err(Error::new("read", path, errno(libc::EIO)));
         }
-        let bytes = file.lock().current.clone();
+        let bytes = file.lock().current.to_vec();
         Ok(bytes)
     }
 
@@ -561,9 +586,9 @@ impl MappedRange for Mapped {
         assert!(self.range.start <= offset && offset + data.len() as u64 <= self.range.end);
         self.shared.note(format_args!("put {} {offset}+{}", self.path.display(), data.len()));
         // After a power failure it is nobody's memory any more.
-        let disk = self.shared.disk.lock();
+        let mut disk = self.shared.disk.lock();
         if disk.check_on(self.life).is_ok() {
-            self.file.lock().write(offset as usize, data);
+            disk.change(&self.file, Change::Write { offset: offset as usize, data: data.into() });
         }
     }
 }

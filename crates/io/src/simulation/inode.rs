@@ -5,31 +5,33 @@
 //! Invariant: what a successful sync has covered is in every outcome.
 
 use super::executor::Random;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a device writes all of or nothing of.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// As processes see it.
-    pub(super) current: Vec<u8>,
+    pub(super) id: u64,
+    /// As processes see it. Shared with the image that it comes from until it is changed.
+    pub(super) current: Arc<Vec<u8>>,
     /// As it is after a power failure that loses all it may.
-    durable: Vec<u8>,
+    durable: Arc<Vec<u8>>,
     /// What happened since, in order.
     unsynced: Vec<Change>,
     pub(super) modified: Duration,
 }
 
 #[derive(Clone, Debug)]
-enum Change {
-    Write { offset: usize, data: Vec<u8> },
+pub(super) enum Change {
+    Write { offset: usize, data: Arc<[u8]> },
     Cut(usize),
 }
 
 impl Change {
     /// Do as much of it as `portion` says, in bytes.
-    fn apply(&self, bytes: &mut Vec<u8>, portion: usize) {
+    pub(super) fn apply(&self, bytes: &mut Vec<u8>, portion: usize) {
         match self {
             Self::Cut(size) => bytes.resize(*size, 0),
             Self::Write { offset, data } => {
@@ -47,26 +49,32 @@ impl Change {
 }
 
 impl Inode {
-    pub(super) fn new(modified: Duration) -> Self {
-        Self { modified, ..Self::default() }
+    pub(super) fn new(id: u64, modified: Duration) -> Self {
+        Self { id, modified, ..Self::default() }
     }
 
-    pub(super) fn write(&mut self, offset: usize, data: &[u8]) {
-        self.change(Change::Write { offset, data: data.into() });
+    /// With this content, durable.
+    pub(super) fn with(id: u64, content: Arc<Vec<u8>>) -> Self {
+        Self { id, current: content.clone(), durable: content, ..Self::default() }
     }
 
-    pub(super) fn cut(&mut self, size: usize) {
-        self.change(Change::Cut(size));
+    /// Whether nothing of it would be lost.
+    pub(super) fn is_synced(&self) -> bool {
+        self.unsynced.is_empty()
     }
 
-    fn change(&mut self, change: Change) {
-        change.apply(&mut self.current, usize::MAX);
+    pub(super) fn change(&mut self, change: Change) {
+        change.apply(Arc::make_mut(&mut self.current), usize::MAX);
         self.unsynced.push(change);
     }
 
     pub(super) fn sync(&mut self) {
+        if self.unsynced.is_empty() {
+            return;
+        }
+        let durable = Arc::make_mut(&mut self.durable);
         for change in self.unsynced.drain(..) {
-            change.apply(&mut self.durable, usize::MAX);
+            change.apply(durable, usize::MAX);
         }
         debug_assert!(self.durable == self.current || self.durable.len() == self.current.len());
     }
@@ -74,7 +82,7 @@ impl Inode {
     /// A sync that failed: the system forgets which pages were dirty. Some reached the device, the others never will,
     /// whatever later syncs say, though processes go on seeing them.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
-        self.durable = self.some_sectors(random, self.current.len());
+        self.durable = Arc::new(self.some_sectors(random, self.current.len()));
         self.unsynced.clear();
     }
 
@@ -89,7 +97,7 @@ impl Inode {
                     let (a, b) = (self.durable.len(), self.current.len());
                     let between = a.min(b) + random.below((a.max(b) - a.min(b)) as u64 + 1) as usize;
                     let len = [a, b, between][random.below(3) as usize];
-                    self.durable = self.some_sectors(random, len);
+                    self.durable = Arc::new(self.some_sectors(random, len));
                 }
             }
         }
@@ -100,8 +108,9 @@ impl Inode {
     /// The first changes happened, the next one in part.
     fn tear(&mut self, random: &mut Random) {
         let whole = random.below(self.unsynced.len() as u64) as usize;
+        let durable = Arc::make_mut(&mut self.durable);
         for change in &self.unsynced[..whole] {
-            change.apply(&mut self.durable, usize::MAX);
+            change.apply(durable, usize::MAX);
         }
         if let Change::Write { offset, data } = &self.unsynced[whole] {
             let mut portion = random.below(data.len() as u64) as usize;
@@ -109,13 +118,13 @@ impl Inode {
                 let end = (offset + portion) / SECTOR * SECTOR;
                 portion = end.saturating_sub(*offset);
             }
-            self.unsynced[whole].apply(&mut self.durable, portion);
+            self.unsynced[whole].apply(durable, portion);
         }
     }
 
     /// Of each sector that was written, the old or the new content.
     fn some_sectors(&self, random: &mut Random, len: usize) -> Vec<u8> {
-        let mut image = self.durable.clone();
+        let mut image = self.durable.to_vec();
         image.resize(len, 0);
         for change in &self.unsynced {
             let Change::Write { offset, data } = change else { continue };
@@ -142,10 +151,10 @@ mod tests {
         for seed in 0..2000 {
             let mut random = Random::new(seed);
             let mut inode = Inode::default();
-            inode.write(0, &[1; 3000]);
+            inode.change(Change::Write { offset: 0, data: [1; 3000].into() });
             inode.sync();
-            inode.write(3000, &[2; 2000]);
-            inode.write(5000, &[3; 2000]);
+            inode.change(Change::Write { offset: 3000, data: [2; 2000].into() });
+            inode.change(Change::Write { offset: 5000, data: [3; 2000].into() });
             inode.lose_power(&mut random);
             let bytes = &inode.current;
             assert_eq!(bytes[..3000], [1; 3000]);
@@ -168,9 +177,9 @@ mod tests {
         for seed in 0..100 {
             let mut random = Random::new(seed);
             let mut inode = Inode::default();
-            inode.write(0, &[7; 512]);
+            inode.change(Change::Write { offset: 0, data: [7; 512].into() });
             inode.fail_sync(&mut random);
-            assert_eq!(inode.current, [7; 512]);
+            assert_eq!(inode.current[..], [7; 512]);
             inode.sync();
             inode.lose_power(&mut random);
             lost += u32::from(inode.current[0] == 0);

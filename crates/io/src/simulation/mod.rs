@@ -29,15 +29,19 @@
 //! # use karst_io::FileSystem;
 //! ```
 
+mod crash_states;
 mod disk;
 pub(crate) mod executor;
 mod file_system;
 mod inode;
+mod journal;
 
 use crate::block_on::thread_channel;
 use crate::env::{Clock, Env};
+pub use crash_states::{CrashPoint, CrashStates};
 use executor::Executor;
 pub use file_system::SimulatedFileSystem;
+pub use journal::{Image, Journal};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -81,6 +85,11 @@ impl Simulation {
     /// A machine with an empty disk.
     pub fn new(seed: u64) -> Self {
         Self::with_disk(SimulatedFileSystem::new(seed), seed, Duration::ZERO)
+    }
+
+    /// A machine that is started with the disk that a crash has left.
+    pub fn with_image(image: &Image, seed: u64) -> Self {
+        Self::with_disk(SimulatedFileSystem::with_image(image, seed), seed, Duration::ZERO)
     }
 
     fn with_disk(file_system: SimulatedFileSystem, seed: u64, start: Duration) -> Self {

@@ -1,0 +1,190 @@
+//! Goes through the boundaries of a run, and the states of each.
+
+use crate::check::{Outcome, State, check};
+use crate::workload::{Known, Plan, record};
+use karst_io::{CrashStates, Image, Simulation};
+use karst_testkit::random::Random;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+
+/// One of so many states is checked, in the short form and in the long one.
+const SHARE: u64 = 24;
+const LONG_SHARE: u64 = 2;
+/// After one of so many states the power fails a second time, while the database is opened.
+const AGAIN: u64 = 4;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn long() -> bool {
+    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
+}
+
+/// `KARST_STATE`: a boundary and a state there.
+fn one_state() -> Option<(usize, usize)> {
+    let text = std::env::var("KARST_STATE").ok()?;
+    let parts = text.split_once('.').and_then(|(at, state)| Some((at.parse().ok()?, state.parse().ok()?)));
+    Some(parts.unwrap_or_else(|| panic!("KARST_STATE={text} is not boundary.state")))
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many panics there were on this thread. A background job's would otherwise go unseen.
+fn panics() -> u64 {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.with(|count| count.set(count.get() + 1));
+            before(info);
+        }));
+    });
+    PANICS.with(Cell::get)
+}
+
+/// What nobody reads who opens a database.
+fn indifferent(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    boundaries: usize,
+    /// States that differ, and those that were checked.
+    states: usize,
+    checked: usize,
+    refused: usize,
+    /// States at whose opening the power failed once more.
+    again: usize,
+    /// States in which acknowledged batches that were not synced are gone.
+    losing: usize,
+}
+
+/// Record a run and check its states, for each seed.
+pub(crate) fn explore(plan: &Plan) {
+    let seeds = match number("KARST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("KARST_SEEDS").unwrap_or(1),
+    };
+    let mut count = Count::default();
+    let begin = std::time::Instant::now();
+    for seed in seeds {
+        explore_one(plan, seed, &mut count);
+    }
+    println!("{}: {count:?} in {:.1?}", plan.name, begin.elapsed());
+    let one = number("KARST_SEED").is_some();
+    assert!(one || (count.boundaries > 200 && count.checked > 50), "nothing was tried: {count:?}");
+    assert!(one || count.losing > 0, "no state has lost anything: {count:?}");
+}
+
+fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
+    let run = record(plan, seed);
+    let share = match () {
+        () if one_state().is_some() || number("KARST_SEEDS").is_some() => 1,
+        () if long() => LONG_SHARE,
+        () => SHARE,
+    };
+    let mut states = CrashStates::new(&run.journal, indifferent);
+    let mut seen = HashSet::new();
+    loop {
+        let at = states.boundary();
+        let point = states.point(seed);
+        let (strength, known) = run.known(at);
+        for state in 0..point.len() {
+            let wanted = match one_state() {
+                Some(one) => one == (at, state),
+                None => seen.insert((point.hash(state), strength)),
+            };
+            if !wanted {
+                continue;
+            }
+            count.states += 1;
+            if !point.hash(state).is_multiple_of(share) {
+                continue;
+            }
+            count.checked += 1;
+            let before = panics();
+            let one = AssertUnwindSafe(|| {
+                let simulation = Simulation::with_image(&point.image(state), seed);
+                if one_state().is_some() {
+                    simulation.keep_trace();
+                }
+                let kind = State { whole: point.is_whole(state), damaged: point.damaged(state) };
+                let outcome = check(plan, known, kind, &simulation);
+                if outcome != Outcome::Refused && (point.hash(state) / share).is_multiple_of(AGAIN) {
+                    crash_again(plan, known, &point.image(state), point.hash(state));
+                    count.again += 1;
+                }
+                assert_eq!(panics(), before, "a task panicked");
+                outcome
+            });
+            match catch_unwind(one) {
+                Ok(Outcome::Refused) => count.refused += 1,
+                Ok(Outcome::Recovered { lost }) => count.losing += usize::from(lost > 0),
+                Err(panic) => {
+                    eprintln!(
+                        "\n{} fails at boundary {at} of {} (after {}), state {state}: {}\n{:?}\nto replay it:\n  \
+                         KARST_SEED={seed} KARST_STATE={at}.{state} cargo test -p karst-engine --test crash_states {}\n",
+                        plan.name,
+                        run.journal.len(),
+                        states.last_change(),
+                        point.what(state),
+                        point.image(state),
+                        plan.name,
+                    );
+                    resume_unwind(panic);
+                }
+            }
+        }
+        if !states.advance() {
+            break;
+        }
+    }
+    count.boundaries += run.journal.len() + 1;
+}
+
+/// The power fails once more while the database is opened: at one boundary of that, in one of the states there.
+fn crash_again(plan: &Plan, known: &Known, image: &Image, seed: u64) {
+    let simulation = Simulation::with_image(image, seed);
+    simulation.fs().record();
+    let options = plan.options(simulation.env());
+    let journal = simulation.run(async {
+        let opened = plan.open(&options);
+        let journal = simulation.fs().take_journal().expect("it is recorded");
+        opened.unwrap_or_else(|e| panic!("opening to fail: {e}"));
+        journal
+    });
+    let journal = journal.expect("the power is on");
+    let mut random = Random::new(seed);
+    let mut states = CrashStates::new(&journal, indifferent);
+    for _ in 0..random.index(journal.len() + 1) {
+        states.advance();
+    }
+    let point = states.point(seed);
+    let state = random.index(point.len());
+    let after = states.last_change();
+    let _told = Told(format!(
+        "while it was opened, at boundary {} of {} (after {after}): {}",
+        states.boundary(),
+        journal.len(),
+        point.what(state)
+    ));
+    let kind = State { whole: false, damaged: point.damaged(state) };
+    check(plan, known, kind, &Simulation::with_image(&point.image(state), seed));
+}
+
+/// Is told if there is a panic.
+struct Told(String);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
+}

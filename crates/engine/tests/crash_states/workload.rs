@@ -1,0 +1,304 @@
+//! The runs whose crashes are looked at: writers who own their keys, and one who flushes, compacts, syncs, changes options and makes and drops column families,
+//! in two lives of a database. After each thing that is known is noted how many changes of the disk there were by then.
+
+use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use karst_io::{Env, Journal, Priority, SimulatedFileSystem, Simulation, Task, sleep};
+use karst_testkit::chronicle::{Chronicle, Cut};
+use karst_testkit::random::Random;
+use karst_testkit::script::Write;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(crate) const DIRECTORY: &str = "/db";
+/// The families of the chronicle.
+const NAMES: [&str; 2] = ["default", "second"];
+/// Batches of each writer in each life.
+const BATCHES: u64 = 26;
+const LIVES: u64 = 2;
+
+/// What differs from run to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) options: &'static str,
+    pub(crate) families: usize,
+    pub(crate) writers: usize,
+    /// Writer 0 logs nothing.
+    pub(crate) unlogged: bool,
+    /// A write is acknowledged before the log has left the process.
+    pub(crate) buffers_log: bool,
+}
+
+impl Plan {
+    pub(crate) fn options(&self, env: &Env) -> Options {
+        let text = "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;ttl=0;\
+                    periodic_compaction_seconds=0;write_buffer_size=6000;target_file_size_base=4000;\
+                    max_bytes_for_level_base=12000;level0_file_num_compaction_trigger=2;block_size=500;\
+                    compression=kLZ4Compression;max_manifest_file_size=1500;max_manifest_space_amp_pct=50;\
+                    merge_operator={id=StringAppendOperator;delimiter=,;};";
+        let all = format!("{text}{}", self.options);
+        let options = Options::new().set_all(&all).unwrap_or_else(|e| panic!("{all}: {e}"));
+        options.env(env.clone()).block_cache_bytes(20_000)
+    }
+
+    /// Whether recovery refuses logs that are torn.
+    pub(crate) fn bears_no_damage(&self) -> bool {
+        self.options.contains("kAbsoluteConsistency")
+    }
+
+    pub(crate) fn names(&self) -> &[&'static str] {
+        &NAMES[..self.families]
+    }
+
+    /// Open the database with all families that are there, those of the chronicle made if they are missing.
+    pub(crate) fn open(&self, options: &Options) -> karst_engine::Result<Db> {
+        let found = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
+        let mut names = self.names().to_vec();
+        names.extend(found.iter().map(|name| &**name).filter(|name| !NAMES.contains(name)));
+        Db::open_cf(DIRECTORY, options, &names)
+    }
+
+    pub(crate) fn families(&self, db: &Db) -> Vec<ColumnFamily> {
+        self.names().iter().map(|name| db.column_family(name).expect("it was made")).collect()
+    }
+}
+
+/// Column families that come and go, each with the number of its keys.
+pub(crate) type Passing = BTreeMap<String, u64>;
+
+/// What is known at some moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) chronicle: Chronicle,
+    pub(crate) passing: Passing,
+    /// What it may be instead, while it is changed.
+    pub(crate) under_way: Option<Passing>,
+}
+
+/// A run: what happened to the disk, and what was known after how many of its changes.
+pub(crate) struct Run {
+    pub(crate) journal: Journal,
+    /// In order; the first is of before everything. With each the number of changes, and a number that grows where more must survive.
+    known: Vec<(usize, usize, Arc<Known>)>,
+}
+
+impl Run {
+    /// What is known after so many changes, at the latest, and how much that is.
+    pub(crate) fn known(&self, changes: usize) -> (usize, &Arc<Known>) {
+        let count = self.known.partition_point(|(at, _, _)| *at <= changes);
+        let (_, strength, known) = &self.known[count - 1];
+        (*strength, known)
+    }
+}
+
+struct World {
+    plan: Plan,
+    disk: SimulatedFileSystem,
+    state: Mutex<State>,
+    /// Writers that are not done in this life.
+    writing: AtomicUsize,
+}
+
+struct State {
+    known: Known,
+    history: Vec<(usize, usize, Arc<Known>)>,
+}
+
+impl World {
+    /// Something has become known. `must`: more has to survive from now on.
+    fn note<T>(&self, must: bool, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut state = self.state.lock().unwrap();
+        let out = change(&mut state.known);
+        let strength = state.history.last().map_or(0, |(_, strength, _)| *strength) + usize::from(must);
+        let known = Arc::new(state.known.clone());
+        state.history.push((self.disk.recorded(), strength, known));
+        out
+    }
+
+    fn acknowledged(&self) -> Cut {
+        self.state.lock().unwrap().known.chronicle.acknowledged()
+    }
+
+    fn durable(&self, cut: &Cut, with_unlogged: bool) {
+        let mut cut = cut.clone();
+        if self.plan.unlogged && !with_unlogged {
+            cut.0[0] = 0;
+        }
+        self.note(true, |known| known.chronicle.make_durable(&cut));
+    }
+}
+
+/// Run a plan by a seed, with a record of it.
+pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
+    let simulation = Simulation::new(seed);
+    simulation.set_most_steps(20_000_000);
+    let disk = simulation.fs().clone();
+    disk.record();
+    let mut chronicle = Chronicle::new(plan.families, plan.writers);
+    if plan.unlogged {
+        chronicle.set_unlogged(0);
+    }
+    let known = Known { chronicle, passing: Passing::new(), under_way: None };
+    let history = vec![(0, 0, Arc::new(known.clone()))];
+    let state = Mutex::new(State { known, history });
+    let world = Arc::new(World { plan: plan.clone(), disk, state, writing: AtomicUsize::new(0) });
+    let mut random = Random::new(seed);
+    for life in 0..LIVES {
+        let live = live(world.clone(), simulation.env().clone(), random.fork(), life);
+        simulation.run(live).expect("the power is on");
+    }
+    let journal = world.disk.take_journal().expect("it was recorded");
+    let history = std::mem::take(&mut world.state.lock().unwrap().history);
+    Run { journal, known: history }
+}
+
+async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {
+    let db = world.plan.open(&world.plan.options(&env)).expect("open");
+    let families = world.plan.families(&db);
+    world.writing.store(world.plan.writers, Ordering::Relaxed);
+    let mut tasks: Vec<Task<()>> = Vec::new();
+    for writer in 0..world.plan.writers {
+        let own =
+            User { world: world.clone(), db: db.clone(), families: families.clone(), random: random.fork() };
+        tasks.push(env.spawn(Priority::Low, own.write(writer)));
+    }
+    let own = User { world: world.clone(), db: db.clone(), families, random: random.fork() };
+    // Why not a task: blocking calls of a task may wait for what lingers below it on the stack.
+    own.maintain(life).await;
+    for task in tasks {
+        task.await.unwrap_or_else(|e| panic!("{e}"));
+    }
+    let cut = world.acknowledged();
+    db.close().expect("close");
+    if world.plan.unlogged {
+        // What is in no log was flushed.
+        world.durable(&Cut([&cut.0[..1], &vec![0; cut.0.len() - 1]].concat()), true);
+    }
+}
+
+struct User {
+    world: Arc<World>,
+    db: Db,
+    families: Vec<ColumnFamily>,
+    random: Random,
+}
+
+impl User {
+    async fn pause(&mut self, at_most_us: u64) {
+        sleep(self.db.env(), Duration::from_micros(self.random.below(at_most_us))).await;
+    }
+
+    async fn write(mut self, writer: usize) {
+        let unlogged = self.world.plan.unlogged && writer == 0;
+        for _ in 0..BATCHES {
+            let mut numbers = vec![0];
+            if !unlogged {
+                numbers.extend((1..self.families.len()).filter(|_| self.random.one_in(2)));
+            }
+            let begin = |known: &mut Known| known.chronicle.begin(writer, &numbers, &mut self.random);
+            let (number, changes) = self.world.note(false, begin);
+            let sync = !unlogged && self.random.one_in(4);
+            let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
+            self.db.write_async(&options, &batch(&self.families, &changes)).await.expect("write");
+            self.world.note(true, |known| known.chronicle.acknowledge(writer, number, sync));
+            if self.random.one_in(3) {
+                self.pause(1_000).await;
+            }
+        }
+        self.world.writing.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Everything that changes files besides, as long as somebody writes.
+    async fn maintain(mut self, life: u64) {
+        let mut step = 0;
+        while self.world.writing.load(Ordering::Relaxed) > 0 {
+            self.pause(6_000).await;
+            step += 1;
+            match self.random.below(10) {
+                0 | 1 => {
+                    let cut = self.world.acknowledged();
+                    let all: Vec<_> = self.families.iter().collect();
+                    self.db.flush_cfs_async(&FlushOptions::default(), &all).await.expect("flush");
+                    self.world.durable(&cut, true);
+                }
+                2 => {
+                    let one = &self.families[self.random.index(self.families.len())];
+                    self.db.flush_cfs_async(&FlushOptions::default(), &[one]).await.expect("flush");
+                }
+                3 | 4 => {
+                    let cut = self.world.acknowledged();
+                    self.db.flush_wal_async(true).await.expect("sync");
+                    self.world.durable(&cut, false);
+                }
+                5 => {
+                    let one = &self.families[self.random.index(self.families.len())];
+                    let options = CompactRangeOptions::default();
+                    self.db.compact_range_cf_async(&options, one, None, None).await.expect("compact");
+                }
+                6 => {
+                    let size = 6_000 + 10 * step;
+                    let set = [("write_buffer_size", &*size.to_string())];
+                    self.db.set_options(&self.families[0], &set).expect("set options");
+                }
+                _ => self.pass(&format!("passing{life}{step}")),
+            }
+        }
+    }
+
+    /// A family is made, or one that is there is written to, or dropped.
+    fn pass(&mut self, name: &str) {
+        let there: Vec<String> = self.world.state.lock().unwrap().known.passing.keys().cloned().collect();
+        let chosen = if there.is_empty() { None } else { Some(&there[self.random.index(there.len())]) };
+        let options = self.world.plan.options(self.db.env());
+        match chosen {
+            Some(one) if self.random.one_in(3) => {
+                self.begin(|passing| passing.retain(|name, _| name != one));
+                let family = self.db.column_family(one).expect("it is there");
+                self.db.drop_column_family(&family).expect("drop");
+            }
+            Some(one) if self.random.one_in(2) => {
+                self.begin(|passing| *passing.get_mut(one).expect("it is there") += 1);
+                let family = self.db.column_family(one).expect("it is there");
+                let key = passing_key(self.world.state.lock().unwrap().known.passing[one]);
+                self.db.put_cf(&WriteOptions::synced(), &family, key, name).expect("put");
+            }
+            _ => {
+                self.begin(|passing| passing.extend([(name.to_owned(), 0)]));
+                self.db.create_column_family(name, &options).expect("create");
+            }
+        }
+        self.world.note(true, |known| known.passing = known.under_way.take().expect("it was begun"));
+    }
+
+    fn begin(&self, change: impl FnOnce(&mut Passing)) {
+        self.world.note(false, |known| {
+            let mut after = known.passing.clone();
+            change(&mut after);
+            known.under_way = Some(after);
+        });
+    }
+}
+
+/// The key that a passing family gets when it has so many.
+pub(crate) fn passing_key(number: u64) -> Vec<u8> {
+    format!("{number:06}").into_bytes()
+}
+
+pub(crate) fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for change in changes {
+        let done = match change {
+            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
+            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
+            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
+            Write::DeleteRange { family, begin, end } => {
+                batch.delete_range_cf(&families[*family], begin, end)
+            }
+            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
+        };
+        done.unwrap();
+    }
+    batch
+}

@@ -1,0 +1,478 @@
+//! The states that a crash may leave at any moment of a [`Journal`].
+//!
+//! [`CrashStates`] replays a journal change by change. Between two changes, [`CrashStates::point`] lists what a crash at that moment may
+//! leave. A state is chosen in three steps: which unsynced changes of names have happened; whether unsynced content is
+//! lost or kept; and one file with which it is otherwise, which may be lost, kept, torn or have a hole. So two files never
+//! tear in the same state, but each tears with the others lost and with the others kept.
+//!
+//! What was synced is in every state: bytes by a sync of their file, names by a sync of their directory. A sector that was
+//! synced is never damaged by a write beside it, and no file has bytes of another.
+
+use super::disk::{NameChange, Names, remove_orphans};
+use super::executor::Random;
+use super::inode::{Change, SECTOR};
+use super::journal::{Effect, Entry, Image, Journal};
+use crate::env::mix;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a file system writes all of or nothing of.
+const PAGE: usize = 4096;
+/// Up to so many unsynced changes of names are lost and kept in every combination.
+const ALL_COMBINATIONS: usize = 3;
+/// Otherwise so many combinations of each kind are drawn.
+const DRAWN: u64 = 4;
+
+/// Replays a journal, and lists the states that a crash may leave.
+pub struct CrashStates<'a> {
+    journal: &'a Journal,
+    /// Files whose content and names are all the same to whoever opens the disk: always kept.
+    indifferent: fn(&Path) -> bool,
+    done: usize,
+    files: BTreeMap<u64, Tracked>,
+    names: Names<Entry>,
+    durable: Names<Entry>,
+    unsynced: Vec<NameChange<Entry>>,
+}
+
+/// A file's content in one of the states that it may be in.
+#[derive(Clone)]
+struct Variant {
+    what: String,
+    bytes: Arc<Vec<u8>>,
+    hash: u64,
+    /// It never was like this: bytes are missing before others, or were never written.
+    damaged: bool,
+}
+
+impl Variant {
+    /// As it was at some moment, or between the bytes of one write.
+    fn earlier(what: impl Into<String>, bytes: impl Into<Arc<Vec<u8>>>) -> Self {
+        let bytes = bytes.into();
+        Self { what: what.into(), hash: hash(&bytes), bytes, damaged: false }
+    }
+
+    fn damaged(what: String, bytes: Vec<u8>) -> Self {
+        Self { damaged: true, ..Self::earlier(what, bytes) }
+    }
+}
+
+struct Tracked {
+    durable: Variant,
+    pending: Vec<Change>,
+    /// Changes so far: what is drawn for a file depends on them alone.
+    changes: u64,
+    /// Lost, kept, and others; made when they are first asked for. One alone if nothing is pending.
+    variants: Option<Arc<Vec<Variant>>>,
+}
+
+const LOST: usize = 0;
+const KEPT: usize = 1;
+
+impl Tracked {
+    fn new(bytes: Arc<Vec<u8>>) -> Self {
+        Self { durable: Variant::earlier("lost", bytes), pending: Vec::new(), changes: 0, variants: None }
+    }
+
+    fn change(&mut self, change: Change) {
+        self.pending.push(change);
+        self.changes += 1;
+        self.variants = None;
+    }
+
+    fn sync(&mut self) {
+        if !self.pending.is_empty() {
+            let bytes = self.after(self.pending.len());
+            self.pending.clear();
+            self.durable = Variant::earlier("lost", bytes);
+            self.variants = None;
+        }
+    }
+
+    /// With the first of its unsynced changes.
+    fn after(&self, changes: usize) -> Vec<u8> {
+        let mut bytes = self.durable.bytes.to_vec();
+        self.pending[..changes].iter().for_each(|change| change.apply(&mut bytes, usize::MAX));
+        bytes
+    }
+
+    fn variants(&mut self, seed: u64) -> Arc<Vec<Variant>> {
+        if let Some(made) = &self.variants {
+            return made.clone();
+        }
+        let mut random = Random::new(seed ^ mix(self.changes));
+        let mut all = vec![self.durable.clone()];
+        if !self.pending.is_empty() {
+            all.push(Variant::earlier("kept", self.after(self.pending.len())));
+            self.cut_between_writes(&mut random, &mut all);
+            self.leave_one_out(&mut random, &mut all);
+            self.tear_the_last(&mut random, &mut all);
+        }
+        let mut seen = BTreeSet::new();
+        // Why the first two stay: they are known by their places.
+        let mut number = 0;
+        all.retain(|variant| {
+            number += 1;
+            seen.insert(variant.hash) || number <= 2
+        });
+        self.variants.insert(Arc::new(all)).clone()
+    }
+
+    /// The first writes happened, the others did not.
+    fn cut_between_writes(&self, random: &mut Random, all: &mut Vec<Variant>) {
+        let count = self.pending.len();
+        let drawn: BTreeSet<usize> = match count {
+            0..=4 => (1..count).collect(),
+            _ => {
+                let some = (0..2).map(|_| 1 + random.below(count as u64 - 1) as usize);
+                some.chain([1, count - 1]).collect()
+            }
+        };
+        all.extend(
+            drawn
+                .into_iter()
+                .map(|n| Variant::earlier(format!("first {n} of {count} writes"), self.after(n))),
+        );
+    }
+
+    /// All writes but one that is not the last.
+    fn leave_one_out(&self, random: &mut Random, all: &mut Vec<Variant>) {
+        let count = self.pending.len();
+        let drawn: BTreeSet<usize> = match count {
+            0 | 1 => return,
+            2..=4 => (0..count - 1).collect(),
+            _ => [count - 2, random.below(count as u64 - 1) as usize].into(),
+        };
+        for out in drawn {
+            let mut bytes = self.durable.bytes.to_vec();
+            for (_, change) in self.pending.iter().enumerate().filter(|(number, _)| *number != out) {
+                change.apply(&mut bytes, usize::MAX);
+            }
+            all.push(Variant::damaged(format!("without write {} of {count}", out + 1), bytes));
+        }
+    }
+
+    /// The last write happened in part.
+    fn tear_the_last(&self, random: &mut Random, all: &mut Vec<Variant>) {
+        let Some((last, earlier)) = self.pending.split_last() else { return };
+        let Change::Write { offset, data } = last else { return };
+        let (start, end) = (*offset, offset + data.len());
+        let before = self.after(earlier.len());
+        let up_to = |at: usize| {
+            let mut bytes = before.clone();
+            last.apply(&mut bytes, at - start);
+            bytes
+        };
+        let mut ends = borders(start, end, SECTOR, random);
+        ends.extend(borders(start, end, PAGE, random));
+        all.extend(ends.iter().map(|at| Variant::earlier(format!("torn at {at}"), up_to(*at))));
+        let whole = up_to(end);
+        // The length is that of the whole write, and the bytes from somewhere on are not there.
+        let from = start + random.below(data.len() as u64) as usize;
+        let mut grown = up_to(from);
+        grown.resize(whole.len(), 0);
+        all.push(Variant::damaged(format!("torn at {from}, the rest as before or zero"), grown));
+        // The sector that was being written is neither the one nor the other.
+        let stop = ((from / SECTOR + 1) * SECTOR).min(end);
+        for (what, noise) in [("zero", false), ("garbage", true)] {
+            let mut bytes = up_to(stop);
+            for byte in &mut bytes[from..stop] {
+                *byte = if noise { random.next() as u8 } else { 0 };
+            }
+            all.push(Variant::damaged(format!("torn at {from}, {what} up to {stop}"), bytes));
+        }
+        // One sector did not come, and those behind it did.
+        let (first, behind) = (start / SECTOR, (end - 1) / SECTOR);
+        if first < behind {
+            let sector = first + random.below((behind - first) as u64) as usize;
+            let hole = (sector * SECTOR).max(start)..((sector + 1) * SECTOR).min(end);
+            let mut bytes = whole;
+            for at in hole.clone() {
+                bytes[at] = before.get(at).copied().unwrap_or(0);
+            }
+            all.push(Variant::damaged(format!("without {hole:?}"), bytes));
+        }
+    }
+}
+
+/// Some of the multiples of `unit` between two places.
+fn borders(start: usize, end: usize, unit: usize, random: &mut Random) -> BTreeSet<usize> {
+    let (first, last) = (start / unit + 1, (end - 1) / unit);
+    if first > last {
+        return BTreeSet::new();
+    }
+    let some = (0..2).map(|_| first + random.below((last - first + 1) as u64) as usize);
+    some.chain([first, last]).map(|number| number * unit).collect()
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(bytes.len() as u64, |sum, word| {
+        (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    });
+    rest.iter().fold(mix(sum), |sum, byte| mix(sum ^ u64::from(*byte)))
+}
+
+impl<'a> CrashStates<'a> {
+    /// Before the first change. Files of which `indifferent` says so are all the same to whoever opens the disk; they are
+    /// kept as they are, and make no state another.
+    pub fn new(journal: &'a Journal, indifferent: fn(&Path) -> bool) -> Self {
+        let files = journal.base.values().flatten();
+        let files = files.map(|(file, bytes)| (*file, Tracked::new(bytes.clone()))).collect();
+        let names: Names<Entry> = journal
+            .base
+            .iter()
+            .map(|(path, file)| (path.clone(), file.as_ref().map(|(id, _)| *id)))
+            .collect();
+        Self { journal, indifferent, done: 0, files, durable: names.clone(), names, unsynced: Vec::new() }
+    }
+
+    /// How many changes have happened.
+    pub fn boundary(&self) -> usize {
+        self.done
+    }
+
+    /// Let the next change happen; false if there is none.
+    pub fn advance(&mut self) -> bool {
+        let Some(effect) = self.journal.effects.get(self.done) else { return false };
+        self.done += 1;
+        match effect {
+            Effect::Name(change) => {
+                if let NameChange::Put(_, Some(file)) = change {
+                    self.files.insert(*file, Tracked::new(Arc::default()));
+                }
+                change.apply(&mut self.names);
+                self.unsynced.push(change.clone());
+            }
+            Effect::SyncDirectory(dir) => {
+                for change in self.unsynced.extract_if(.., |change| change.is_in(dir)) {
+                    change.apply(&mut self.durable);
+                }
+            }
+            Effect::Change { file, change } => {
+                self.files.get_mut(file).expect("it was made").change(change.clone());
+            }
+            Effect::Sync { file } => self.files.get_mut(file).expect("it was made").sync(),
+        }
+        true
+    }
+
+    /// What the last change was.
+    pub fn last_change(&self) -> String {
+        let name = |file: &u64| {
+            let found = self.names.iter().find(|(_, entry)| **entry == Some(*file));
+            found.map_or(format!("a file without a name ({file})"), |(path, _)| path.display().to_string())
+        };
+        match self.done.checked_sub(1).map(|last| &self.journal.effects[last]) {
+            None => "nothing".into(),
+            Some(Effect::Name(NameChange::Put(path, _))) => format!("create {}", path.display()),
+            Some(Effect::Name(NameChange::Remove(path))) => format!("remove {}", path.display()),
+            Some(Effect::Name(NameChange::Rename { from, to, .. })) => {
+                format!("rename {} to {}", from.display(), to.display())
+            }
+            Some(Effect::SyncDirectory(dir)) => format!("sync directory {}", dir.display()),
+            Some(Effect::Change { file, change: Change::Write { offset, data } }) => {
+                format!("write {} {offset}+{}", name(file), data.len())
+            }
+            Some(Effect::Change { file, change: Change::Cut(size) }) => {
+                format!("cut {} to {size}", name(file))
+            }
+            Some(Effect::Sync { file }) => format!("sync {}", name(file)),
+        }
+    }
+
+    /// The states that a crash may leave now, none twice. What there is too much of is drawn by `seed`.
+    pub fn point(&mut self, seed: u64) -> CrashPoint {
+        let mut point = CrashPoint::default();
+        self.choose_names(seed, &mut point);
+        for tree in &point.trees {
+            for (_, file) in tree.names.iter().filter_map(|(path, file)| Some((path, (*file)?))) {
+                let tracked = self.files.get_mut(&file).expect("it was made");
+                let seed = seed ^ mix(file);
+                point.variants.entry(file).or_insert_with(|| tracked.variants(seed));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for tree in 0..point.trees.len() {
+            for kept in [false, true] {
+                point.add(Choice { tree, kept, other: None }, &mut seen);
+            }
+        }
+        // The first two trees are those with all names and without any that are not synced.
+        for tree in 0..point.trees.len().min(2) {
+            let varied = point.trees[tree].varied(&point.variants, self.indifferent);
+            for kept in [false, true] {
+                for (file, variant) in &varied {
+                    point.add(Choice { tree, kept, other: Some((*file, *variant)) }, &mut seen);
+                }
+            }
+        }
+        point
+    }
+
+    /// The trees of names that may be there.
+    fn choose_names(&self, seed: u64, point: &mut CrashPoint) {
+        let matters = |change: &NameChange<Entry>| match change {
+            NameChange::Put(path, _) | NameChange::Remove(path) => !(self.indifferent)(path),
+            NameChange::Rename { from, to, .. } => !(self.indifferent)(from) || !(self.indifferent)(to),
+        };
+        let changes: Vec<bool> = self.unsynced.iter().map(matters).collect();
+        let count = changes.iter().filter(|matters| **matters).count();
+        let mut random = Random::new(seed ^ mix(self.done as u64));
+        let mut combinations: Vec<Vec<bool>> = vec![vec![true; count], vec![false; count]];
+        if count <= ALL_COMBINATIONS {
+            combinations
+                .extend((0..1u32 << count).map(|bits| (0..count).map(|n| bits >> n & 1 == 1).collect()));
+        } else {
+            for _ in 0..DRAWN {
+                let at = random.below(count as u64) as usize;
+                combinations.push((0..count).map(|n| n < at).collect());
+                combinations.push((0..count).map(|n| n != at).collect());
+                combinations.push((0..count).map(|n| n == at).collect());
+                combinations.push((0..count).map(|_| random.chance(0.5)).collect());
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for combination in combinations.into_iter().filter(|combination| seen.insert(combination.clone())) {
+            let mut names = self.durable.clone();
+            let mut drawn = combination.iter();
+            let mut lost = String::new();
+            for (change, matters) in self.unsynced.iter().zip(&changes) {
+                if !matters || *drawn.next().expect("one for each that matters") {
+                    change.apply(&mut names);
+                } else {
+                    let _ = write!(lost, " {change:?}");
+                }
+            }
+            remove_orphans(&mut names, Option::is_none);
+            let hashes = names
+                .iter()
+                .filter(|(path, _)| !(self.indifferent)(path))
+                .map(|(path, file)| (hash(path.as_os_str().as_encoded_bytes()), *file))
+                .collect();
+            point.trees.push(Tree { names, hashes, lost });
+        }
+    }
+}
+
+/// The states that a crash may leave at one moment, by number.
+#[derive(Default)]
+pub struct CrashPoint {
+    trees: Vec<Tree>,
+    variants: BTreeMap<u64, Arc<Vec<Variant>>>,
+    choices: Vec<(Choice, u64)>,
+}
+
+struct Tree {
+    names: Names<Entry>,
+    /// The same without what is all the same.
+    hashes: Vec<(u64, Entry)>,
+    lost: String,
+}
+
+impl Tree {
+    /// Each file that may be in several states, with the number of each.
+    fn varied(
+        &self,
+        variants: &BTreeMap<u64, Arc<Vec<Variant>>>,
+        indifferent: fn(&Path) -> bool,
+    ) -> Vec<(u64, usize)> {
+        let files = self.names.iter().filter(|(path, _)| !indifferent(path)).filter_map(|(_, file)| *file);
+        files.flat_map(|file| (0..variants[&file].len()).map(move |number| (file, number))).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Choice {
+    tree: usize,
+    kept: bool,
+    /// The file that is another's exception.
+    other: Option<(u64, usize)>,
+}
+
+impl Choice {
+    fn variant(&self, file: u64, variants: &[Variant]) -> usize {
+        match self.other {
+            Some((other, number)) if other == file => number,
+            _ if self.kept => KEPT.min(variants.len() - 1),
+            _ => LOST,
+        }
+    }
+}
+
+impl CrashPoint {
+    fn add(&mut self, choice: Choice, seen: &mut BTreeSet<u64>) {
+        let sum = self.trees[choice.tree].hashes.iter().fold(0, |sum, (path, file)| {
+            let content = file.map_or(0, |file| {
+                let variants = &self.variants[&file];
+                variants[choice.variant(file, variants)].hash
+            });
+            mix(mix(sum ^ path) ^ content)
+        });
+        if seen.insert(sum) {
+            self.choices.push((choice, sum));
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// Whether there are none; there always is one.
+    pub fn is_empty(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    /// Equal for states that are equal but for what is all the same, whichever moment they are of.
+    pub fn hash(&self, state: usize) -> u64 {
+        self.choices[state].1
+    }
+
+    /// Whether nothing is lost, as when the process ends and the machine does not.
+    pub fn is_whole(&self, state: usize) -> bool {
+        let choice = &self.choices[state].0;
+        choice.tree == 0 && choice.kept && choice.other.is_none()
+    }
+
+    /// The file, if there is one, that never was as it is in this state: torn in the middle of a sector, or with a hole.
+    pub fn damaged(&self, state: usize) -> Option<&Path> {
+        let choice = &self.choices[state].0;
+        let (file, number) = choice.other?;
+        self.variants[&file][number].damaged.then(|| self.path_of(choice.tree, file))?
+    }
+
+    fn path_of(&self, tree: usize, file: u64) -> Option<&Path> {
+        let mut names = self.trees[tree].names.iter();
+        names.find(|(_, entry)| **entry == Some(file)).map(|(path, _)| &**path)
+    }
+
+    /// What the disk holds then.
+    pub fn image(&self, state: usize) -> Image {
+        let choice = &self.choices[state].0;
+        let content = |file: u64| {
+            let variants = &self.variants[&file];
+            variants[choice.variant(file, variants)].bytes.clone()
+        };
+        let names = self.trees[choice.tree].names.iter();
+        Image { files: names.map(|(path, file)| (path.clone(), file.map(content))).collect() }
+    }
+
+    /// How it came about.
+    pub fn what(&self, state: usize) -> String {
+        let choice = &self.choices[state].0;
+        let tree = &self.trees[choice.tree];
+        let rest = if choice.kept { "kept" } else { "lost" };
+        let mut text = format!("what was not synced is {rest}");
+        if let Some((file, number)) = choice.other {
+            let path = self.path_of(choice.tree, file).unwrap_or(Path::new(""));
+            let _ = write!(text, ", but {} is {}", path.display(), self.variants[&file][number].what);
+        }
+        if !tree.lost.is_empty() {
+            let _ = write!(text, "; names lost:{}", tree.lost);
+        }
+        text
+    }
+}
