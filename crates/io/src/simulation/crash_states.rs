@@ -43,7 +43,8 @@ struct Variant {
     what: String,
     bytes: Arc<Vec<u8>>,
     hash: u64,
-    /// It never was like this: bytes are missing before others, or were never written.
+    /// It never was like this, nor is it what sectors that were not written leave at its end: bytes are missing before
+    /// others, or are none that were written.
     damaged: bool,
 }
 
@@ -169,12 +170,15 @@ impl Tracked {
         ends.extend(borders(start, end, PAGE, random));
         all.extend(ends.iter().map(|at| Variant::earlier(format!("torn at {at}"), up_to(*at))));
         let whole = up_to(end);
-        // The length is that of the whole write, and the bytes from somewhere on are not there.
-        let from = start + random.below(data.len() as u64) as usize;
-        let mut grown = up_to(from);
-        grown.resize(whole.len(), 0);
-        all.push(Variant::damaged(format!("torn at {from}, the rest as before or zero"), grown));
+        // The length is that of the whole write, and its last sectors are as before, or zero.
+        let drawn = ends.iter().nth(random.below(ends.len() as u64) as usize);
+        for from in [Some(&start), drawn].into_iter().flatten() {
+            let mut bytes = whole.clone();
+            (*from..end).for_each(|at| bytes[at] = before.get(at).copied().unwrap_or(0));
+            all.push(Variant::earlier(format!("as long, without what is from {from} on"), bytes));
+        }
         // The sector that was being written is neither the one nor the other.
+        let from = start + random.below(data.len() as u64) as usize;
         let stop = ((from / SECTOR + 1) * SECTOR).min(end);
         for (what, noise) in [("zero", false), ("garbage", true)] {
             let mut bytes = up_to(stop);
@@ -189,9 +193,7 @@ impl Tracked {
             let sector = first + random.below((behind - first) as u64) as usize;
             let hole = (sector * SECTOR).max(start)..((sector + 1) * SECTOR).min(end);
             let mut bytes = whole;
-            for at in hole.clone() {
-                bytes[at] = before.get(at).copied().unwrap_or(0);
-            }
+            hole.clone().for_each(|at| bytes[at] = before.get(at).copied().unwrap_or(0));
             all.push(Variant::damaged(format!("without {hole:?}"), bytes));
         }
     }
