@@ -90,7 +90,8 @@ pub use reactor::{
     spawn_local, yield_now,
 };
 pub use simulation::{
-    Crash, CrashPoint, CrashStates, Image, Journal, SimulatedFileSystem, Simulation, Trouble,
+    Crash, CrashPoint, CrashStates, Fault, Image, Journal, Operation, SimulatedFileSystem, Simulation,
+    Trouble,
 };
 pub use soft::{
     Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency,

@@ -23,8 +23,15 @@ use explore::explore;
 use workload::Plan;
 
 /// What all runs have in common: little of everything, so that much happens in few changes.
-const PLAN: Plan =
-    Plan { name: "", options: "", families: 2, writers: 2, unlogged: false, buffers_log: false };
+const PLAN: Plan = Plan {
+    name: "",
+    options: "",
+    families: 2,
+    writers: 2,
+    unlogged: false,
+    buffers_log: false,
+    killed: false,
+};
 
 fn run(name: &'static str, options: &'static str, change: impl FnOnce(&mut Plan)) {
     let mut plan = Plan { name, options, ..PLAN };
@@ -39,7 +46,9 @@ fn by_default() {
 
 #[test]
 fn unordered_and_mapped() {
-    run("unordered_and_mapped", "unordered_write=true;allow_mmap_writes=true;", |plan| plan.writers = 3);
+    run("unordered_and_mapped", "unordered_write=true;allow_mmap_writes=true;", |plan| {
+        (plan.writers, plan.killed) = (3, true);
+    });
 }
 
 #[test]
@@ -75,7 +84,7 @@ fn blob_files() {
 fn logs_that_opening_leaves() {
     let options = "avoid_flush_during_recovery=true;track_and_verify_wals_in_manifest=true;\
                    compaction_style=kCompactionStyleUniversal;";
-    run("logs_that_opening_leaves", options, |_| {});
+    run("logs_that_opening_leaves", options, |plan| plan.killed = true);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! in two lives of a database. After each thing that is known is noted how many changes of the disk there were by then.
 
 use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
-use karst_io::{Env, Journal, Priority, SimulatedFileSystem, Simulation, Task, sleep};
+use karst_io::{Crash, Env, Journal, Priority, SimulatedFileSystem, Simulation, Task, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut};
 use karst_testkit::random::Random;
 use karst_testkit::script::Write;
@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) unlogged: bool,
     /// A write is acknowledged before the log has left the process.
     pub(crate) buffers_log: bool,
+    /// The process of the first life is killed when all is written; it does not close the database.
+    pub(crate) killed: bool,
 }
 
 impl Plan {
@@ -132,7 +134,7 @@ impl World {
 
 /// Run a plan by a seed, with a record of it.
 pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
-    let simulation = Simulation::new(seed);
+    let mut simulation = Simulation::new(seed);
     simulation.set_most_steps(20_000_000);
     let disk = simulation.fs().clone();
     disk.record();
@@ -147,7 +149,10 @@ pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
     let mut random = Random::new(seed);
     for life in 0..LIVES {
         let live = live(world.clone(), simulation.env().clone(), random.fork(), life);
-        simulation.run(live).expect("the power is on");
+        if simulation.run(live).is_none() {
+            assert!(plan.killed && life == 0, "the power is on");
+            simulation = simulation.restart(Crash::Process, seed);
+        }
     }
     let journal = world.disk.take_journal().expect("it was recorded");
     let history = std::mem::take(&mut world.state.lock().unwrap().history);
@@ -157,6 +162,10 @@ pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
 async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {
     let db = world.plan.open(&world.plan.options(&env)).expect("open");
     let families = world.plan.families(&db);
+    if world.plan.killed && life > 0 {
+        let cut = world.acknowledged();
+        world.note(false, |known| known.chronicle.survive(&cut, false)).expect("nothing is lost");
+    }
     world.writing.store(world.plan.writers, Ordering::Relaxed);
     let mut tasks: Vec<Task<()>> = Vec::new();
     for writer in 0..world.plan.writers {
@@ -169,6 +178,10 @@ async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {
     own.maintain(life).await;
     for task in tasks {
         task.await.unwrap_or_else(|e| panic!("{e}"));
+    }
+    if world.plan.killed && life == 0 {
+        world.disk.lose_power_now();
+        return;
     }
     let cut = world.acknowledged();
     db.close().expect("close");

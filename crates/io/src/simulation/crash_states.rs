@@ -478,3 +478,92 @@ impl CrashPoint {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::FileSystem;
+    use crate::simulation::SimulatedFileSystem;
+
+    /// The states after everything that `happen` does on a new disk, as the bytes of `/a` (`None` if there is no such file) and what each is.
+    fn states(happen: impl FnOnce(&SimulatedFileSystem)) -> Vec<(Option<Vec<u8>>, String, bool)> {
+        let fs = SimulatedFileSystem::new(1);
+        fs.record();
+        happen(&fs);
+        let journal = fs.take_journal().unwrap();
+        let mut states = CrashStates::new(&journal, |_| false);
+        while states.advance() {}
+        let point = states.point(1);
+        let bytes = |image: &Image| {
+            image
+                .files()
+                .find(|(path, _)| *path == Path::new("/a"))
+                .and_then(|(_, bytes)| bytes.map(<[u8]>::to_vec))
+        };
+        (0..point.len())
+            .map(|state| (bytes(&point.image(state)), point.what(state), point.damaged(state).is_some()))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_not_synced_is_lost_kept_torn_or_has_holes() {
+        let all = states(|fs| {
+            let mut file = fs.create(Path::new("/a")).unwrap();
+            file.append(&[1; 700]).unwrap();
+            file.sync().unwrap();
+            fs.sync_dir(Path::new("/")).unwrap();
+            file.append(&[2; 600]).unwrap();
+            file.append(&[3; 9000]).unwrap();
+        });
+        let found = |expected: &[(u8, usize)]| {
+            let bytes: Vec<u8> = expected.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect();
+            all.iter().filter(|(found, _, _)| found.as_deref() == Some(&bytes)).count()
+        };
+        assert!(all.iter().all(|(bytes, _, _)| bytes.as_ref().is_some_and(|bytes| bytes[..700] == [1; 700])));
+        assert_eq!(found(&[(1, 700)]), 1, "lost");
+        assert_eq!(found(&[(1, 700), (2, 600), (3, 9000)]), 1, "kept");
+        assert_eq!(found(&[(1, 700), (2, 600)]), 1, "between two writes");
+        assert_eq!(found(&[(1, 700), (2, 600), (3, 1536 - 1300)]), 1, "torn at the first sector");
+        assert_eq!(found(&[(1, 700), (2, 600), (3, 4096 - 1300)]), 1, "torn at the first page");
+        assert_eq!(found(&[(1, 700), (0, 600), (3, 9000)]), 1, "without the first write");
+        assert_eq!(found(&[(1, 700), (2, 600), (0, 9000)]), 1, "as long, without the bytes");
+        assert!(all.iter().any(|(_, what, damaged)| *damaged && what.contains("garbage")));
+        assert!(all.iter().any(|(_, what, damaged)| *damaged && what.contains("zero up to")));
+    }
+
+    #[test]
+    fn names_that_are_not_synced_are_lost_in_each_combination() {
+        let all = states(|fs| {
+            for (name, byte) in [("/a", 1), ("/b", 2)] {
+                let mut file = fs.create(Path::new(name)).unwrap();
+                file.append(&[byte]).unwrap();
+                file.sync().unwrap();
+            }
+            fs.sync_dir(Path::new("/")).unwrap();
+            fs.rename(Path::new("/b"), Path::new("/a")).unwrap();
+            fs.remove(Path::new("/a")).unwrap();
+        });
+        let mut contents: Vec<_> = all.into_iter().map(|(bytes, _, _)| bytes).collect();
+        contents.sort();
+        // Both, neither; the removal alone leaves /b, and the rename alone does not.
+        assert_eq!(contents, [None, None, Some(vec![1]), Some(vec![2])]);
+    }
+
+    #[test]
+    fn machines_that_start_with_an_image_do_not_see_each_other() {
+        let fs = SimulatedFileSystem::new(1);
+        fs.record();
+        let mut file = fs.create(Path::new("/a")).unwrap();
+        file.append(&[1; 10]).unwrap();
+        let journal = fs.take_journal().unwrap();
+        let mut states = CrashStates::new(&journal, |_| false);
+        while states.advance() {}
+        let point = states.point(1);
+        let whole = (0..point.len()).find(|state| point.is_whole(*state)).unwrap();
+        let image = point.image(whole);
+        let [one, other] = [1, 2].map(|seed| SimulatedFileSystem::with_image(&image, seed));
+        one.append(Path::new("/a")).unwrap().append(&[2]).unwrap();
+        assert_eq!(other.read_file(Path::new("/a")).unwrap(), [1; 10]);
+        assert_eq!(one.read_file(Path::new("/a")).unwrap().len(), 11);
+    }
+}

@@ -7,6 +7,7 @@
 
 use super::Trouble;
 use super::executor::Random;
+use super::fault::{Fault, Faulty, Operation};
 use super::inode::{Change, Inode};
 use super::journal::{Effect, Image, Journal};
 use crate::soft::errno;
@@ -48,6 +49,8 @@ pub(super) struct Disk {
     pub(super) capacity: Option<u64>,
     /// Whether files of this path find no room.
     pub(super) full: Option<fn(&Path) -> bool>,
+    /// What goes wrong with which operations, if anything does.
+    pub(super) faulty: Option<Faulty>,
     /// What has happened, if that is recorded.
     pub(super) journal: Option<Journal>,
     files_made: u64,
@@ -133,6 +136,7 @@ impl Disk {
             failures: 0,
             capacity: None,
             full: None,
+            faulty: None,
             journal: None,
             files_made: 0,
         }
@@ -259,6 +263,21 @@ impl Disk {
         match self.fate(life, probability) {
             Fate::Happens => Ok(()),
             Fate::Fails(e, _) => Err(e),
+        }
+    }
+
+    /// What is to go wrong with this operation.
+    pub(super) fn fault(&mut self, operation: Operation, path: &Path) -> Option<Fault> {
+        let fault = self.faulty.as_mut().and_then(|faulty| (faulty.0)(operation, path));
+        self.failures += u64::from(fault.is_some());
+        fault
+    }
+
+    /// An operation that either happens or fails.
+    pub(super) fn strike(&mut self, operation: Operation, path: &Path) -> io::Result<()> {
+        match self.fault(operation, path) {
+            Some(Fault::Fail(code)) => Err(errno(code)),
+            _ => Ok(()),
         }
     }
 

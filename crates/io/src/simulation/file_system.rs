@@ -6,7 +6,8 @@
 use super::Trouble;
 use super::disk::{Disk, Fate, File, Node};
 use super::executor::Executor;
-use super::inode::{Change, Inode};
+use super::fault::{Fault, Faulty, Operation, elsewhere};
+use super::inode::{Change, Inode, SECTOR};
 use super::journal::{Image, Journal};
 use crate::env::Clock;
 use crate::error::{Context, Error, Result};
@@ -16,6 +17,7 @@ use crate::file::{
 };
 use crate::soft::{UnalignedRefused, errno, normal};
 use crate::sync::Mutex;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -78,13 +80,33 @@ impl Shared {
         let mut disk = self.disk.lock();
         let probability = disk.trouble.write_error;
         let room = disk.room(path, file, offset, data.len());
+        let fault = if disk.is_off { None } else { disk.fault(Operation::Write, path) };
         let (portion, result) = match disk.fate(life, probability) {
+            Fate::Happens if matches!(fault, Some(Fault::Fail(_))) => {
+                let code = if let Some(Fault::Fail(code)) = fault { code } else { libc::EIO };
+                ((data.len() / 2).min(room), Err(errno(code)))
+            }
             Fate::Happens if room < data.len() => (room, Err(errno(libc::ENOSPC))),
             Fate::Happens => (data.len(), Ok(())),
             Fate::Fails(e, fraction) => (((data.len() as f64 * fraction) as usize).min(room), Err(e)),
         };
         if portion > 0 {
-            disk.change(file, Change::Write { offset, data: data[..portion].into() });
+            let mut bytes = data[..portion].to_vec();
+            let (len, mut offset) = (file.lock().current.len(), offset);
+            match fault {
+                Some(Fault::Misdirected) => offset = elsewhere(offset, len),
+                // The place is there, as it would be if its blocks had been reserved.
+                Some(Fault::Stale) => {
+                    let before = file.lock().current.get(offset..).unwrap_or_default().to_vec();
+                    bytes
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(at, byte)| *byte = before.get(at).copied().unwrap_or(0));
+                }
+                Some(fault) => fault.flip(&mut bytes),
+                None => {}
+            }
+            disk.change(file, Change::Write { offset, data: bytes.into() });
             file.lock().modified = modified;
         }
         (portion, result)
@@ -93,7 +115,8 @@ impl Shared {
     fn sync(&self, life: u64, path: &Path, file: &File) -> io::Result<()> {
         self.begin_change(format_args!("sync {}", path.display()));
         let mut disk = self.disk.lock();
-        let probability = disk.trouble.sync_error;
+        let struck = matches!(disk.fault(Operation::Sync, path), Some(Fault::Fail(_)));
+        let probability = if struck { 1.0 } else { disk.trouble.sync_error };
         match disk.fate(life, probability) {
             Fate::Happens => {
                 disk.sync(file);
@@ -111,6 +134,7 @@ impl Shared {
         self.begin_change(format_args!("truncate {} {size}", path.display()));
         let size = usize::try_from(size).map_err(|_| errno(libc::EFBIG))?;
         let mut disk = self.disk.lock();
+        disk.strike(Operation::Truncate, path)?;
         let probability = disk.trouble.write_error;
         disk.whole(life, probability)?;
         disk.change(file, Change::Cut(size));
@@ -172,6 +196,11 @@ impl SimulatedFileSystem {
         self.shared.disk.lock().full = full;
     }
 
+    /// From now on ask `faults` before each operation what goes wrong with it. It must not touch the disk.
+    pub fn set_faults(&self, faults: impl FnMut(Operation, &Path) -> Option<Fault> + Send + 'static) {
+        self.shared.disk.lock().faulty = Some(Faulty(Box::new(faults)));
+    }
+
     /// Let the power fail at the change (a write, sync, create, rename or removal) after so many more.
     pub fn lose_power_after(&self, changes: u64) {
         self.shared.disk.lock().fuse = Some(changes);
@@ -221,6 +250,7 @@ impl SimulatedFileSystem {
         let modified = self.shared.unix_time();
         let mut disk = self.shared.disk.lock();
         disk.check_place(&at)?;
+        disk.strike(Operation::Create, path)?;
         let life = disk.life;
         let probability = disk.trouble.name_error;
         disk.whole(life, probability)?;
@@ -269,13 +299,15 @@ impl FileSystem for SimulatedFileSystem {
         let life = disk.life;
         disk.check_on(life).context("open", path)?;
         let file = disk.file(&normal(path)).context("open", path)?;
+        disk.strike(Operation::Open, path).context("open", path)?;
         if disk.fails_to_read() {
             return Err(Error::new("open", path, errno(libc::EIO)));
         }
         let size = file.lock().current.len() as u64;
         let alignment = if options.direct { DIRECT_ALIGNMENT } else { 1 };
         let (shared, path) = (self.shared.clone(), path.into());
-        Ok(Arc::new(Reader { shared, file, path, life, size, alignment, id: FileId::next() }))
+        let wrong = Mutex::default();
+        Ok(Arc::new(Reader { shared, file, path, life, size, alignment, id: FileId::next(), wrong }))
     }
 
     fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
@@ -286,23 +318,39 @@ impl FileSystem for SimulatedFileSystem {
         if disk.fails_to_read() {
             return Err(Error::new("read", path, errno(libc::EIO)));
         }
-        let bytes = file.lock().current.to_vec();
+        let mut bytes = file.lock().current.to_vec();
+        match disk.fault(Operation::ReadAll, path) {
+            Some(Fault::Fail(code)) => return Err(Error::new("read", path, errno(code))),
+            Some(Fault::Misdirected) => {
+                let from = elsewhere(0, bytes.len());
+                bytes.rotate_left(from);
+            }
+            // Its last sector as it was before it was written.
+            Some(Fault::Stale) => {
+                let from = bytes.len().saturating_sub(1) / SECTOR * SECTOR;
+                bytes[from..].fill(0);
+            }
+            Some(fault) => fault.flip(&mut bytes),
+            None => {}
+        }
         Ok(bytes)
     }
 
     fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
         self.note("list", path);
         let at = normal(path);
-        let disk = self.shared.disk.lock();
+        let mut disk = self.shared.disk.lock();
         disk.check_on(disk.life).context("list", path)?;
         disk.directory(&at).context("list", path)?;
+        disk.strike(Operation::List, path).context("list", path)?;
         let names = disk.children(&at).filter_map(Path::file_name);
         Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
     }
 
     fn metadata(&self, path: &Path) -> Result<Metadata> {
-        let disk = self.shared.disk.lock();
+        let mut disk = self.shared.disk.lock();
         disk.check_on(disk.life).context("stat", path)?;
+        disk.strike(Operation::Metadata, path).context("stat", path)?;
         Ok(match disk.node(&normal(path)).context("stat", path)? {
             Node::Directory => Metadata { len: 0, is_dir: true, modified: None },
             Node::File(file) => {
@@ -334,8 +382,9 @@ impl FileSystem for SimulatedFileSystem {
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
         self.note("open to write", path);
         let (file, life) = {
-            let disk = self.shared.disk.lock();
+            let mut disk = self.shared.disk.lock();
             disk.check_on(disk.life).context("open", path)?;
+            disk.strike(Operation::OpenToWrite, path).context("open", path)?;
             (disk.file(&normal(path)).context("open", path)?, disk.life)
         };
         let size = file.lock().current.len() as u64;
@@ -361,6 +410,7 @@ impl FileSystem for SimulatedFileSystem {
         if let Some(code) = refusal {
             return Err(Error::new("rename", to, errno(code)));
         }
+        disk.strike(Operation::Rename, from).context("rename", from)?;
         let (life, probability) = (disk.life, disk.trouble.name_error);
         disk.whole(life, probability).context("rename", from)?;
         if old != new {
@@ -374,6 +424,7 @@ impl FileSystem for SimulatedFileSystem {
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         disk.file(&at).context("remove", path)?;
+        disk.strike(Operation::Remove, path).context("remove", path)?;
         let (life, probability) = (disk.life, disk.trouble.name_error);
         disk.whole(life, probability).context("remove", path)?;
         disk.remove(&at);
@@ -391,6 +442,7 @@ impl FileSystem for SimulatedFileSystem {
                 Ok(Node::Directory) => {}
                 Ok(Node::File(_)) => return Err(Error::new("create directory", path, errno(libc::ENOTDIR))),
                 Err(_) => {
+                    disk.strike(Operation::CreateDirectory, part).context("create directory", path)?;
                     let (life, probability) = (disk.life, disk.trouble.name_error);
                     disk.whole(life, probability).context("create directory", path)?;
                     disk.put(part, Node::Directory);
@@ -419,6 +471,7 @@ impl FileSystem for SimulatedFileSystem {
         let at = normal(path);
         let mut disk = self.shared.disk.lock();
         disk.directory(&at).context("sync directory", path)?;
+        disk.strike(Operation::SyncDirectory, path).context("sync directory", path)?;
         let (life, probability) = (disk.life, disk.trouble.sync_error);
         disk.whole(life, probability).context("sync directory", path)?;
         disk.sync_dir(&at);
@@ -435,6 +488,7 @@ impl FileSystem for SimulatedFileSystem {
         self.note("lock", path);
         let at = normal(path);
         let (_, life) = self.file_or_fresh(path).context("lock", path)?;
+        self.shared.disk.lock().strike(Operation::Lock, path).context("lock", path)?;
         if !self.shared.disk.lock().locked.insert(at.clone()) {
             return Err(Error::new("lock", path, errno(libc::EAGAIN)));
         }
@@ -458,6 +512,8 @@ struct Reader {
     size: u64,
     alignment: u32,
     id: FileId,
+    /// Reads, by their offsets, that are to bring other bytes.
+    wrong: Mutex<BTreeMap<u64, Fault>>,
 }
 
 impl RandomAccessFile for Reader {
@@ -483,7 +539,16 @@ impl RandomAccessFile for Reader {
         let delay = Some(Duration::from_nanos(disk.random.below(most_us * 1000)));
         let fail = disk.fails_to_read().then_some(libc::EIO);
         let shorten_to = disk.random.chance(0.02).then(|| disk.random.below(len as u64) as usize + 1);
-        Some(Disturbance { delay, fail, shorten_to, flip_bit: None })
+        let mut disturbance = Disturbance { delay, fail, shorten_to, flip_bit: None };
+        match disk.fault(Operation::Read, &self.path) {
+            Some(Fault::Fail(code)) => disturbance.fail = Some(code),
+            Some(Fault::Short) => disturbance.shorten_to = Some(1 + len / 3),
+            Some(Fault::Delay(more)) => disturbance.delay = Some(more),
+            Some(Fault::Flip(bit)) => disturbance.flip_bit = Some(bit),
+            Some(fault) => drop(self.wrong.lock().insert(offset, fault)),
+            None => {}
+        }
+        Some(disturbance)
     }
 }
 
@@ -498,6 +563,16 @@ impl SoftFile for Reader {
         let rest = usize::try_from(offset).ok().and_then(|at| inode.current.get(at..)).unwrap_or_default();
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
+        match self.wrong.lock().remove(&offset) {
+            Some(Fault::Misdirected) => {
+                let from = elsewhere(offset as usize, inode.current.len());
+                let other = &inode.current[from..];
+                let some = other.len().min(len);
+                into[..some].copy_from_slice(&other[..some]);
+            }
+            Some(Fault::Stale) => into[..len.min(SECTOR)].fill(0),
+            _ => {}
+        }
         Ok(len)
     }
 }

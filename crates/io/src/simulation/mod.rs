@@ -32,6 +32,7 @@
 mod crash_states;
 mod disk;
 pub(crate) mod executor;
+mod fault;
 mod file_system;
 mod inode;
 mod journal;
@@ -40,6 +41,7 @@ use crate::block_on::thread_channel;
 use crate::env::{Clock, Env};
 pub use crash_states::{CrashPoint, CrashStates};
 use executor::Executor;
+pub use fault::{Fault, Operation};
 pub use file_system::SimulatedFileSystem;
 pub use journal::{Image, Journal};
 use std::fmt;

@@ -1,0 +1,82 @@
+//! Kinds of files, which faults there are of which operation, and the damage that nobody can see.
+
+use karst_format::file_name::FileName;
+use karst_io::{Fault, Operation};
+use std::path::Path;
+use std::time::Duration;
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Log,
+    Table,
+    Blob,
+    Manifest,
+    Current,
+    Options,
+    Identity,
+    Lock,
+    InfoLog,
+    /// A file that will be CURRENT or IDENTITY, or OPTIONS.
+    Temporary,
+    Directory,
+}
+
+impl Kind {
+    pub(crate) fn of(path: &Path) -> Kind {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        match name.and_then(|name| FileName::parse(&name)) {
+            Some(FileName::Wal(_)) => Kind::Log,
+            Some(FileName::Table(_)) => Kind::Table,
+            Some(FileName::Blob(_)) => Kind::Blob,
+            Some(FileName::Manifest(_)) => Kind::Manifest,
+            Some(FileName::Current) => Kind::Current,
+            Some(FileName::Options(_)) => Kind::Options,
+            Some(FileName::Identity) => Kind::Identity,
+            Some(FileName::Lock) => Kind::Lock,
+            Some(FileName::InfoLog | FileName::OldInfoLog(_)) => Kind::InfoLog,
+            Some(_) => Kind::Temporary,
+            None => Kind::Directory,
+        }
+    }
+}
+
+/// The faults that an operation may have.
+pub(crate) fn faults(operation: Operation) -> &'static [Fault] {
+    const EIO: Fault = Fault::Fail(libc::EIO);
+    const NO_SPACE: Fault = Fault::Fail(libc::ENOSPC);
+    const FLIP: Fault = Fault::Flip(0x5EED_0BAD);
+    const LATE: Fault = Fault::Delay(Duration::from_secs(10));
+    use Operation::*;
+    match operation {
+        Read => &[EIO, Fault::Short, LATE, FLIP, Fault::Misdirected, Fault::Stale],
+        ReadAll => &[EIO, FLIP, Fault::Misdirected, Fault::Stale],
+        Write => &[EIO, NO_SPACE, FLIP, Fault::Misdirected, Fault::Stale],
+        Create | CreateDirectory | Rename | Truncate => &[EIO, NO_SPACE],
+        Open | OpenToWrite | Sync | Remove | List | Metadata | SyncDirectory | Lock => &[EIO],
+    }
+}
+
+/// Whether whoever does the operation is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    Told,
+    Silent,
+}
+
+pub(crate) fn nature(fault: Fault) -> Nature {
+    match fault {
+        Fault::Fail(_) | Fault::Short | Fault::Delay(_) => Nature::Told,
+        Fault::Flip(_) | Fault::Misdirected | Fault::Stale => Nature::Silent,
+    }
+}
+
+/// Why batches may be missing without a word after this damage, if they may; what is left is a prefix all the same.
+pub(crate) fn unseen(kind: Kind, fault: Fault) -> Option<&'static str> {
+    match (kind, fault) {
+        (Kind::Log, Fault::Stale) => Some(
+            "a log ends where its records do, and where zeros are it looks as if the machine had not come to write",
+        ),
+        _ => None,
+    }
+}

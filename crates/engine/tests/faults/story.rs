@@ -1,0 +1,323 @@
+//! What is done with the database while one operation goes wrong, and how it goes on after an error.
+
+use crate::kinds::Nature;
+use crate::reading::Reading;
+use karst_engine::{
+    ColumnFamily, CompactRangeOptions, Db, Error, FlushOptions, Options, ReadOptions, WriteBatch,
+    WriteOptions,
+};
+use karst_io::{Env, Simulation};
+use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
+use karst_testkit::random::Random;
+use karst_testkit::script::Write;
+use karst_testkit::ways::differences;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DIRECTORY: &str = "/db";
+const FAMILIES: [&str; 2] = ["default", "second"];
+/// After so many attempts a step has to succeed; the fault has struck in the first.
+const ATTEMPTS: u32 = 5;
+
+/// How a story ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All is there, and works.
+    Right,
+    /// The database cannot be read or used any more, and says so.
+    Refused,
+    /// Batches are missing from some on; whether the database says so.
+    Lost { told: bool },
+}
+
+/// What is done, in order.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Open,
+    Write(u32),
+    Flush,
+    SyncLog,
+    Compact,
+    CreateFamily,
+    DropFamily,
+    SetOptions(&'static str),
+    Read,
+    Close,
+}
+
+const STORY: [Step; 30] = [
+    Step::Open,
+    Step::Write(6),
+    Step::Flush,
+    Step::Write(6),
+    Step::SyncLog,
+    Step::CreateFamily,
+    Step::Read,
+    Step::Flush,
+    Step::Write(4),
+    Step::SetOptions("70000"),
+    Step::Flush,
+    Step::Compact,
+    Step::Read,
+    Step::Write(4),
+    Step::Close,
+    Step::Open,
+    Step::Read,
+    Step::DropFamily,
+    Step::Write(4),
+    Step::SetOptions("80000"),
+    Step::Write(3),
+    Step::Close,
+    Step::Open,
+    Step::Write(6),
+    Step::Flush,
+    Step::Compact,
+    Step::Read,
+    Step::Close,
+    Step::Open,
+    Step::Read,
+];
+
+pub(crate) struct Story {
+    nature: Nature,
+    chronicle: Chronicle,
+    random: Random,
+    db: Option<Db>,
+    /// What errors said.
+    pub(crate) told: Vec<String>,
+}
+
+/// Why a story does not go on.
+struct Ended(End);
+
+impl Story {
+    pub(crate) fn new(nature: Nature) -> Self {
+        let chronicle = Chronicle::new(FAMILIES.len(), 1);
+        Self { nature, chronicle, random: Random::new(3), db: None, told: Vec::new() }
+    }
+
+    /// Live through it on this machine.
+    pub(crate) fn run(&mut self, simulation: &Simulation) -> End {
+        simulation.set_most_steps(3_000_000);
+        let options = options(simulation.env());
+        let end = simulation.run(async {
+            for step in STORY {
+                if let Err(Ended(end)) = self.step(step, &options) {
+                    return end;
+                }
+            }
+            End::Right
+        });
+        self.db = None;
+        end.expect("the power is on")
+    }
+
+    fn db(&self) -> &Db {
+        self.db.as_ref().expect("it is open")
+    }
+
+    fn step(&mut self, step: Step, options: &Options) -> Result<(), Ended> {
+        match step {
+            Step::Open => self.open(options),
+            Step::Write(count) => (0..count).try_for_each(|_| self.write(options)),
+            Step::Read => self.read(),
+            Step::Flush => self.try_hard(options, |db| {
+                let families = families(db);
+                db.flush_cfs(&FlushOptions::default(), &families.iter().collect::<Vec<_>>())
+            }),
+            Step::SyncLog => self.try_hard(options, |db| db.flush_wal(true)),
+            Step::Compact => self.try_hard(options, |db| {
+                let compact =
+                    |family| db.compact_range_cf(&CompactRangeOptions::default(), family, None, None);
+                families(db).iter().try_for_each(compact)
+            }),
+            Step::CreateFamily => self.try_hard(options, |db| match db.column_family("passing") {
+                Some(_) => Ok(()),
+                None => db.create_column_family("passing", options).map(drop),
+            }),
+            Step::DropFamily => self.try_hard(options, |db| match db.column_family("passing") {
+                Some(family) => db.drop_column_family(&family),
+                None => Ok(()),
+            }),
+            Step::SetOptions(size) => self.try_hard(options, |db| {
+                db.set_options(db.default_column_family(), &[("write_buffer_size", size)])
+            }),
+            Step::Close => {
+                if let Err(error) = self.db().close() {
+                    self.note(&error);
+                }
+                self.db = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// An error names a file or the directory, and says the place where there is one.
+    fn note(&mut self, error: &Error) {
+        let text = error.to_string();
+        // A path: the directory above the database's is a place, too.
+        assert!(text.contains(" /"), "names no file: {text}");
+        self.told.push(text);
+    }
+
+    /// What to do about an error that stays, or that cannot be: the bytes on the disk are others than they should be.
+    fn give_up(&self, error: &Error) -> Ended {
+        assert!(
+            self.nature == Nature::Silent,
+            "it does not work again: {error}\ntold before: {:#?}",
+            self.told
+        );
+        Ended(End::Refused)
+    }
+
+    /// Do it until it succeeds.
+    fn try_hard(
+        &mut self,
+        options: &Options,
+        what: impl Fn(&Db) -> karst_engine::Result<()>,
+    ) -> Result<(), Ended> {
+        for attempt in 1.. {
+            match what(self.db()) {
+                Ok(()) => return Ok(()),
+                Err(error) if attempt == ATTEMPTS => return Err(self.give_up(&error)),
+                Err(error) => {
+                    self.note(&error);
+                    self.go_on(attempt, options)?;
+                }
+            }
+        }
+        unreachable!("attempts end")
+    }
+
+    /// After an error: the database resumes, or is opened anew.
+    fn go_on(&mut self, attempt: u32, options: &Options) -> Result<(), Ended> {
+        if attempt < 3 {
+            match self.db().resume() {
+                Ok(()) => return Ok(()),
+                Err(error) => self.note(&error),
+            }
+        }
+        // Why its outcome does not matter: what it cannot do is told when it is opened.
+        drop(self.db().close());
+        self.db = None;
+        self.open(options)
+    }
+
+    fn open(&mut self, options: &Options) -> Result<(), Ended> {
+        for attempt in 1.. {
+            let found = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
+            let mut names = FAMILIES.to_vec();
+            names.extend(found.iter().map(|name| &**name).filter(|name| !FAMILIES.contains(name)));
+            match Db::open_cf(DIRECTORY, options, &names) {
+                Ok(db) => {
+                    self.db = Some(db);
+                    break;
+                }
+                Err(error) if attempt == ATTEMPTS => return Err(self.give_up(&error)),
+                Err(error) => self.note(&error),
+            }
+        }
+        let cut = loop {
+            match self.db().get(mark(0)) {
+                Ok(value) => break Cut(vec![marked(value.as_deref()).expect("a number")]),
+                Err(error) if self.nature == Nature::Silent && self.told.len() > ATTEMPTS as usize => {
+                    return Err(self.give_up(&error));
+                }
+                Err(error) => self.note(&error),
+            }
+            assert!(self.told.len() < 50, "{:#?}", self.told);
+        };
+        if self.nature == Nature::Silent && cut.0[0] < self.chronicle.acknowledged().0[0] {
+            // What is left has to be whole; it is not gone on with.
+            self.contents(&cut)?;
+            return Err(Ended(End::Lost { told: self.db().log_damage().is_some() || !self.told.is_empty() }));
+        }
+        self.chronicle.survive(&cut, false).unwrap_or_else(|e| panic!("{e}\ntold before: {:#?}", self.told));
+        Ok(())
+    }
+
+    fn write(&mut self, options: &Options) -> Result<(), Ended> {
+        let (number, changes) = self.chronicle.begin(0, &[0, 1], &mut self.random);
+        let write = WriteOptions { sync: self.random.one_in(2), ..WriteOptions::default() };
+        for attempt in 1.. {
+            let batch = batch(&families(self.db()), &changes);
+            match self.db().write(&write, &batch) {
+                Ok(()) => {
+                    self.chronicle.acknowledge(0, number, write.sync);
+                    return Ok(());
+                }
+                Err(error) if attempt == ATTEMPTS => return Err(self.give_up(&error)),
+                Err(error) => {
+                    self.note(&error);
+                    self.go_on(attempt, options)?;
+                    if self.chronicle.acknowledged() == Cut(vec![number])
+                        || self.chronicle.begun().0[0] < number
+                    {
+                        // It was opened anew, and the batch is there, or it never was.
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), Ended> {
+        self.contents(&self.chronicle.acknowledged())
+    }
+
+    /// Everything that is there is what a cut says, in each way of reading; after an error at the second attempt.
+    fn contents(&mut self, cut: &Cut) -> Result<(), Ended> {
+        for (number, name) in FAMILIES.iter().enumerate() {
+            let right: BTreeMap<_, _> = self.chronicle.entries(number, cut).into_iter().collect();
+            for attempt in 1.. {
+                let store = Reading { db: self.db(), options: ReadOptions::default() };
+                match differences(&store, name, &right, BTreeSet::new()) {
+                    Ok(wrong) => {
+                        assert!(wrong.is_empty(), "{wrong:#?}\ntold before: {:#?}", self.told);
+                        break;
+                    }
+                    Err(text) => {
+                        assert!(text.contains(DIRECTORY), "names no file: {text}");
+                        self.told.push(text.clone());
+                        if attempt == ATTEMPTS {
+                            assert!(self.nature == Nature::Silent, "it does not work again: {text}");
+                            return Err(Ended(End::Refused));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn options(env: &Env) -> Options {
+    let text = "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;ttl=0;\
+                periodic_compaction_seconds=0;target_file_size_base=4000;block_size=500;max_manifest_file_size=1500;\
+                max_manifest_space_amp_pct=50;enable_blob_files=true;min_blob_size=100;max_open_files=20;\
+                merge_operator={id=StringAppendOperator;delimiter=,;}";
+    let options = Options::new().set_all(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    // Why no cache: every read is a read of a file.
+    options.env(env.clone()).block_cache_bytes(0)
+}
+
+fn families(db: &Db) -> Vec<ColumnFamily> {
+    FAMILIES.iter().map(|name| db.column_family(name).expect("it was made")).collect()
+}
+
+fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for change in changes {
+        let done = match change {
+            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
+            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
+            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
+            Write::DeleteRange { family, begin, end } => {
+                batch.delete_range_cf(&families[*family], begin, end)
+            }
+            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
+        };
+        done.unwrap();
+    }
+    batch
+}
