@@ -84,6 +84,9 @@ fn long_tests() -> Result {
     args.extend(tests.iter().flat_map(|test| ["--test", test]));
     step("cargo", &args, &env)?;
     step("cargo", &["test", "-p", "karst-txn", "--test", "simulation"], &env)?;
+    // Why not with the others: they print how many states and faults were tried. About three minutes.
+    let states = ["--test", "crash_states", "--test", "faults", "--", "--nocapture"];
+    step("cargo", &[&["test", "-p", "karst-engine"], &states[..]].concat(), &env)?;
     // Why not with the others: it prints how many operations were simulated. About four minutes on two cores.
     let simulation = ["test", "-p", "karst-engine", "--test", "simulation", "--", "--nocapture"];
     step("cargo", &simulation, &env)

@@ -20,7 +20,7 @@ use std::task::{Context, Waker};
 const LANES: u64 = 32;
 
 /// Writes go by their numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Writes {
     count: u64,
     under_way: BTreeSet<u64>,
@@ -72,6 +72,11 @@ pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
 }
 
 impl Beside {
+    /// Another that knows the same, and learns nothing of what this one does.
+    pub(crate) fn copy(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+
     /// One write.
     pub(crate) async fn write(&self, db: &TransactionDb, sync: bool, looks: bool) -> Result<()> {
         let (number, last, before) = {

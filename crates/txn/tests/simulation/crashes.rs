@@ -5,9 +5,11 @@ use crate::beside::{Beside, Early};
 use crate::ledger::{Known, Step, User, check_lock_count, open, options};
 use crate::{each_seed, long};
 use karst_engine::FlushOptions;
-use karst_engine::io::{Crash, Priority, Simulation};
+use karst_engine::io::{Crash, CrashStates, Priority, Simulation};
 use karst_testkit::random::Random;
 use karst_txn::TransactionDb;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 type Shared = Arc<Mutex<Known>>;
@@ -205,4 +207,63 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
     let one = crate::number("KARST_SEED").is_some();
     assert!(one || tried > 60, "{tried} crashes only");
     assert!(one || (early.gathered > 10 && early.overtaking > 10), "{early:?}");
+}
+
+/// The power fails at change number `at` of a second life: every state that may be left, or some of them drawn by the seed, is looked at. Returns how many
+/// changes the life made, and how many states there were and were looked at.
+fn states_at(seed: u64, users: usize, at: u64, most: usize) -> (u64, usize, usize) {
+    let (known, beside) = (shared(users), Beside::default());
+    let simulation = Simulation::new(seed);
+    simulation.fs().record();
+    simulation.run(live(&simulation, (&known, &beside), 4, true, seed)).expect("the power is on");
+    let simulation = simulation.restart(Crash::Process, seed + 1);
+    let before = simulation.fs().changes();
+    simulation.fs().lose_power_after(at);
+    let _ = simulation.run(live(&simulation, (&known, &beside), 8, true, seed + 2));
+    let changes = simulation.fs().changes() - before;
+    let journal = simulation.fs().take_journal().expect("it is recorded");
+    drop(simulation);
+    let is_info_log =
+        |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"));
+    let mut states = CrashStates::new(&journal, is_info_log);
+    while states.advance() {}
+    let point = states.point(seed);
+    let mut random = Random::new(seed * 1000 + at);
+    let drawn: BTreeSet<usize> = (0..most).map(|_| random.index(point.len())).collect();
+    // Why not those: see docs/decisions/crash-states.md.
+    let is_manifest = |path: &Path| path.to_string_lossy().contains("/MANIFEST-");
+    let drawn = drawn.into_iter().filter(|state| !point.damaged(*state).is_some_and(is_manifest));
+    let mut looked = 0;
+    for state in drawn {
+        let known: Vec<Shared> =
+            known.iter().map(|known| Arc::new(Mutex::new(known.lock().unwrap().clone()))).collect();
+        let when = format!(
+            "seed {seed}, {users} users, power lost at {at}, after {}, state {state}: {}",
+            states.last_change(),
+            point.what(state)
+        );
+        let simulation = Simulation::with_image(&point.image(state), seed);
+        look(&simulation, (&known, &beside.copy()), true, seed + at, &when).expect("the power is on");
+        looked += 1;
+    }
+    (changes, point.len(), looked)
+}
+
+#[test]
+fn any_state_that_a_power_failure_may_leave_has_transactions_whole() {
+    let (mut boundaries, mut states, mut looked) = (0, 0, 0);
+    let (step, most) = if long() { (1, 12) } else { (9, 5) };
+    each_seed("any_state_that_a_power_failure_may_leave_has_transactions_whole", 2, 3, |seed| {
+        for users in [1, 3] {
+            let (changes, _, _) = states_at(seed, users, u64::MAX / 2, 1);
+            for at in (seed * 4 % step..changes).step_by(step as usize) {
+                let (_, there, seen) = states_at(seed, users, at, most);
+                boundaries += 1;
+                states += there;
+                looked += seen;
+            }
+        }
+    });
+    println!("{boundaries} boundaries, {looked} of {states} states");
+    assert!(crate::number("KARST_SEED").is_some() || looked > 60, "{looked} states only");
 }
