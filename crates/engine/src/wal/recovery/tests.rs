@@ -245,6 +245,37 @@ fn records_that_are_no_batches() {
     assert_eq!(recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap().0, 2);
 }
 
+/// A family that was flushed behind a log needs nothing of it, and the log was synced before the flush counted. The power failed before its file was cut and before the next log had a byte.
+#[test]
+fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
+    let old = log(3, 1, 40, true, false);
+    // It ends in the middle of an old record.
+    let new = log(8, 41, 10, true, true);
+    let mut recycled = old.clone();
+    recycled[..new.len()].copy_from_slice(&new);
+    let finish = |next: Option<&[u8]>| {
+        let memtable = Arc::new(MemTable::new(Comparator::Bytewise));
+        let target = Target {
+            cf: ColumnFamilyId(0),
+            log_number: FileNumber(1),
+            memtable,
+            memory_bytes: usize::MAX,
+            tables: None,
+        };
+        let mode = RecoveryMode::PointInTimeRecovery;
+        let mut recovery = Recovery::new(mode, vec![target], (SeqNo(0), FileNumber(1)), false);
+        for (number, bytes) in [(8, Some(&recycled[..])), (9, next)] {
+            let path = format!("/db/{number:06}.log");
+            recovery.log(FileNumber(number), Path::new(&path), bytes.unwrap_or_default(), &mut |_| Ok(()))?;
+        }
+        recovery.finish([("default", FileNumber(1)), ("flushed", FileNumber(9))])
+    };
+    assert_eq!(finish(None).unwrap().applied, 10);
+    // There was more of the first log, and the flushed family has tables with it.
+    let error = finish(Some(&log(9, 60, 2, true, false))).unwrap_err().to_string();
+    assert!(error.contains("from behind the damage in a log"), "{error}");
+}
+
 /// What is behind the newest log's end in a file that was another's is no damage, and no more of it than of a hole in front of a later log is told.
 #[test]
 fn the_end_of_a_recycled_log_is_told_from_damage() {
