@@ -12,6 +12,8 @@ use std::path::Path;
 /// One of so many states is checked, in the short form and in the long one.
 const SHARE: u64 = 24;
 const LONG_SHARE: u64 = 2;
+/// So many changes before a state that is looked at alone are shown.
+const CHANGES_SHOWN: usize = 40;
 /// After one of so many states the power fails a second time, while the database is opened.
 const AGAIN: u64 = 4;
 
@@ -93,6 +95,17 @@ fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
     let mut seen = HashSet::new();
     loop {
         let at = states.boundary();
+        if let Some((wanted, _)) = one_state() {
+            if at <= wanted && at + CHANGES_SHOWN > wanted {
+                eprintln!("{at}: {}", states.last_change());
+            }
+            if at != wanted {
+                if states.advance() {
+                    continue;
+                }
+                break;
+            }
+        }
         let point = states.point(seed);
         let (strength, known) = run.known(at);
         for state in 0..point.len() {
