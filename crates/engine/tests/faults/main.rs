@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use story::{End, Story};
 
 /// Occurrences of each combination that are tried.
-const OCCURRENCES: u64 = 1;
+const OCCURRENCES: u64 = 4;
 const LONG_OCCURRENCES: u64 = 16;
 
 thread_local! {
@@ -142,6 +142,11 @@ fn try_all(share: impl Fn(Operation) -> bool) {
                 _ => (1..=count).collect(),
             };
             for occurrence in drawn {
+                // Another bit at each.
+                let fault = match fault {
+                    Fault::Flip(bit) => Fault::Flip(bit * occurrence),
+                    fault => fault,
+                };
                 let case = Case { kind, operation, fault, occurrence };
                 if one_case().is_some_and(|wanted| wanted != case.to_string()) {
                     continue;
