@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,7 @@ impl PoolShared {
         loop {
             if let Some(work) = state.queue.pop_front() {
                 drop(state);
-                work.perform();
+                work.perform_and_go_on();
                 state = self.state.lock();
                 continue;
             }
@@ -194,7 +195,7 @@ impl PoolShared {
                 state.queue.pop_front()
             };
             match work {
-                Some(work) => work.perform(),
+                Some(work) => work.perform_and_go_on(),
                 None => return,
             }
         }
@@ -212,6 +213,14 @@ impl Stranded {
 }
 
 impl Work {
+    /// Whose waker panics, or whose value when it is dropped, ends neither this thread, which is
+    /// counted and has others' work to do, nor whoever does the work in its place.
+    fn perform_and_go_on(self) {
+        if catch_unwind(AssertUnwindSafe(|| self.perform())).is_err() {
+            tracing::error!("a waker, or the end of a job, has panicked");
+        }
+    }
+
     fn perform(self) {
         match self {
             Self::Run(job) => job(),
@@ -318,8 +327,12 @@ impl Drop for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocking;
     use crate::threads::ThreadAllowance;
+    use std::future::Future;
+    use std::pin::Pin;
     use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
 
     #[test]
     fn an_idle_thread_ends_and_the_resident_one_stays() {
@@ -343,5 +356,32 @@ mod tests {
         assert_eq!(threads(), 1);
         assert!(pool.run(job()).is_none(), "though no more can be started");
         told.recv().unwrap();
+    }
+
+    /// A future's waker is called where its job ends.
+    #[test]
+    fn a_waker_that_panics_ends_no_thread() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("the waker's own");
+            }
+        }
+        let allowance = ThreadAllowance::new(1);
+        let pool = ThreadPool::new(4, "test", Starter::within(Some(allowance.clone())));
+        pool.ensure().unwrap();
+        for round in 0..3 {
+            let (go, gone) = mpsc::channel::<()>();
+            let (work, mut future) = blocking::job(move || gone.recv().is_err());
+            let waker = Waker::from(Arc::new(Panics));
+            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(pool.run(work).is_none());
+            drop(go);
+            let (tell, told) = mpsc::channel();
+            assert!(pool.run(Box::new(move || tell.send(()).unwrap())).is_none(), "no thread counts");
+            let told = told.recv_timeout(Duration::from_secs(30));
+            assert!(told.is_ok(), "round {round}: the thread is gone, and another cannot be started");
+            assert_eq!(pool.shared().state.lock().threads, 1);
+        }
     }
 }
