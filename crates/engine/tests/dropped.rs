@@ -10,6 +10,7 @@ use karst_engine::{
     CompactRangeOptions, CompactionInfo, Db, EventListener, FlushOptions, Options, ReadOptions,
     WaitForCompactOptions, WriteBatch, WriteOptions,
 };
+use karst_io::testing::{in_steps, poll_times};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, Simulation, Trouble, sleep};
 use std::future::{Future, poll_fn};
 use std::path::Path;
@@ -17,14 +18,12 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FAMILIES: [&str; 2] = ["default", "other"];
 const KEYS: u64 = 4;
 /// More polls than any call here needs.
 const MOST_POLLS: u64 = 1_000;
-/// How often a call is polled at least.
-const STEP: Duration = Duration::from_micros(100);
 
 fn options(env: &Env) -> Options {
     Options::new()
@@ -41,40 +40,6 @@ fn open(options: &Options) -> Db {
     let db = Db::open("/db", options).unwrap();
     db.create_column_family("other", options).unwrap();
     db
-}
-
-/// Polls a future so often, whenever it is woken, unless it ends before.
-async fn poll_times<F: Future>(mut future: Pin<&mut F>, times: u64) -> Option<F::Output> {
-    let mut left = times;
-    poll_fn(move |cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
-/// that wake it at their ends only.
-async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut alarm = Box::pin(sleep(env, STEP));
-    poll_fn(move |cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(output);
-        }
-        while alarm.as_mut().poll(cx).is_ready() {
-            alarm = Box::pin(sleep(env, STEP));
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// Adds one to every counter of both families.
@@ -366,15 +331,23 @@ fn closing_waits_for_a_log_that_is_being_made_for_nobody() {
         assert!(flush.as_mut().poll(&mut cx).is_pending());
         is_held.recv_timeout(Duration::from_secs(60)).unwrap();
     }
-    let lets_go = holds.clone();
-    let releaser = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        lets_go.behind.store(u64::MAX, Ordering::Release);
+    // How long closing takes where nothing is held, on a machine as busy as it is now.
+    let free = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let other = open(&options(&free));
+    count(&other, 1);
+    let began = Instant::now();
+    other.close().unwrap();
+    let long = began.elapsed() * 20 + Duration::from_millis(200);
+    let (tell, told) = mpsc::channel();
+    let closing = db.clone();
+    let closer = std::thread::spawn(move || {
+        tell.send(closing.close()).unwrap();
     });
-    db.close().unwrap();
-    let over = holds.behind.load(Ordering::Acquire) == u64::MAX;
-    assert!(over, "the database was closed, and a log is still being made");
-    releaser.join().unwrap();
+    let early = told.recv_timeout(long);
+    assert!(early.is_err(), "the database was closed, and a log is still being made: {early:?}");
+    holds.behind.store(u64::MAX, Ordering::Release);
+    told.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    closer.join().unwrap();
     check_files(&db, "the flush was dropped");
 }
 

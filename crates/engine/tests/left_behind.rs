@@ -6,10 +6,14 @@ use karst_io::{Env, MemoryFileSystem};
 use karst_testkit::eventually;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
-/// Lock: a test that counts descriptors runs alone.
-static ALONE: Mutex<()> = Mutex::new(());
+/// The tests of this file run one at a time, as they count what the whole process has.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // Why not poisoned: that one has failed is no failure of the others.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -34,7 +38,7 @@ fn read(db: &Db) {
 
 #[test]
 fn dropped_databases_leave_no_descriptors_and_no_threads() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path(), 0));
     let before = (descriptors(), threads());
@@ -42,13 +46,13 @@ fn dropped_databases_leave_no_descriptors_and_no_threads() {
     databases.iter().for_each(read);
     assert!(descriptors() > before.0 + 40, "each has its rings");
     drop(databases);
-    // Why not equal: threads of other tests end too.
+    // Why not equal: threads of tests that ran before end too.
     eventually(true, || descriptors() <= before.0 && threads() <= before.1);
 }
 
 #[test]
 fn a_thread_lets_go_of_databases_that_others_dropped_when_it_reads_again() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let stays = open(directory.path(), 0);
     std::thread::scope(|scope| {
@@ -89,6 +93,7 @@ fn kinds(env: &Env, path: &Path) -> BTreeMap<String, usize> {
 
 #[test]
 fn opening_and_closing_leaves_so_many_files_however_often() {
+    let _alone = alone();
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     let options = Options::new()
         .env(env.clone())

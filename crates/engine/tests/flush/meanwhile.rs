@@ -7,15 +7,12 @@ use karst_engine::{
     BackgroundError, Db, EventListener, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
     WriteOptions,
 };
+use karst_io::testing::{in_steps, poll_times};
 use karst_io::{Crash, Env, SimulatedFileSystem, Simulation, Trouble, sleep};
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
-/// How often a call is polled at least.
-const STEP: Duration = Duration::from_micros(100);
 /// More polls than any call here needs.
 const MOST_POLLS: u64 = 1_000;
 
@@ -28,40 +25,6 @@ fn options(env: &Env) -> Options {
 
 fn failing() -> Trouble {
     Trouble { write_error: 1.0, ..Trouble::default() }
-}
-
-/// Polls a future so often, whenever it is woken, unless it ends before.
-async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, times: u64) -> Option<F::Output> {
-    let mut left = times;
-    poll_fn(move |cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
-/// that wake it at their ends only.
-async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut alarm = Box::pin(sleep(env, STEP));
-    poll_fn(move |cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(output);
-        }
-        while alarm.as_mut().poll(cx).is_ready() {
-            alarm = Box::pin(sleep(env, STEP));
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// A batch that is in no log goes to a family that is made after a flush of all families has begun.

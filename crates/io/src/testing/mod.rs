@@ -3,6 +3,7 @@
 //! For tests only; nothing else in this crate uses it. Each function panics where the contract is broken.
 
 mod names;
+mod polls;
 mod reads;
 mod writes;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use crate::threads::ThreadAllowance;
+pub use polls::{in_steps, poll_times};
 pub use reads::{cancellations, pattern};
 
 /// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder`

@@ -1,0 +1,44 @@
+//! Futures that are polled so often, or every so often.
+
+use crate::{Env, sleep};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+/// How often a future is polled at least.
+const STEP: Duration = Duration::from_micros(100);
+
+/// Polls a future so often, whenever it is woken, unless it ends before.
+pub async fn poll_times<F: Future>(mut future: Pin<&mut F>, times: u64) -> Option<F::Output> {
+    let mut left = times;
+    poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
+/// that wake it at their ends only.
+pub async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut alarm = Box::pin(sleep(env, STEP));
+    poll_fn(move |cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(output);
+        }
+        while alarm.as_mut().poll(cx).is_ready() {
+            alarm = Box::pin(sleep(env, STEP));
+        }
+        Poll::Pending
+    })
+    .await
+}
