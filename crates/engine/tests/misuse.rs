@@ -393,6 +393,8 @@ fn huge_names_of_column_families_do_not_flood_messages() {
         foreign.put_cf(&family, "a", "1"),
         db.refresh(&mut db.iter(&ReadOptions::new()).unwrap(), &family, None),
     ];
+    let unknown = options.clone().set("merge_operator", "my.Operator").unwrap();
+    outcomes.push(db.create_column_family(&"y".repeat(1 << 20), &unknown).map(drop));
     db.close().unwrap();
     outcomes.push(Db::open_cf(PATH, &options, &["default"]).map(drop));
     outcomes.push(Db::open_cf_read_only(PATH, &options, &["default", "missing"]).map(drop));

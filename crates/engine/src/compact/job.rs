@@ -29,7 +29,7 @@ use super::progress::Progress;
 use super::read_back;
 use super::stripes::Stripes;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result, caught};
+use crate::error::{Error, ErrorKind, Named, Result, caught};
 use crate::flush::SealsMemtables;
 use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
@@ -295,7 +295,8 @@ impl CompactionJob {
             ErrorKind::Corruption,
             format!(
                 "a compaction of column family {:?} read {} entries, its input tables say that they have {expected}",
-                self.family.config.name, counts.input_records
+                Named(&self.family.config.name),
+                counts.input_records
             ),
         ))
     }

@@ -14,7 +14,7 @@ use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
 use crate::compaction_filter::{FilterContext, TableCreationReason};
-use crate::error::{Error, ErrorKind, Result, caught};
+use crate::error::{Error, ErrorKind, Named, Result, caught};
 use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
@@ -262,7 +262,7 @@ impl FlushContext {
                 ErrorKind::Corruption,
                 format!(
                     "column family {:?}: memtables have {entries} entries, but {points} and {tombstones} range tombstones were found in them",
-                    info.column_family
+                    Named(&info.column_family)
                 ),
             ));
         }
@@ -349,7 +349,7 @@ impl FlushContext {
             if filter.push(internal_key, value, &mut sink)? == Pushed::NeedsBlob {
                 let text = format!(
                     "column family {:?}: a merge onto, or a filter of, a blob reference that was written as such",
-                    config.name
+                    Named(&config.name)
                 );
                 return Err(Error::not_supported(text));
             }

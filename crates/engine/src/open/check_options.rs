@@ -162,7 +162,7 @@ pub(super) fn given(
         if let Some(asked) = asked.filter(|_| asked != before && !known) {
             return Err(Error::invalid_argument(format!(
                 "column family {:?}: option {option}: {asked:?} is not built in and not supplied",
-                config.name
+                Named(&config.name)
             )));
         }
     }

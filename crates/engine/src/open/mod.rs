@@ -39,7 +39,7 @@ pub use options::{DamagedOptions, Options};
 pub(crate) use read_write::{Writable, manifest_options, read_write};
 
 use crate::column_family::Families;
-use crate::error::{ErrorKind, Result};
+use crate::error::{ErrorKind, Named, Result};
 use crate::life::Life;
 use crate::options::CurrentDbOptions;
 use crate::stats::Statistics;
@@ -168,7 +168,7 @@ impl Opened {
         self.log_damage = damage.map(|stopped| stopped.to_string());
         let of_family = |passed: &Passed| {
             let family = self.families.get(passed.column_family);
-            let name = family.map_or_else(String::new, |family| family.config.name.clone());
+            let name = Named(family.as_ref().map_or("", |family| &family.config.name));
             let (entries, through) = (passed.entries, passed.through);
             format!("column family {name:?}: {entries} entries up to sequence number {through}")
         };

@@ -15,7 +15,7 @@
 use super::doubts::Passed;
 use super::following::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
@@ -320,7 +320,8 @@ impl Recovery {
                 if log_number > stopped.log {
                     let error = Error::in_file(&stopped.path, 0, stopped.corruption.clone());
                     return Err(error.in_context(format!(
-                        "column family {name:?} has tables with data from behind the damage in a log"
+                        "column family {:?} has tables with data from behind the damage in a log",
+                        Named(name)
                     )));
                 }
             }

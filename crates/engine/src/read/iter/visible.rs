@@ -16,7 +16,7 @@
 
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Named, Result};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
@@ -683,7 +683,7 @@ fn bad_key(view: &View<'_>, internal: &[u8], c: karst_format::Corruption) -> Err
         ErrorKind::Corruption,
         format!(
             "column family {:?}: internal key {}: {c}",
-            view.superversion.config().name,
+            Named(&view.superversion.config().name),
             internal.escape_ascii()
         ),
         c,
