@@ -2,7 +2,9 @@
 //! and by `set_options`; and made good where a file says them already, so that no database is kept
 //! from opening by its own OPTIONS. RocksDB reads whatever file is left.
 
+use karst_engine::format::{PrefixExtractor, SliceTransform};
 use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::options::IndexType;
 use karst_engine::{Db, ErrorKind, FlushOptions, Options};
 use karst_testkit::rocksdb_tools::ldb;
 use std::path::{Path, PathBuf};
@@ -119,6 +121,22 @@ fn set_options_refuses_them_and_the_next_flush_goes_on() {
     db.put("k", "w").unwrap();
 }
 
+/// Every key's first byte is its prefix.
+#[derive(Debug)]
+struct FirstByte;
+
+impl SliceTransform for FirstByte {
+    fn name(&self) -> &str {
+        "my.FirstByte"
+    }
+    fn in_domain(&self, key: &[u8]) -> bool {
+        !key.is_empty()
+    }
+    fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        &key[..1]
+    }
+}
+
 fn newest_options(path: &Path) -> PathBuf {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -195,6 +213,50 @@ fn what_a_file_says_already_keeps_nobody_from_opening() {
         for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
             assert_eq!(db.get(key).unwrap().as_deref(), Some(value.as_bytes()), "{line}");
         }
+    }
+}
+
+/// Whether an index by hash can work depends on the extractor that the caller supplies, whatever
+/// the file calls it.
+#[test]
+fn an_index_by_hash_stays_where_there_are_prefixes_and_goes_where_there_are_none() {
+    let own = || PrefixExtractor::Custom(Arc::new(FirstByte));
+    let index_of =
+        |db: &Db| db.get_options(db.default_column_family()).unwrap().table_factory.block_based.index_type;
+    // What the file names, what the caller supplies, and what he sets.
+    for (named, supplied, set, stays) in [
+        ("my.FirstByte", false, "", false),
+        ("my.FirstByte", true, "", true),
+        ("nullptr", true, "", true),
+        ("nullptr", false, "prefix_extractor=fixed:3", true),
+        ("nullptr", false, "", false),
+    ] {
+        let when = format!("{named} in the file, supplied: {supplied}, set: {set:?}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let db = Db::open(path, &options(&Env::posix())).unwrap();
+        db.put("key", "1").unwrap();
+        db.close().unwrap();
+        drop(db);
+        let file = newest_options(path);
+        let mut text = std::fs::read_to_string(&file).unwrap();
+        for (section, line) in [
+            ("[CFOptions \"default\"]", format!("prefix_extractor={named}")),
+            ("[TableOptions/BlockBasedTable \"default\"]", "index_type=kHashSearch".into()),
+        ] {
+            text = text.replacen(section, &format!("{section}\n  {line}"), 1);
+        }
+        std::fs::write(&file, text).unwrap();
+        let plain = Options::new().set_all(set).unwrap();
+        let given = if supplied { plain.prefix_extractor(None, own()) } else { plain };
+        let db = Db::open(path, &given).unwrap_or_else(|e| panic!("{when}: {e}"));
+        assert_eq!(index_of(&db) == IndexType::HashSearch, stays, "{when}");
+        db.put("key", "2").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"2"[..]), "{when}");
+        db.close().unwrap();
+        drop(db);
+        Db::open(path, &given).unwrap_or_else(|e| panic!("{when}, and once more: {e}"));
     }
 }
 

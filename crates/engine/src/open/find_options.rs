@@ -142,9 +142,12 @@ impl Search<'_> {
         for found in self.manifest.replay.column_families().filter(|found| opens(found.name)) {
             let mut notes = Vec::new();
             let mut said = in_file.get(found.name).copied().cloned();
+            let instances = self.options.instances_for(found.name);
             match (&mut said, file) {
                 (Some(said), _) => {
-                    let mended = option_rules::mend(db_options, said).into_iter();
+                    let asked = self.options.family_options(said.clone(), found.name)?;
+                    let has_prefixes = instances.prefix_extractor_for(&asked).is_some();
+                    let mended = option_rules::mend(db_options, said, has_prefixes).into_iter();
                     notes.extend(mended.map(|what| not_followed(&what)));
                 }
                 (None, Some((name, _))) => {
@@ -153,10 +156,7 @@ impl Search<'_> {
                 (None, None) => {}
             }
             let said = said.unwrap_or_else(new_family_options);
-            let (options, instances) = (
-                self.options.family_options(said.clone(), found.name)?,
-                self.options.instances_for(found.name),
-            );
+            let options = self.options.family_options(said.clone(), found.name)?;
             let asked = options.clone();
             let mut config =
                 FamilyConfig::resolve(found.id, found.name, options, found.comparator, instances)

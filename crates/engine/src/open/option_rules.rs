@@ -376,16 +376,12 @@ pub(super) fn mend_database(db: &mut DbOptions) -> Vec<String> {
     found
 }
 
-/// Makes good what a file says of a column family, and tells what was wrong with it.
-pub(super) fn mend(db: &DbOptions, family: &mut ColumnFamilyOptions) -> Vec<String> {
+/// Makes good what a file says of a column family, and tells what was wrong with it. Whether keys
+/// have prefixes depends on what the caller supplies besides.
+pub(super) fn mend(db: &DbOptions, family: &mut ColumnFamilyOptions, has_prefixes: bool) -> Vec<String> {
     let mut found = Vec::new();
     for rule in RULES {
-        let said = Said {
-            db,
-            family,
-            comparator: family.comparator.id().unwrap_or_default(),
-            has_prefixes: family.prefix_extractor.text().is_some(),
-        };
+        let said = Said { db, family, comparator: family.comparator.id().unwrap_or_default(), has_prefixes };
         if let Some(what) = (rule.wrong)(&said) {
             (rule.mend)(family);
             found.push(what);
@@ -471,8 +467,8 @@ mod tests {
             found.extend(RULES.iter().position(|rule| (rule.wrong)(&said).is_some()));
             let what = wrong(&said).unwrap_or_else(|| panic!("{text} is accepted"));
             assert!(what.contains(named), "{text}: {what}");
-            assert_eq!(mend(&db, &mut family)[0], what);
-            assert_eq!(mend(&db, &mut family), Vec::<String>::new(), "{text}");
+            assert_eq!(mend(&db, &mut family, false)[0], what);
+            assert_eq!(mend(&db, &mut family, false), Vec::<String>::new(), "{text}");
         }
         assert_eq!(found.len(), RULES.len(), "each rule has a case");
     }
@@ -515,11 +511,11 @@ mod tests {
         ] {
             let mut family = ColumnFamilyOptions::default();
             family.set_all(text).unwrap();
-            assert_eq!(mend(&db, &mut family), Vec::<String>::new(), "{text}");
+            assert_eq!(mend(&db, &mut family, true), Vec::<String>::new(), "{text}");
         }
         db.allow_concurrent_memtable_write = false;
         let mut family = ColumnFamilyOptions::default();
         family.set_all("memtable=vector;inplace_update_support=true").unwrap();
-        assert_eq!(mend(&db, &mut family), Vec::<String>::new());
+        assert_eq!(mend(&db, &mut family, true), Vec::<String>::new());
     }
 }

@@ -58,6 +58,11 @@ impl Instances {
                 .or_else(|| other.compaction_filter_factory.clone()),
         }
     }
+
+    /// What keys have prefixes by, if anything: what is supplied, or what `options` name.
+    pub(crate) fn prefix_extractor_for(&self, options: &ColumnFamilyOptions) -> Option<PrefixExtractor> {
+        self.prefix_extractor.clone().or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?))
+    }
 }
 
 /// What a column family is read with.
@@ -104,6 +109,7 @@ impl FamilyConfig {
                 options.table_factory.name
             )));
         }
+        let prefix_extractor = instances.prefix_extractor_for(&options);
         let comparator = match instances.comparator {
             Some(supplied) => supplied,
             None => {
@@ -119,9 +125,6 @@ impl FamilyConfig {
         };
         let merge_operator =
             instances.merge_operator.or_else(|| merge_operator::from_name(options.merge_operator.text()?));
-        let prefix_extractor = instances
-            .prefix_extractor
-            .or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?));
         let mut notes = Vec::new();
         if let Some(text) = options.merge_operator.text().filter(|_| merge_operator.is_none()) {
             notes.push(format!(
