@@ -57,6 +57,11 @@ impl BackgroundErrorReason {
             Self::ManifestWriteNoWal => "write to the MANIFEST without log",
         }
     }
+
+    /// Whether it was the MANIFEST that could not be written.
+    pub(crate) fn is_of_manifest(self) -> bool {
+        matches!(self, Self::ManifestWrite | Self::ManifestWriteNoWal)
+    }
 }
 
 /// A background error.

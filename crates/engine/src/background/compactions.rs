@@ -263,7 +263,10 @@ impl Background {
         }
         self.parts.stalls.job_succeeded(reserved.family.id(), Relief::Compaction);
         let mut state = self.state.lock();
-        (state.room_wanted, state.vain_attempts) = (None, 0);
+        // Why not else: that there was room for this one says nothing of the one that found none.
+        if state.starved.is_none_or(|family| family == reserved.family.id()) {
+            (state.room_wanted, state.starved, state.vain_attempts) = (None, None, 0);
+        }
     }
 
     pub(super) fn compaction_failed(self: &Arc<Self>, reserved: &Reserved, error: &Error) {
@@ -277,7 +280,8 @@ impl Background {
             let (path_id, bytes) = (reserved.compaction.output_path_id, reserved.expected_bytes());
             // Why before it is reported: whoever recovers from it looks whether there is room.
             let wanted = RoomWanted { family: family.id(), path_id, bytes, error: error.clone() };
-            self.state.lock().room_wanted = Some(wanted);
+            let mut state = self.state.lock();
+            (state.room_wanted, state.starved) = (Some(wanted), Some(family.id()));
         }
         if self.parts.health.report(error, BackgroundErrorReason::Compaction) != Reaction::Retry {
             return;

@@ -269,6 +269,12 @@ impl Background {
 
     pub(super) fn flush_succeeded(&self, families: &[Arc<Family>]) {
         families.iter().for_each(|family| self.parts.stalls.job_succeeded(family.id(), Relief::Flush));
+        let mut state = self.state.lock();
+        for family in families {
+            if let Some(jobs) = state.families.get_mut(&family.id()) {
+                jobs.flush_failure = None;
+            }
+        }
     }
 
     /// Sorts out what a failed flush means.
@@ -285,6 +291,14 @@ impl Background {
         }
         let now = self.env().now();
         families.iter().for_each(|f| self.parts.stalls.job_failed(f.id(), Relief::Flush, now, error));
+        {
+            let mut state = self.state.lock();
+            state.failed_flushes += 1;
+            let failure = (state.failed_flushes, error.clone());
+            for family in families {
+                state.jobs(&self.options(), family).flush_failure = Some(failure.clone());
+            }
+        }
         if !known && self.parts.health.report(error, reason) != Reaction::Retry {
             return;
         }

@@ -141,8 +141,12 @@ struct State {
     sealed_through: SeqNo,
     /// While there is no room for compactions none starts by itself.
     room_wanted: Option<RoomWanted>,
+    /// The family whose compaction was the last to find no room, until one of its own succeeds.
+    starved: Option<ColumnFamilyId>,
     /// How often it was tried to go on after an error since that has led to anything.
     vain_attempts: u32,
+    /// Flushes that have failed since the database was opened.
+    failed_flushes: u64,
     /// How fast delayed writers go.
     delayed_rate: Option<DelayedWriteRate>,
     /// The family that is asked first for the next compaction.
@@ -172,6 +176,8 @@ struct FamilyJobs {
     compacted_runs: usize,
     /// Bytes that were due for compaction when it was looked at last.
     pending_bytes: u64,
+    /// The error of the last flush, if it failed, and how many had failed with it.
+    flush_failure: Option<(u64, Error)>,
     /// No compaction before this time, since the last one failed.
     rests_until: Duration,
     options: Arc<CompactionOptions>,
@@ -206,6 +212,7 @@ impl FamilyJobs {
             progress: Vec::new(),
             compacted_runs: 0,
             pending_bytes: 0,
+            flush_failure: None,
             rests_until: Duration::ZERO,
             options: Arc::new(CompactionOptions::new(options, &family.settings().options, Vec::new())),
             hurry: Hurries::default(),
@@ -216,6 +223,12 @@ impl FamilyJobs {
 impl State {
     fn jobs(&mut self, options: &DbOptions, family: &Family) -> &mut FamilyJobs {
         self.families.entry(family.id()).or_insert_with(|| FamilyJobs::new(options, family))
+    }
+
+    /// Forgets families that are open no more, but for those that have jobs.
+    fn forget_closed(&mut self, open: &Families) {
+        self.families
+            .retain(|id, jobs| jobs.flushing || !jobs.progress.is_empty() || open.get(*id).is_some());
     }
 
     /// Whether no flush and no compaction runs, by whomever it was asked for.
@@ -313,6 +326,8 @@ impl Background {
     pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
         self.look_at(family);
         self.follow_log_limit();
+        // What those of earlier ones leave whose jobs run still goes with the next.
+        self.state.lock().forget_closed(&self.parts.families);
         self.changed.notify(usize::MAX);
     }
 
@@ -322,7 +337,12 @@ impl Background {
         if state.room_wanted.as_ref().is_some_and(|wanted| wanted.family == family.id()) {
             state.room_wanted = None;
         }
-        state.jobs(&self.options(), family).hurry = Hurries::default();
+        if state.starved == Some(family.id()) {
+            (state.starved, state.vain_attempts) = (None, 0);
+        }
+        if let Some(jobs) = state.families.get_mut(&family.id()) {
+            jobs.hurry = Hurries::default();
+        }
     }
 
     /// Puts the limit of all logs in force as the options and the families are now.
@@ -374,6 +394,12 @@ impl Background {
     /// Somebody waits for jobs of all kinds.
     fn hurry(&self) -> [Hurry; 3] {
         Priority::ALL.map(|priority| self.env().hurry(priority))
+    }
+
+    /// Families that something is kept of.
+    #[cfg(test)]
+    pub(crate) fn known_families(&self) -> usize {
+        self.state.lock().families.len()
     }
 
     fn env(&self) -> &Env {

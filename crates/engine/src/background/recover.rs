@@ -88,10 +88,13 @@ impl Background {
                 return (attempt, false);
             }
             // Why asked anew each time: a worse error may have come, which needs less.
+            let mut vain_looks = 0;
             while let Some(error) = self.lacks_space()
                 && !self.has_room_for(&error).await
             {
-                if !self.sleep(pause).await {
+                // Why longer each time there: that look writes a MANIFEST, the others write nothing.
+                vain_looks += u32::from(error.reason.is_of_manifest());
+                if !self.sleep(pause_after(vain_looks, pause)).await {
                     return (attempt, false);
                 }
             }
@@ -142,14 +145,13 @@ impl Background {
     /// Whether there is room for what failed, as far as can be told: for the compaction, or for
     /// what is in memory.
     async fn has_room_for(&self, failed: &BackgroundError) -> bool {
-        use BackgroundErrorReason as Reason;
-        if matches!(failed.reason, Reason::ManifestWrite | Reason::ManifestWriteNoWal) {
+        if failed.reason.is_of_manifest() {
             // Why: as long as it is not known which files the MANIFEST names, none is removed,
             // neither those that the failed job has left. A new one, which is small, says it.
             // Why its outcome does not matter: what recovers writes another.
             let _ = self.parts.flush.versions.install(Change::default()).await;
         }
-        if failed.reason == Reason::Compaction {
+        if failed.reason == BackgroundErrorReason::Compaction {
             let wanted = self.state.lock().room_wanted.clone();
             return match wanted {
                 Some(wanted) => self.has_room(wanted.path_id, wanted.bytes).await,

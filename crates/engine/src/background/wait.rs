@@ -56,13 +56,14 @@ impl Background {
                 self.wait_until_flush_would_not_stall(family).await?;
             }
         }
+        let failed_before = self.state.lock().failed_flushes;
         let families = self.seal(which, reason).await?;
         if !options.wait {
             return Ok(());
         }
         let sealed: Vec<_> =
             families.iter().map(|f| (f.clone(), f.superversion().immutable().to_vec())).collect();
-        self.wait_flushed(&sealed).await
+        self.wait_flushed(&sealed, failed_before).await
     }
 
     async fn wait_until_flush_would_not_stall(self: &Arc<Self>, family: &Arc<Family>) -> Result<()> {
@@ -85,20 +86,33 @@ impl Background {
         busy || jobs.flushing || !jobs.running.is_empty()
     }
 
-    async fn wait_flushed(self: &Arc<Self>, sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)]) -> Result<()> {
+    /// Waits until these memtables are in tables. A flush that fails ends the wait, though it is
+    /// tried again: with `paranoid_checks=false` that may go on for ever.
+    async fn wait_flushed(
+        self: &Arc<Self>,
+        sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)],
+        failed_before: u64,
+    ) -> Result<()> {
         self.wait_for(|| {
-            let left = sealed.iter().any(|(family, memtables)| {
+            let is_left = |(family, memtables): &&(Arc<Family>, Vec<Arc<MemTable>>)| {
                 let view = family.superversion();
                 let holds = |memtable| view.immutable().iter().any(|held| Arc::ptr_eq(held, memtable));
                 !family.is_dropped() && memtables.iter().any(holds)
-            });
-            if !left {
+            };
+            let mut left = sealed.iter().filter(is_left).peekable();
+            if left.peek().is_none() {
                 return Some(Ok(()));
             }
+            let state = self.state.lock();
+            let failed = left.find_map(|(family, _)| {
+                let (number, error) = state.families.get(&family.id())?.flush_failure.as_ref()?;
+                (*number > failed_before).then(|| error.clone())
+            });
+            drop(state);
             // Why not every error: a soft one leaves flushes alone.
             let stopped = if self.parts.health.allows_flush() { None } else { self.parts.health.current() };
-            let error = stopped.map(|error| error.error.in_context("flush"));
-            error.map(Err).or_else(|| self.check_open().err().map(Err))
+            let error = stopped.map(|stopped| stopped.error).or(failed);
+            error.map(|error| Err(error.in_context("flush"))).or_else(|| self.check_open().err().map(Err))
         })
         .await
     }

@@ -3,13 +3,15 @@
 
 use super::{Entries, all, key, options, value};
 use karst_engine::{
-    BackgroundErrorReason, Db, ErrorKind, FlushOptions, Options, Severity, Statistics, Ticker,
-    WaitForCompactOptions, WriteOptions,
+    BackgroundErrorReason, BottommostLevelCompaction, CompactRangeOptions, CompactionInfo, Db, ErrorKind,
+    EventListener, FlushOptions, Options, Severity, Statistics, Ticker, WaitForCompactOptions, WriteOptions,
 };
 use karst_io::{Env, FileSystem, Simulation, block_on, sleep};
-use std::cell::Cell;
-use std::path::Path;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Writers are told by then.
@@ -116,6 +118,14 @@ impl Machine {
         let mut machine = Self { simulation, env, options, db, model: Entries::new(), next: 0, write };
         machine.puts(100);
         machine
+    }
+
+    /// From now on there is room for so many bytes more.
+    fn leave_room(&self, bytes: u64) {
+        let fs = self.simulation.fs();
+        fs.set_capacity(Some(1 << 40));
+        let used = (1 << 40) - fs.free_bytes(Path::new("/db")).unwrap().unwrap();
+        fs.set_capacity(Some(used + bytes));
     }
 
     fn pause(&self, span: Duration) {
@@ -291,10 +301,7 @@ fn cramped(statistics: &Arc<Statistics>, change: impl FnOnce(Options) -> Options
         Machine::new(3, WriteOptions::default(), |options| change(options.statistics(statistics.clone())));
     machine.puts(4_000);
     machine.pause(Duration::from_secs(5));
-    let fs = machine.simulation.fs();
-    fs.set_capacity(Some(1 << 40));
-    let used = (1 << 40) - fs.free_bytes(Path::new("/db")).unwrap().unwrap();
-    fs.set_capacity(Some(used + (2 << 20)));
+    machine.leave_room(2 << 20);
     machine
 }
 
@@ -392,10 +399,7 @@ fn what_the_logs_hold_stays_there_when_a_database_opens_without_room_for_tables_
     machine.db.flush(&FlushOptions::default()).unwrap();
     machine.puts(45);
     machine.db.close().unwrap();
-    let fs = machine.simulation.fs();
-    fs.set_capacity(Some(1 << 40));
-    let used = (1 << 40) - fs.free_bytes(Path::new("/db")).unwrap().unwrap();
-    fs.set_capacity(Some(used + (20 << 10)));
+    machine.leave_room(20 << 10);
     let logs = machine.db.log_numbers();
     machine.db = Db::open("/db", &machine.options).unwrap();
     assert!(machine.db.log_numbers().starts_with(&logs), "{logs:?} {:?}", machine.db.log_numbers());
@@ -430,4 +434,97 @@ fn compactions_that_wait_for_room_go_on_when_asked_where_nothing_does_by_itself(
     assert!(machine.until_it_goes_on() < Duration::from_secs(1));
     machine.puts(1_000);
     machine.check("resumed");
+}
+
+/// Then no error stands, since a flush that fails is tried again for ever.
+#[test]
+fn without_paranoid_checks_whoever_waits_for_a_flush_is_told_and_closing_ends() {
+    for waits in [false, true] {
+        let careless = |options: Options| options.db(|db| db.paranoid_checks = false);
+        let mut machine = Machine::new(8, WriteOptions::unlogged(), careless);
+        machine.db.flush(&FlushOptions::default()).unwrap();
+        let kept = machine.model.clone();
+        machine.simulation.set_most_steps(1_000_000);
+        machine.simulation.fs().set_full(Some(|path| name(path).ends_with(".sst")));
+        machine.puts(10);
+        if waits {
+            let told = machine.db.flush(&FlushOptions::default()).unwrap_err();
+            assert!(told.kind() == ErrorKind::NoSpace && told.to_string().contains(".sst"), "{told}");
+            assert!(machine.db.background_error().is_none());
+            machine.puts(10);
+            machine.check("after a flush without room");
+        }
+        let told = machine.db.close().unwrap_err();
+        assert!(told.kind() == ErrorKind::NoSpace && told.to_string().contains(".sst"), "{told}");
+        machine.simulation.fs().set_full(None);
+        machine.db = Db::open("/db", &machine.options).unwrap();
+        assert!(all(&machine.db) == kept, "what was in no log and in no table is lost, the rest is there");
+    }
+}
+
+thread_local! {
+    /// What was to be written and found no room.
+    static MANIFESTS: RefCell<BTreeSet<PathBuf>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+#[test]
+fn attempts_to_write_a_manifest_without_room_grow_rarer_too() {
+    let mut machine = Machine::new(9, WriteOptions::default(), |options| options);
+    machine.simulation.fs().set_full(Some(|path| {
+        let full = name(path).starts_with("MANIFEST");
+        if full {
+            MANIFESTS.with_borrow_mut(|manifests| manifests.insert(path.to_owned()));
+        }
+        full
+    }));
+    machine.until_refused(2_000).expect("the MANIFEST has no room");
+    // Nor is there room for what is in memory, so looks are all there is.
+    machine.leave_room(0);
+    let before = MANIFESTS.with_borrow(BTreeSet::len);
+    machine.pause(Duration::from_secs(300));
+    let tried = MANIFESTS.with_borrow(BTreeSet::len) - before;
+    // After 1, 2, 4, 8, 16 and then every 30 seconds, and each is made twice at most.
+    assert!((10..=30).contains(&tried), "{tried} attempts in 300 seconds");
+    machine.simulation.fs().set_full(None);
+    machine.simulation.fs().set_capacity(None);
+    assert!(machine.until_it_goes_on() < GOES_ON);
+    machine.puts(200);
+    machine.check("with room again");
+}
+
+/// Counts the compactions of a family that have begun.
+#[derive(Debug, Default)]
+struct Begun(AtomicU64);
+
+impl EventListener for Begun {
+    fn compaction_begun(&self, compaction: &CompactionInfo) {
+        self.0.fetch_add(u64::from(compaction.column_family == "default"), Ordering::Relaxed);
+    }
+}
+
+/// There is room for the other one's compactions all the time.
+#[test]
+fn a_compaction_of_another_family_does_not_have_one_without_room_tried_again() {
+    let begun = Arc::new(Begun::default());
+    let machine_options = |options: Options| options.event_listener(begun.clone());
+    let mut machine = cramped(&Arc::default(), machine_options);
+    let small = machine.db.create_column_family("small", &machine.options).unwrap();
+    machine.db.put_cf(&WriteOptions::default(), &small, "key", "value").unwrap();
+    machine.db.flush_cfs(&FlushOptions::default(), &[&small]).unwrap();
+    machine.until_stopped();
+    machine.leave_room(100 << 10);
+    let before = begun.0.load(Ordering::Relaxed);
+    let rewrites = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    for _ in 0..30 {
+        machine.db.compact_range_cf(&rewrites, &small, None, None).unwrap();
+        machine.pause(Duration::from_secs(10));
+    }
+    let tried = begun.0.load(Ordering::Relaxed) - before;
+    assert_eq!(tried, 0, "compactions without room were tried again");
+    machine.simulation.fs().set_capacity(None);
+    assert!(machine.until_it_goes_on() < GOES_ON);
+    machine.check("with room again");
 }
