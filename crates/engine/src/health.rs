@@ -8,7 +8,7 @@
 //! Lock: its own; never held while waiting.
 
 use crate::error::{Error, ErrorKind, Result};
-use event_listener::{Event, EventListener};
+use karst_io::{Event, EventListener};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -19,7 +19,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Every buffer starts at a multiple of this: the strictest memory alignment of a device for direct I/O.
 pub(crate) const MEMORY_ALIGNMENT: usize = 4096;
@@ -195,7 +195,8 @@ impl Drop for Memory {
         if let Self::Pooled { region, index } = self
             && region.refs[*index as usize].fetch_sub(1, Ordering::Release) == 1
         {
-            fence(Ordering::Acquire);
+            // Ordering: whatever others have done with it comes before the next use.
+            region.refs[*index as usize].load(Ordering::Acquire);
             region.counters.buffer_returned();
             region.give_back(*index);
         }

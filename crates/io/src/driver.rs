@@ -10,6 +10,7 @@ use crate::posix;
 use crate::remote::RemoteOp;
 use crate::threads::Starter;
 use crate::transport::Alarm;
+use crate::waking::wake;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +45,7 @@ impl Driver {
     pub(crate) fn send(&self, op: Arc<RemoteOp>) {
         if let Err(unsent) = self.sender.send(op) {
             if let Some(waker) = unsent.0.fail("the I/O driver has ended") {
-                waker.wake();
+                wake(waker);
             }
             return;
         }

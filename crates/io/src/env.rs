@@ -22,6 +22,7 @@ use crate::sync::Mutex;
 use crate::thread_pool::ThreadPool;
 use crate::threads::{Starter, ThreadAllowance};
 use crate::transport::Transport;
+use crate::waking::wake;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -382,7 +383,7 @@ fn no_driver(e: &io::Error) -> String {
 
 fn refuse(op: &RemoteOp, why: &str) {
     if let Some(waker) = op.fail(why) {
-        waker.wake();
+        wake(waker);
     }
 }
 

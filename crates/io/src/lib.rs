@@ -67,6 +67,7 @@ pub mod testing;
 mod thread_pool;
 mod threads;
 mod transport;
+mod waking;
 mod writer;
 
 pub use background::{Priority, Task};
@@ -98,4 +99,5 @@ pub use soft::{
     LatencyFileSystem, MemoryFileSystem,
 };
 pub use stats::IoStats;
+pub use waking::{Event, EventListener, wake};
 pub use writer::{FileWriter, WriterOptions};

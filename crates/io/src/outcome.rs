@@ -3,6 +3,7 @@
 //! In: one result, from whichever thread. Out: the same, once, to whoever waits; it is woken from that thread.
 
 use crate::sync::{Condvar, Mutex};
+use crate::waking::wake;
 use std::task::{Context, Poll, Waker};
 
 pub(crate) struct Outcome<T> {
@@ -30,7 +31,7 @@ impl<T> Outcome<T> {
         self.ended.notify_all();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 

@@ -23,6 +23,7 @@
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use readers::Readers;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 #[cfg(all(test, loom))]
@@ -30,6 +31,13 @@ mod loom_tests;
 mod readers;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// Calls a waker, which is code of an executor that nobody here knows. Its panic ends here: others
+/// are to be woken.
+fn wake(waker: Waker) {
+    // Why not told: this crate tells nobody anything, and the program's panic hook has.
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
 
 /// A line of its own for what different threads write.
 #[repr(align(64))]
@@ -174,7 +182,7 @@ impl PublishRing {
             next = end;
         }
         // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's wake.
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(wake);
     }
 
     /// Where the run of finished tickets ends that begins with `next`, and the value of its last; `None` if there is none.
@@ -225,7 +233,7 @@ impl PublishRing {
         fence(Ordering::SeqCst);
         // Why: it may be that of an earlier ticket of this slot, whose publisher will find ours in its place.
         if let Some(before) = before {
-            before.wake();
+            wake(before);
         }
     }
 
@@ -238,7 +246,7 @@ impl PublishRing {
             if slot.waiting.load(Ordering::Relaxed) != 0
                 && let Some(waker) = slot.take_waker()
             {
-                waker.wake();
+                wake(waker);
             }
         }
     }

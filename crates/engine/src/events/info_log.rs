@@ -8,10 +8,9 @@
 
 use super::LogLevel;
 use super::date::Date;
-use event_listener::Event;
 use karst_format::file_name::FileName;
 use karst_format::options::{DbOptions, InfoLogLevel};
-use karst_io::{Env, WritableFile};
+use karst_io::{Env, Event, WritableFile};
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@
 //! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
 //! Ordering: counters only; they steer, nothing is published with them.
 
-use event_listener::{Event, EventListener};
+use karst_io::{Event, EventListener};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;

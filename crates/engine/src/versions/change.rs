@@ -100,7 +100,7 @@ impl Outcome {
         let waker = state.1.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            karst_io::wake(waker);
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::env::Clock;
 use crate::remote::RemoteOp;
 use crate::stats::Counters;
 use crate::transport::{Alarm, Completion, Transport};
+use crate::waking::wake;
 use core::Core;
 use outbox::{Message, Outbox};
 use sharing::SharedReads;
@@ -247,7 +248,7 @@ impl Channel {
 
     fn wake_all(&self) {
         let mut wakers = std::mem::take(&mut self.core.borrow_mut().wakers);
-        wakers.drain(..).for_each(Waker::wake);
+        wakers.drain(..).for_each(wake);
         let mut core = self.core.borrow_mut();
         if core.wakers.is_empty() {
             core.wakers = wakers; // keep its capacity
@@ -262,6 +263,6 @@ impl Drop for Channel {
             return core.transport.take().into_iter().for_each(|t| t.abandon_after_fork());
         }
         core.close();
-        core.wakers.drain(..).for_each(Waker::wake);
+        core.wakers.drain(..).for_each(wake);
     }
 }

@@ -29,7 +29,7 @@
 
 use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The slot of a group where an entry with this hash should lie, if it is free.
 #[inline(always)]
@@ -440,9 +440,10 @@ impl<V> Table<V> {
     /// no more.
     pub(super) unsafe fn give_up(table: *mut Self) {
         // SAFETY: alive as long as the caller's share is not given up.
-        if unsafe { &*table }.outstanding.fetch_sub(1, Ordering::Release) == 1 {
+        let outstanding = &unsafe { &*table }.outstanding;
+        if outstanding.fetch_sub(1, Ordering::Release) == 1 {
             // Ordering: everything that other sharers did comes before the end.
-            fence(Ordering::Acquire);
+            outstanding.load(Ordering::Acquire);
             // SAFETY: made by `Box::into_raw` in `new`; no share is left.
             drop(unsafe { Box::from_raw(table) });
         }
