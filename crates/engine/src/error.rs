@@ -228,6 +228,23 @@ impl fmt::Debug for Named<'_> {
     }
 }
 
+/// A key, or another string of bytes, as messages show it: what is not ASCII escaped, and no more
+/// of it than one can read.
+#[derive(Clone, Copy)]
+pub struct Shown<'a>(pub &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST_BYTES: usize = 80;
+        match self.0.get(..MOST_BYTES) {
+            Some(start) if self.0.len() > MOST_BYTES => {
+                write!(f, "{}... ({} bytes)", start.escape_ascii(), self.0.len())
+            }
+            _ => write!(f, "{}", self.0.escape_ascii()),
+        }
+    }
+}
+
 /// Several names, as messages show them.
 pub(crate) fn named_list(names: &[&str]) -> String {
     const MOST: usize = 20;
@@ -332,6 +349,9 @@ mod tests {
         let long = "ü".repeat(1000);
         let shown = format!("{:?}", Named(&long));
         assert_eq!(shown, format!("\"{}\"... (2000 bytes)", "ü".repeat(80)));
+        assert_eq!(Shown(b"user\n").to_string(), r"user\n");
+        assert_eq!(Shown(&[b'k'; 80]).to_string(), "k".repeat(80));
+        assert_eq!(Shown(&[0; 81]).to_string(), format!("{}... (81 bytes)", r"\x00".repeat(80)));
         assert_eq!(named_list(&["a", "b"]), r#""a", "b""#);
         assert!(named_list(&["a"; 1000]).ends_with(r#""a", and 980 more"#));
     }

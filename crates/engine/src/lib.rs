@@ -37,9 +37,9 @@ pub use caller::Caller;
 pub use column_family::ColumnFamily;
 pub use compaction_filter::{CompactionFilter, CompactionFilterFactory};
 pub use db::{Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
-#[doc(hidden)]
-pub use error::Named;
 pub use error::{Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use error::{Named, Shown};
 pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
 pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};

@@ -18,7 +18,7 @@ use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
 use karst_lsm::{BlobFileMetadata, Version};
 use karst_mem::{BlockCache, CacheKey, Handle, Priority};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::ReadOptions;
 use crate::perf_context::{self, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
@@ -49,23 +49,23 @@ impl BlobNeed {
     ) -> Result<BlobNeed> {
         let corrupt = |what: String| Error::new(ErrorKind::Corruption, what);
         let index = BlobIndex::decode(reference)
-            .map_err(|c| corrupt(format!("blob reference of key {}: {c}", user_key.escape_ascii())))?;
+            .map_err(|c| corrupt(format!("blob reference of key {}: {c}", Shown(user_key))))?;
         let BlobIndex::Stored { file: number, offset, size, compression } = index else {
             return Err(corrupt(format!(
                 "blob reference of key {} is inlined or has a time to live",
-                user_key.escape_ascii()
+                Shown(user_key)
             )));
         };
         if number.0 == 0 {
             return Err(Error::not_supported(format!(
                 "the value of key {} is embedded as a blob in its table, which is not supported",
-                user_key.escape_ascii()
+                Shown(user_key)
             )));
         }
         let Some(file) = version.blob_files().get(&number) else {
             return Err(corrupt(format!(
                 "key {} refers to blob file {number}, which the database does not have",
-                user_key.escape_ascii()
+                Shown(user_key)
             )));
         };
         Ok(BlobNeed {

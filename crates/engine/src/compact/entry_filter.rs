@@ -43,7 +43,7 @@ use karst_format::write_batch::split_packed_value;
 
 use super::stripes::{Stripe, Stripes};
 use super::tombstones::PassedTombstones;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::FamilyConfig;
 use crate::range_del::Fragments;
 use by_user::Filtering;
@@ -602,7 +602,7 @@ impl<'a> EntryFilter<'a> {
     }
 
     fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        Error::new(ErrorKind::Corruption, format!("key {}: {what}", self.user_key().escape_ascii()))
+        Error::new(ErrorKind::Corruption, format!("key {}: {what}", Shown(self.user_key())))
     }
 }
 
@@ -610,7 +610,7 @@ impl<'a> EntryFilter<'a> {
 fn not_an_entry(internal_key: &[u8]) -> Error {
     Error::new(
         ErrorKind::Corruption,
-        format!("{} among the entries of a job is not the internal key of one", internal_key.escape_ascii()),
+        format!("{} among the entries of a job is not the internal key of one", Shown(internal_key)),
     )
 }
 

@@ -14,7 +14,7 @@
 use super::Db;
 use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::live::Live;
 use crate::options::ReadOptions;
 use crate::wal::sub_batches::SubBatches;
@@ -51,7 +51,7 @@ impl Sections {
                 Ok(())
             }
             Entry::Occupied(entry) => {
-                let name = entry.key().escape_ascii();
+                let name = Shown(entry.key());
                 Err(Error::invalid_argument(format!("a transaction {name} is prepared already")))
             }
         }
@@ -59,7 +59,7 @@ impl Sections {
 
     fn begin_decision(&mut self, name: &[u8]) -> Result<Arc<Section>> {
         let (section, stage) = self.0.get_mut(name).ok_or_else(|| {
-            let name = name.escape_ascii();
+            let name = Shown(name);
             Error::new(ErrorKind::NotFound, format!("no transaction {name} is prepared"))
         })?;
         match stage {
@@ -68,7 +68,7 @@ impl Sections {
                 Ok(section.clone())
             }
             Stage::Preparing | Stage::Deciding => {
-                let name = name.escape_ascii();
+                let name = Shown(name);
                 let text = format!("transaction {name} is being prepared, committed or rolled back");
                 Err(Error::new(ErrorKind::Busy, text))
             }

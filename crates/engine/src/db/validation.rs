@@ -6,7 +6,7 @@
 use super::Db;
 use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Named, Result};
+use crate::error::{Error, ErrorKind, Named, Result, Shown};
 use crate::read::newest;
 use crate::snapshot::{ReadAt, Snapshot};
 use crate::write::{Claim, WriteBatch, WriteOptions};
@@ -116,6 +116,6 @@ impl Db {
 }
 
 fn busy(family: &ColumnFamily, key: &[u8]) -> Error {
-    let (name, key) = (Named(family.name()), key.escape_ascii());
+    let (name, key) = (Named(family.name()), Shown(key));
     Error::new(ErrorKind::Busy, format!("key {key} of column family {name:?} was written meanwhile"))
 }

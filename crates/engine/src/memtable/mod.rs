@@ -19,7 +19,7 @@ mod protection;
 pub(crate) mod tests;
 mod tombstones;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::FamilyConfig;
 use crate::pacing::{Charge, WriteBufferManager};
 use crate::range_del::{Fragments, RangeTombstone};
@@ -349,7 +349,7 @@ impl MemTable {
             ErrorKind::Corruption,
             format!(
                 "memtable entry in memory, key {}, sequence number {}, type {}: does not match its checksum",
-                user_key.escape_ascii(),
+                Shown(user_key),
                 trailer >> 8,
                 trailer as u8
             ),

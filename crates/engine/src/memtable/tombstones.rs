@@ -5,7 +5,7 @@
 //! Lock: `all` is held to add one tombstone, or by one reader to cut all of them anew.
 
 use super::protection::{Protection, pair};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::range_del::{Fragments, RangeTombstone};
 use arc_swap::ArcSwapOption;
 use karst_format::comparator::Comparator;
@@ -92,7 +92,7 @@ impl Tombstones {
         for (tombstone, checksum) in all.iter().zip(&*self.checksums.lock()) {
             let RangeTombstone { start, end, seq } = tombstone;
             if checksum_of(pair(start, end), *seq) != *checksum {
-                let (start, end) = (start.escape_ascii(), end.escape_ascii());
+                let (start, end) = (Shown(start), Shown(end));
                 return damaged(format!(
                     "range tombstone in memory, {start} to {end}, sequence number {seq}: does not match its checksum"
                 ));

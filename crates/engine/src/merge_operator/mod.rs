@@ -11,7 +11,7 @@ mod tests;
 
 pub use builtin::{BytesXor, Max, Put, SortList, StringAppend, UInt64Add};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Shown};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ pub fn full_merge(
         Ok(merged) => return Ok(merged),
         Err(failed) => failed.0,
     };
-    let (name, key) = (operator.name(), key.escape_ascii());
+    let (name, key) = (operator.name(), Shown(key));
     Err(Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}")))
 }
 

@@ -27,7 +27,7 @@ use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::ReadTier;
 use crate::perf_context::{self, LevelMetric, PerfMetric};
 use crate::read::{View, merge};
@@ -392,7 +392,7 @@ impl Lookup {
 
     #[cold]
     fn unknown_kind(&self, kind: ValueType) -> Error {
-        Error::not_supported(format!("key {} has an entry of type {kind:?}", self.user_key().escape_ascii()))
+        Error::not_supported(format!("key {} has an entry of type {kind:?}", Shown(self.user_key())))
     }
 
     /// Takes a merge operand and moves the key behind it. True if the operator is content with what it has.
@@ -590,7 +590,7 @@ fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
     wide_column::default_column(entity).map_err(|c| {
         Error::with_source(
             ErrorKind::Corruption,
-            format!("wide-column entity of key {}: {c}", user_key.escape_ascii()),
+            format!("wide-column entity of key {}: {c}", Shown(user_key)),
             c,
         )
     })

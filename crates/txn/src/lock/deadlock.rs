@@ -8,7 +8,7 @@
 use super::Request;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use karst_engine::io::Env;
-use karst_engine::{Error, ErrorKind, Result};
+use karst_engine::{Error, ErrorKind, Result, Shown};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl fmt::Display for DeadlockPath {
                 if index == 0 { "" } else { "; " },
                 info.transaction,
                 next.transaction,
-                info.waiting_key.escape_ascii(),
+                Shown(&info.waiting_key),
                 info.family
             )?;
         }

@@ -25,7 +25,7 @@ use deadlock::{WaitGraph, Waiters};
 use karst_engine::caller::Caller;
 use karst_engine::io::{Env, Event, EventListener, sleep};
 use karst_engine::perf_context::{self, PerfMetric};
-use karst_engine::{Error, ErrorKind, Result};
+use karst_engine::{Error, ErrorKind, Result, Shown};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -342,7 +342,7 @@ impl Locks {
 }
 
 fn timed_out(request: &Request<'_>, held_by: &[u64]) -> Error {
-    let (key, family) = (request.key.escape_ascii(), request.family);
+    let (key, family) = (Shown(request.key), request.family);
     let waited = request.timeout.unwrap_or_default().as_millis();
     let text = format!(
         "a lock on key {key} of column family {family} was waited for {waited} ms; transactions {held_by:?} hold it"

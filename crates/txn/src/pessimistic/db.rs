@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::lock::{DeadlockPath, LockStatus, Locks, Request};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{
-    ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, WriteBatch, WriteOptions,
+    ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, Shown, WriteBatch, WriteOptions,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ impl Shared {
                 Ok(())
             }
             Entry::Occupied(_) => {
-                let name = name.escape_ascii();
+                let name = Shown(name);
                 Err(Error::invalid_argument(format!("there is a transaction of the name {name} already")))
             }
         }
@@ -183,7 +183,7 @@ impl TransactionDb {
         self.shared.db.check_open()?;
         let name = name.as_ref();
         let mut names = self.shared.names.lock();
-        let shown = name.escape_ascii();
+        let shown = Shown(name);
         match names.get_mut(name) {
             None => Err(Error::new(ErrorKind::NotFound, format!("there is no transaction {shown}"))),
             Some(named) => match std::mem::replace(named, Named::InHand) {

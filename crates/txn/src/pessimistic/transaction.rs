@@ -15,7 +15,8 @@ use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::Op;
 use karst_engine::{
-    ColumnFamily, Error, ErrorKind, Named, ReadOptions, Result, Snapshot, Value, WriteBatch, WriteOptions,
+    ColumnFamily, Error, ErrorKind, Named, ReadOptions, Result, Shown, Snapshot, Value, WriteBatch,
+    WriteOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl Parts {
                 Op::SingleDelete { key, .. } => work.batch.single_delete_cf(family, key)?,
                 Op::Merge { key, operand, .. } => work.batch.merge_cf(family, key, operand)?,
                 other => {
-                    let name = name.escape_ascii();
+                    let name = Shown(&name);
                     let text = format!(
                         "prepared transaction {name} has an operation that cannot be read: {other:?}"
                     );
@@ -499,7 +500,7 @@ fn given_up() -> Error {
 }
 
 fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
-    let (name, key) = (Named(family.name()), key.escape_ascii());
+    let (name, key) = (Named(family.name()), Shown(key));
     let text = format!("key {key} of column family {name:?} was written since the transaction's snapshot");
     Error::new(ErrorKind::Busy, text)
 }

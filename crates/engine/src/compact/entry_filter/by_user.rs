@@ -13,7 +13,7 @@ use karst_format::wide_column::{self, WideColumn};
 
 use super::{EntryFilter, EntrySink, Pushed, Wanted};
 use crate::compaction_filter::{CompactionFilter, FilterDecision, FilterInput};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 
 /// A filter and the level that it is told.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl EntryFilter<'_> {
     fn show_entity(&mut self, seq: SeqNo, sink: &mut impl EntrySink) -> Result<Pushed> {
         let entity = std::mem::take(&mut self.filtering.entity);
         let columns = wide_column::decode(&entity).map_err(|c| {
-            let key = self.user_key().escape_ascii();
+            let key = Shown(self.user_key());
             Error::new(ErrorKind::Corruption, format!("wide-column entity of key {key}: {c}"))
         })?;
         let mut brought = self.filtering.brought.iter();
@@ -254,7 +254,7 @@ impl EntryFilter<'_> {
 
     fn misused(&self, what: &str) -> Error {
         let name = self.filtering.user.as_ref().map_or("", |user| user.filter.name());
-        let key = self.user_key().escape_ascii();
+        let key = Shown(self.user_key());
         Error::invalid_argument(format!("key {key}: compaction filter {name:?} {what}"))
     }
 

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::merge_operator::{self, Merged};
 
 /// Operands, newest first, their bytes one behind the other. The memory is used again.
@@ -156,10 +156,7 @@ impl EntryFilter<'_> {
     fn merge_with_entity(&mut self, entity: &[u8], sink: &mut impl EntrySink) -> Result<Flow> {
         let user_key = self.user_key();
         let columns = wide_column::decode(entity).map_err(|c| {
-            Error::new(
-                ErrorKind::Corruption,
-                format!("wide-column entity of key {}: {c}", user_key.escape_ascii()),
-            )
+            Error::new(ErrorKind::Corruption, format!("wide-column entity of key {}: {c}", Shown(user_key)))
         })?;
         if columns.iter().any(|column| column.is_blob) {
             self.emit_operands(sink)?;

@@ -16,7 +16,7 @@
 
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 
-use crate::error::{Error, ErrorKind, Named, Result};
+use crate::error::{Error, ErrorKind, Named, Result, Shown};
 use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
@@ -349,6 +349,16 @@ impl Visible {
         Ok(())
     }
 
+    /// Backward: a newer entry hides all that was found of `key` so far.
+    fn forget_older(&mut self, view: &View<'_>) -> Result<()> {
+        let base = u64::from(!matches!(self.newest, Base::Nothing));
+        self.newest = Base::Nothing;
+        self.found_in_key = false;
+        let hidden = self.operands.len() as u64 + base;
+        self.operands.clear();
+        (0..hidden).try_for_each(|_| self.skip(view))
+    }
+
     fn forward(
         &mut self,
         view: &View<'_>,
@@ -429,7 +439,7 @@ impl Visible {
             other => {
                 return Err(Error::not_supported(format!(
                     "entry of type {other:?} for key {}",
-                    self.key.escape_ascii()
+                    Shown(&self.key)
                 )));
             }
         })
@@ -656,15 +666,13 @@ impl Visible {
                 if self.is_gone(seq, kind) {
                     perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                     self.skip(view)?;
-                    self.operands.clear();
-                    self.newest = Base::Nothing;
-                    self.found_in_key = false;
+                    self.forget_older(view)?;
                 } else if kind == ValueType::Merge {
                     view.superversion.config().merge_operator()?;
                     self.operands.push(self.merging.pin_value());
                     self.found_in_key = true;
                 } else {
-                    self.operands.clear();
+                    self.forget_older(view)?;
                     self.newest = self.base_of(kind)?;
                     self.found_in_key = true;
                 }
@@ -684,7 +692,7 @@ fn bad_key(view: &View<'_>, internal: &[u8], c: karst_format::Corruption) -> Err
         format!(
             "column family {:?}: internal key {}: {c}",
             Named(&view.superversion.config().name),
-            internal.escape_ascii()
+            Shown(internal)
         ),
         c,
     )

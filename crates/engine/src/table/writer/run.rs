@@ -28,7 +28,7 @@ use super::parallel::Compressors;
 use super::table_options::compression_threads;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::DeletionWatch;
 use crate::range_del::Fragments;
 use crate::stats::{HistogramKind, Statistics, Ticker};
@@ -369,7 +369,7 @@ pub(crate) fn visit_references(
     mut found: impl FnMut(FileNumber, u64),
 ) -> Result<()> {
     let corrupt = |c: Corruption| {
-        let key = key::user_key(internal_key).escape_ascii();
+        let key = Shown(key::user_key(internal_key));
         Error::new(ErrorKind::Corruption, format!("blob reference of key {key}: {c}"))
     };
     let mut visit = |reference: &[u8]| -> Result<(), Corruption> {
