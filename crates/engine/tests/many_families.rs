@@ -1,10 +1,19 @@
 //! Thousands of column families, and several that are created at once.
 
-use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{Db, Options, ReadOptions, WriteOptions};
+use karst_testkit::processor_time::ProcessorTime;
 use karst_testkit::rocksdb_tools::ldb;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The tests of this file run one at a time, as one measures the time of the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn options(env: &Env) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;write_buffer_size=100000";
@@ -15,6 +24,7 @@ fn options(env: &Env) -> Options {
 /// when each option was looked for among all defaults of all families.
 #[test]
 fn two_thousand_families_are_made_and_found_again() {
+    let _alone = alone();
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     let names: Vec<String> = (0..2000).map(|n| format!("family {n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -43,6 +53,66 @@ fn two_thousand_families_are_made_and_found_again() {
     assert_eq!(db.column_families().len(), 2201);
 }
 
+/// Counts the calls that write.
+#[derive(Debug, Default)]
+struct Writes(AtomicU64);
+
+impl Disturb for Writes {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, _: &Path) -> std::io::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What it takes to make so many families at once, to open them again and to add one more: calls
+/// that write, bytes of OPTIONS and of the MANIFEST, and processor time.
+#[derive(Debug)]
+struct Cost {
+    writes: u64,
+    bytes: u64,
+    time: Duration,
+}
+
+fn cost(families: usize) -> Cost {
+    let memory = Arc::new(MemoryFileSystem::new());
+    let files = DisturbedFileSystem::new(memory.clone(), Writes::default());
+    let writes = files.between().clone();
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let names: Vec<String> = (0..families).map(|n| format!("family {n:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let began = ProcessorTime::now();
+    let mut own = options(&env);
+    for (n, name) in names.iter().enumerate() {
+        own = own.column_family(*name, move |options| options.max_write_buffer_number = 3 + n as i32);
+    }
+    Db::open_cf("/db", &own, &names).unwrap().close().unwrap();
+    let db = Db::open_cf("/db", &Options::new().env(env.clone()), &names).unwrap();
+    db.create_column_family("one more", &own).unwrap();
+    db.close().unwrap();
+    let time = began.elapsed().total();
+    let size = |name: &String| memory.metadata(&Path::new("/db").join(name)).unwrap().len;
+    let described = |name: &&String| name.starts_with("OPTIONS") || name.starts_with("MANIFEST");
+    let bytes = memory.list_dir(Path::new("/db")).unwrap().iter().filter(described).map(size).sum();
+    Cost { writes: writes.0.load(Ordering::Relaxed), bytes, time }
+}
+
+#[test]
+fn four_times_as_many_families_write_four_times_as_much() {
+    let _alone = alone();
+    let [few, many] = [500, 2000].map(cost);
+    println!("500: {few:?}, 2000: {many:?}");
+    // Linear is 4, and a square 16.
+    assert!(many.bytes <= few.bytes * 9 / 2, "{few:?} {many:?}");
+    assert!(many.writes <= few.writes * 9 / 2, "{few:?} {many:?}");
+    // Not linear by a part: each family that is made looks at the names of all, and the list of all
+    // is copied. It is the processor's time, so that other processes do not count.
+    assert!(many.time <= few.time * 12, "{few:?} {many:?}");
+}
+
 /// The number of the newest OPTIONS file.
 fn options_file(env: &Env, path: &Path) -> u64 {
     let names = env.fs().list_dir(path).unwrap();
@@ -52,6 +122,7 @@ fn options_file(env: &Env, path: &Path) -> u64 {
 
 #[test]
 fn several_are_created_at_once() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (path, env) = (directory.path(), Env::posix());
     let own = options(&env).column_family("b", |options| options.max_write_buffer_number = 7);

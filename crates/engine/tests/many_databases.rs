@@ -1,0 +1,167 @@
+//! A thousand databases open at once in one process, and opened and closed over and over: what
+//! each costs while it is idle, and that nothing is left of any.
+//!
+//! Databases that share an [`Env`] share its threads, rings and drivers; with one of its own each
+//! has its own of these.
+
+use karst_engine::io::Env;
+use karst_engine::{BottommostLevelCompaction, CompactRangeOptions, Db, FlushOptions, Options};
+use karst_testkit::eventually;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The tests of this file run one at a time, as they count what the whole process has.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets this process have as many descriptors as it may ever have.
+fn raise_descriptors() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads and writes a limit of this process, through memory of ours.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+    }
+    limit.rlim_cur
+}
+
+/// What this process has.
+#[derive(Clone, Copy, Debug)]
+struct Has {
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+    memory_kib: u64,
+}
+
+fn has() -> Has {
+    let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    Has {
+        descriptors: count("fd"),
+        threads: count("task"),
+        mappings: std::fs::read_to_string("/proc/self/maps").unwrap().lines().count(),
+        memory_kib: memory.trim().trim_end_matches(" kB").parse().unwrap(),
+    }
+}
+
+fn open(directory: &Path, number: usize, options: &Options) -> Db {
+    let db = Db::open(directory.join(number.to_string()), options).unwrap();
+    db.put("key", number.to_string()).unwrap();
+    assert_eq!(db.get("key").unwrap().as_deref(), Some(number.to_string().as_bytes()));
+    db
+}
+
+/// Opens so many, looks what each costs, closes them in another order, and waits until the process
+/// has what it had before.
+fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) -> Has {
+    let before = has();
+    let mut databases: Vec<Db> = (0..many).map(|number| open(directory, number, &options())).collect();
+    let during = has();
+    let each = Has {
+        descriptors: during.descriptors.saturating_sub(before.descriptors) / many,
+        threads: during.threads.saturating_sub(before.threads) / many,
+        mappings: during.mappings.saturating_sub(before.mappings) / many,
+        memory_kib: during.memory_kib.saturating_sub(before.memory_kib) / many as u64,
+    };
+    // They all work while all are open.
+    for (number, db) in databases.iter().enumerate().step_by(37) {
+        db.put("again", "1").unwrap();
+        assert_eq!(db.get("key").unwrap().as_deref(), Some(number.to_string().as_bytes()));
+    }
+    while !databases.is_empty() {
+        let db = databases.swap_remove(databases.len() / 2);
+        if databases.len().is_multiple_of(2) {
+            db.close().unwrap();
+        }
+    }
+    // Descriptors and threads that are left.
+    eventually((0, 0), || {
+        // A thread lets go of its rings of databases that others have ended when it reads again.
+        karst_engine::io::block_on(&Env::posix(), async {});
+        let now = has();
+        let left = |now: usize, before: usize| now.saturating_sub(before);
+        (left(now.descriptors, before.descriptors), left(now.threads, before.threads))
+    });
+    each
+}
+
+/// In memory where that can be had: what takes its time on a disk are syncs, which are not at issue.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Has the environment make what it makes once, for the first who needs it.
+fn warm_up(directory: &Path, env: &Env) {
+    let databases: Vec<Db> = (0..8).map(|number| open(directory, number, &options(env))).collect();
+    for db in &databases {
+        // Into the last level, and from there: jobs of every priority.
+        for _ in 0..2 {
+            db.put("key", "value").unwrap();
+            db.flush(&FlushOptions::default()).unwrap();
+            let rewrites = CompactRangeOptions {
+                bottommost_level_compaction: BottommostLevelCompaction::Force,
+                ..CompactRangeOptions::default()
+            };
+            db.compact_range(&rewrites, None, None).unwrap();
+        }
+    }
+}
+
+fn options(env: &Env) -> Options {
+    // Why small memtables: each log reserves as much room on the disk.
+    let text = "create_if_missing=true;write_buffer_size=65536";
+    Options::new().env(env.clone()).set_all(text).unwrap()
+}
+
+#[test]
+fn a_thousand_that_share_an_environment() {
+    let _alone = alone();
+    let many = if raise_descriptors() >= 12_000 { 1_000 } else { 100 };
+    let directory = directory();
+    let env = Env::posix();
+    warm_up(directory.path(), &env);
+    let each = open_and_close(directory.path(), many, || options(&env));
+    println!("{many} open at once: {each:?} each");
+    assert!(each.descriptors <= 8 && each.threads == 0, "{each:?}");
+    assert!(each.memory_kib <= 400, "{each:?}");
+}
+
+#[test]
+fn fifty_with_an_environment_each() {
+    let _alone = alone();
+    raise_descriptors();
+    let directory = directory();
+    let each = open_and_close(directory.path(), 50, || options(&Env::posix()));
+    println!("50 open at once: {each:?} each");
+    assert!(each.descriptors <= 24 && each.threads <= 6, "{each:?}");
+    assert!(each.memory_kib <= 3000, "{each:?}");
+}
+
+#[test]
+fn over_and_over_nothing_adds_up() {
+    let _alone = alone();
+    raise_descriptors();
+    let directory = directory();
+    let env = Env::posix();
+    warm_up(directory.path(), &env);
+    let mut after = Vec::new();
+    for round in 0..8 {
+        let env = || if round % 2 == 0 { env.clone() } else { Env::posix() };
+        open_and_close(directory.path(), 25, || options(&env()).set("keep_log_file_num", "2").unwrap());
+        let files = std::fs::read_dir(directory.path().join("0")).unwrap().count();
+        after.push((has(), files));
+    }
+    println!("{after:?}");
+    // What the allocator keeps is known after the first rounds.
+    let ((early, _), (late, files)) = (after[3], after[7]);
+    assert!(late.descriptors <= early.descriptors && late.threads <= early.threads, "{early:?} {late:?}");
+    assert!(late.mappings <= early.mappings + 30, "{early:?} {late:?}");
+    assert!(late.memory_kib <= early.memory_kib + 8_000, "{early:?} {late:?}");
+    // Each opening makes a table of what is in the log, and every few of them become one.
+    assert!(files <= 20, "{files} files of one database");
+}

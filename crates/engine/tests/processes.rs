@@ -1,0 +1,138 @@
+//! Two processes and one database: the second who would write is refused and told by which file,
+//! whoever only reads is not, and a process that is killed holds up nobody.
+//!
+//! The other process is this test's own program, run again.
+
+use karst_engine::{Db, ErrorKind, Options, WriteOptions};
+use karst_testkit::rocksdb_tools::{Killed, ldb};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const DIRECTORY: &str = "KARST_OTHER_PROCESS_DIR";
+const TEST: &str = "one_process_writes_and_others_read";
+
+fn options() -> Options {
+    Options::new().db(|db| db.create_if_missing = true)
+}
+
+/// The other process: opens the database and does what it is told, a line at a time.
+fn other(directory: &Path) {
+    let mut db = match Db::open(directory, &options()) {
+        Ok(db) => Some(db),
+        Err(error) => return println!("told refused {:?} {error}", error.kind()),
+    };
+    println!("told opened");
+    for (number, line) in std::io::stdin().lines().enumerate() {
+        match line.unwrap().as_str() {
+            "write" => {
+                let db = db.as_ref().unwrap();
+                let key = format!("key{number}");
+                db.put_opt(&WriteOptions::synced(), &key, "of the other").unwrap();
+                println!("told {key}");
+            }
+            "close" => {
+                db.take().unwrap().close().unwrap();
+                println!("told closed");
+            }
+            line => panic!("{line}"),
+        }
+    }
+}
+
+/// Another process with the database open.
+struct Other {
+    child: Killed,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(directory: &Path) -> (Self, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]).env(DIRECTORY, directory);
+        let child: Child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Killed(child);
+        let asks = child.0.stdin.take().unwrap();
+        let answers = BufReader::new(child.0.stdout.take().unwrap());
+        let mut other = Self { child, asks, answers };
+        let told = other.told();
+        (other, told)
+    }
+
+    /// The next thing that it says; the test harness says other things in between.
+    fn told(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the other process has ended");
+            if let Some((_, told)) = line.split_once("told ") {
+                return told.trim().to_owned();
+            }
+        }
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.asks, "{what}").unwrap();
+        self.told()
+    }
+}
+
+fn refused(directory: &Path) {
+    let error = Db::open(directory, &options()).unwrap_err();
+    // Compat: the kind that RocksDB has for it.
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    let lock = directory.join("LOCK");
+    let text = error.to_string();
+    assert!(text.contains(lock.to_str().unwrap()) && text.contains("open elsewhere"), "{text}");
+}
+
+#[test]
+fn one_process_writes_and_others_read() {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        return other(Path::new(&directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (mut first, told) = Other::start(path);
+    assert_eq!(told, "opened");
+    let mut keys = vec![first.ask("write")];
+    refused(path);
+    assert!(Db::destroy(path, &options()).is_err(), "it is open elsewhere");
+    assert!(ldb(path, &["put", "k", "v"], b"").is_err(), "RocksDB is refused too");
+    // Readers come and go beside it, and change nothing.
+    for _ in 0..3 {
+        let db = Db::open_read_only(path, &options()).unwrap();
+        for key in &keys {
+            assert_eq!(db.get(key).unwrap().as_deref(), Some(&b"of the other"[..]));
+        }
+        drop(db);
+        keys.push(first.ask("write"));
+    }
+    // A third process is refused as this one was.
+    let (_third, told) = Other::start(path);
+    assert!(told.starts_with("refused Io") && told.contains("LOCK"), "{told}");
+    keys.push(first.ask("write"));
+
+    // It is killed in the midst of it.
+    first.child.0.kill().unwrap();
+    first.child.0.wait().unwrap();
+    let db = Db::open(path, &options()).unwrap();
+    for key in &keys {
+        assert!(db.get(key).unwrap().is_some(), "{key} was acknowledged");
+    }
+    // Now the roles are exchanged.
+    let (_second, told) = Other::start(path);
+    assert!(told.starts_with("refused Io"), "{told}");
+    db.put("key", "mine").unwrap();
+    db.close().unwrap();
+    // The handle is still there, but the lock is free.
+    let (mut second, told) = Other::start(path);
+    assert_eq!(told, "opened");
+    assert_eq!(db.put("key", "late").unwrap_err().kind(), ErrorKind::Closed);
+    second.ask("write");
+    refused(path);
+    assert_eq!(second.ask("close"), "closed");
+    drop(db);
+    let db = Db::open(path, &options()).unwrap();
+    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"mine"[..]));
+}
