@@ -1,6 +1,7 @@
 //! The tasks `test`, `ci`, `soak` and `compare`.
 
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
+use crate::sanitizers::sanitizers;
 use crate::tidy;
 
 /// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
@@ -32,6 +33,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     model_checks()?;
+    sanitizers()?;
     fuzz()?;
     long_tests()?;
     if !quick {

@@ -1,4 +1,4 @@
-//! KarstDB's development tasks: `cargo xtask tidy | test | ci | soak | compare`.
+//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | compare`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks that
 //! the tools they need are present, and stops at the first failure. It uses the standard library alone,
@@ -6,6 +6,7 @@
 
 mod ci;
 mod run;
+mod sanitizers;
 mod tidy;
 
 use std::process::ExitCode;
@@ -14,8 +15,11 @@ const HELP: &str = "cargo xtask TASK
 
   tidy      check the house rules that no compiler checks (layers, file heads, names, unsafe)
   test      install or name what the tests need, then run the default test command
-  ci        format, lints, tidy, docs, then the slow checks: model checking, fuzzing, interop with
+  ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
+  sanitizers
+            the tests under AddressSanitizer and ThreadSanitizer, which need a nightly compiler and,
+            for the second, its sources
   soak      what takes too long for ci: processes of both engines that write counters to one directory,
             in turns, are killed 5,000 times over random options, and KarstDB's alone 2,000 times
             [--kills N: so many, and fewer alone] [--seed S: not by the clock]; prints how far it is
@@ -27,6 +31,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(&run::repository_root()),
         Some("test") => ci::test(),
         Some("ci") => ci::ci(&args[1..]),
+        Some("sanitizers") => sanitizers::all_sanitizers(),
         Some("soak") => ci::soak(&args[1..]),
         Some("compare") => ci::compare(&args[1..]),
         Some("help" | "--help" | "-h") => {
