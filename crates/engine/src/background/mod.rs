@@ -383,11 +383,18 @@ impl Background {
     ///
     /// Why counted: in between nothing runs, though the end of this job may make another due, and whoever waits for all of them must not take that for the end.
     fn settle(self: &Arc<Self>, slot: impl Drop) {
+        /// However it ends.
+        struct Settling<'a>(&'a Background);
+        impl Drop for Settling<'_> {
+            fn drop(&mut self) {
+                self.0.state.lock().settling -= 1;
+                self.0.notify();
+            }
+        }
         self.state.lock().settling += 1;
+        let _settling = Settling(self);
         drop(slot);
         self.schedule();
-        self.state.lock().settling -= 1;
-        self.notify();
     }
 
     /// Somebody waits for jobs of all kinds.

@@ -271,14 +271,17 @@ impl<H: Host> Pipeline<H> {
             wake_end = self.order.lock().next_ticket;
         }
         persist.leadership.leave();
-        if let Err(error) = outcome {
-            tracing::error!("writes are refused: {error}");
+        if let Err(error) = &outcome {
             // Why before anyone is woken: who sees the failure may ask to resume, and a report that came later would end writing once more.
-            self.host.log_failed(&error);
+            self.host.log_failed(error);
         }
         self.ring.wake(first, wake_end);
         persist.progress.notify(usize::MAX);
         self.ring_room();
+        if let Err(error) = outcome {
+            // Why only now: a subscriber of the user's may panic, and nobody may sleep on for that.
+            tracing::error!("writes are refused: {error}");
+        }
         self.settle_orphans();
     }
 
