@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod command_line;
 mod inspect;
 mod ldb;
+mod random;
 mod sst_dump;
+mod stress;
 mod table_file;
 mod text;
 
@@ -18,6 +21,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const HELP: &str = "karst COMMAND [ARGUMENTS]
 
   bench      workloads that write and read, with db_bench's flags and output
+  stress     write, kill and verify a database on your own disk for as long as you like, as RocksDB's db_stress
   ldb        look into a database or change it, as RocksDB's ldb
   sst_dump   look into table files, as RocksDB's sst_dump
   inspect    the tree as a picture: levels, files, filters, what a lookup costs
@@ -28,6 +32,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.first().map(String::as_str) {
         Some("bench") => bench::run(&args[1..]),
+        Some("stress") => stress::run(&args[1..]),
         Some("ldb") => ldb::run(&args[1..]),
         Some("sst_dump") => sst_dump::run(&args[1..]),
         Some("inspect") => inspect::run(&args[1..]),

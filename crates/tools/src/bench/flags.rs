@@ -1,100 +1,12 @@
 //! The command line of `karst bench`: db_bench's flags.
 //!
 //! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults; the options of the database that flags stand for
-//! ([`database_options`]); the names of flags that db_bench knows and this program does not honour. A flag is `-name` or `--name`, its value follows after `=` or a
-//! space; a boolean stands alone, as `--noname`, or with `=true` / `=false`.
+//! ([`database_options`]); the names of flags that db_bench knows and this program does not honour.
 
 use super::database_options;
 use super::known_flags::KNOWN;
 use super::transactions::MOST_SETS;
-use std::collections::BTreeSet;
-use std::str::FromStr;
-
-/// A value of a flag, parsed from its text.
-pub(crate) trait FlagValue: Sized {
-    /// Whether the flag may stand alone, without a value.
-    const BOOLEAN: bool = false;
-    fn parse_flag(text: &str) -> Result<Self, String>;
-}
-
-impl FlagValue for bool {
-    const BOOLEAN: bool = true;
-    fn parse_flag(text: &str) -> Result<bool, String> {
-        match text {
-            "true" | "1" | "t" | "yes" | "y" => Ok(true),
-            "false" | "0" | "f" | "no" | "n" => Ok(false),
-            _ => Err("true or false".into()),
-        }
-    }
-}
-
-impl FlagValue for String {
-    fn parse_flag(text: &str) -> Result<String, String> {
-        Ok(text.to_string())
-    }
-}
-
-macro_rules! numeric_flag {
-    ($($t:ty => $what:literal),*) => {$(
-        impl FlagValue for $t {
-            fn parse_flag(text: &str) -> Result<$t, String> {
-                <$t>::from_str(text).map_err(|_| $what.to_string())
-            }
-        }
-    )*};
-}
-numeric_flag!(i32 => "a 32-bit whole number", i64 => "a whole number", u64 => "a whole number, not negative", f64 => "a number");
-
-macro_rules! flags {
-    ($($(#[doc = $doc:literal])* $name:ident: $t:ty = $default:expr;)*) => {
-        /// The flags that are honoured, by their db_bench names.
-        #[derive(Clone, Debug)]
-        pub(crate) struct Flags {
-            $($(#[doc = $doc])* pub(crate) $name: $t,)*
-            /// The flags that the command line named.
-            pub(crate) given: BTreeSet<&'static str>,
-            /// Options of the database that flags stood for: name and value, in the order of the flags.
-            pub(crate) options: Vec<(String, String)>,
-        }
-
-        impl Default for Flags {
-            fn default() -> Flags {
-                Flags { $($name: $default,)* given: BTreeSet::new(), options: Vec::new() }
-            }
-        }
-
-        impl Flags {
-            /// Whether a honoured flag is boolean; `None` if this program does not honour it.
-            fn is_boolean(name: &str) -> Option<bool> {
-                match name { $(stringify!($name) => Some(<$t as FlagValue>::BOOLEAN),)* _ => None }
-            }
-
-            fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
-                match name {
-                    $(stringify!($name) => {
-                        self.$name = <$t>::parse_flag(text)
-                            .map_err(|want| format!("flag --{name}: `{text}` is not {want}"))?;
-                        self.given.insert(stringify!($name));
-                    })*
-                    _ => unreachable!("is_boolean knows the same names"),
-                }
-                Ok(())
-            }
-
-            /// A line for each honoured flag, with its default.
-            pub(crate) fn help() -> String {
-                let defaults = Flags::default();
-                let mut text = String::new();
-                $({
-                    let doc: &[&str] = &[$($doc),*];
-                    let default = format!("{:?}", defaults.$name);
-                    text.push_str(&format!("  --{} ({})\n     {}\n", stringify!($name), default, doc.join(" ").trim()));
-                })*
-                text
-            }
-        }
-    };
-}
+use crate::command_line::{Given, boolean_text, flags, next_flag};
 
 flags! {
     /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three times, `[W1]` runs it
@@ -260,34 +172,15 @@ pub(crate) struct Parsed {
 /// Parse the arguments after `karst bench`.
 pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
     let mut parsed = Parsed { flags: Flags::default(), not_honoured: Vec::new(), help: false };
-    let mut rest = args.iter().peekable();
-    while let Some(arg) = rest.next() {
-        let Some(body) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).filter(|b| !b.is_empty())
-        else {
-            return Err(format!("`{arg}` is not a flag; a flag is --name=value"));
-        };
-        let (name, value) = match body.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (body, None),
-        };
-        if name == "help" || name == "h" {
+    let mut rest = args.iter();
+    while let Some(given) = next_flag(&mut rest, boolean_kind, unknown) {
+        let Given { name, value } = given?;
+        let name = name.as_str();
+        if name == "help" {
             parsed.help = true;
             continue;
         }
-        let (name, negated) = match boolean_kind(name) {
-            Some(_) => (name, false),
-            None => match name.strip_prefix("no").filter(|n| boolean_kind(n) == Some(true)) {
-                Some(positive) => (positive, true),
-                None => return Err(unknown(name)),
-            },
-        };
         let boolean = boolean_kind(name) == Some(true);
-        let value = match value {
-            Some(_) if negated => return Err(format!("flag --no{name} takes no value")),
-            Some(value) => value,
-            None if boolean => (!negated).to_string(),
-            None => rest.next().cloned().ok_or_else(|| format!("flag --{name} needs a value"))?,
-        };
         if Flags::is_boolean(name).is_some() {
             parsed.flags.set(name, &value)?;
             continue;
@@ -309,11 +202,6 @@ pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
 fn boolean_kind(name: &str) -> Option<bool> {
     Flags::is_boolean(name)
         .or_else(|| KNOWN.binary_search_by_key(&name, |(n, _)| n).ok().map(|i| !KNOWN[i].1))
-}
-
-/// A boolean in the one spelling that options have; other values as they are.
-fn boolean_text(boolean: bool, value: &str) -> Result<String, String> {
-    if boolean { bool::parse_flag(value).map(|b| b.to_string()) } else { Ok(value.to_string()) }
 }
 
 fn unknown(name: &str) -> String {

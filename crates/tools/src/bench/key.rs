@@ -1,6 +1,7 @@
 //! db_bench's keys: how a number becomes a key, and how random numbers are drawn.
 
 use super::flags::Flags;
+pub(crate) use crate::random::Random;
 
 /// A generator of the keys of one thread.
 pub(crate) struct Keys {
@@ -146,23 +147,6 @@ impl Sequence {
 /// The `width` low bytes of `value`, most significant first.
 fn push_big_endian(key: &mut Vec<u8>, value: u64, width: usize) {
     key.extend_from_slice(&value.to_be_bytes()[8 - width..]);
-}
-
-/// SplitMix64: small, fast, and good enough to choose keys.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }
 
 #[cfg(test)]

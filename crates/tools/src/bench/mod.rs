@@ -21,8 +21,9 @@ mod values;
 mod workload;
 mod writes;
 
-pub(crate) use database_options::translate;
+pub(crate) use database_options::{info, translate};
 use flags::Flags;
+pub(crate) use front::Front;
 use karst_engine::{Result, WriteOptions, perf_context};
 use key::{Keys, Random};
 use open::Bench;

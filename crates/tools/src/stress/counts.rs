@@ -1,0 +1,58 @@
+//! What a life has done, by kind: counted by its lanes, said by the life on its standard output, summed by whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Count { $($name),* }
+
+        impl Count {
+            pub(crate) const ALL: &'static [(Count, &'static str)] = &[$((Count::$name, $text)),*];
+        }
+    };
+}
+
+counts! {
+    Operations = "operations",
+    Gets = "gets",
+    MultiGets = "multi_gets",
+    Scans = "scans",
+    PrefixScans = "prefix scans",
+    Sums = "sums",
+    Batches = "batches",
+    Unlogged = "unlogged batches",
+    RangeDeletions = "range deletions",
+    Transfers = "transfers",
+    Commits = "transactions committed",
+    RollBacks = "transactions rolled back",
+    Prepares = "transactions prepared",
+    Recovered = "prepared transactions found again",
+    Conflicts = "conflicts",
+    Snapshots = "snapshots read again",
+    Flushes = "flushes",
+    Compactions = "compactions by hand",
+    OptionChanges = "option changes",
+    Families = "column families made and dropped",
+    Other = "other calls",
+    Checked = "entries checked in reads",
+    Undecided = "entries that changed too often to be checked",
+    Verified = "keys verified after opening",
+    Bytes = "bytes written",
+}
+
+/// Numbers of all kinds.
+#[derive(Default)]
+pub(crate) struct Counts([AtomicU64; Count::ALL.len()]);
+
+impl Counts {
+    pub(crate) fn add(&self, what: Count, number: u64) {
+        // Ordering: nothing is read on account of it.
+        self.0[what as usize].fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.0.iter().map(|number| number.load(Ordering::Relaxed)).collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! A further column family, made, filled and dropped again and again by one lane, while everything else goes on.
+//!
+//! Its steps are noted beside the expected state before and after, so that the next process knows whether it must be there, must not,
+//! or may, and what is in it.
+
+use super::calls::Store;
+use super::lane::{Wrong, shown};
+use super::options::Drawn;
+use crate::random::Random;
+use karst_engine::{ColumnFamily, Error, FlushOptions, ReadOptions, WriteBatch, WriteOptions};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const PREFIX: &str = "further";
+const KEYS: u64 = 60;
+
+/// The numbers of the families that were last begun to be made, made, filled, begun to be dropped and dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Steps {
+    making: u64,
+    made: u64,
+    filled: u64,
+    dropping: u64,
+    dropped: u64,
+}
+
+pub(crate) struct Further {
+    file: File,
+    steps: Steps,
+    seed: u64,
+}
+
+/// The number in the name of such a family.
+fn number_in(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn failed(error: Error) -> Wrong {
+    Wrong::Failed(format!("a further column family: {error}"))
+}
+
+impl Further {
+    pub(crate) fn open(folder: &Path, seed: u64) -> io::Result<Further> {
+        let path = folder.join("further");
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.set_len(40)?;
+        let mut bytes = [0; 40];
+        file.read_exact_at(&mut bytes, 0)?;
+        let number = |at: usize| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("8 bytes"));
+        let steps = Steps {
+            making: number(0),
+            made: number(1),
+            filled: number(2),
+            dropping: number(3),
+            dropped: number(4),
+        };
+        Ok(Further { file, steps, seed })
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut Steps)) -> io::Result<()> {
+        change(&mut self.steps);
+        let s = self.steps;
+        let bytes = [s.making, s.made, s.filled, s.dropping, s.dropped].map(u64::to_le_bytes).concat();
+        self.file.write_all_at(&bytes, 0)
+    }
+
+    fn value(&self, number: u64, key: u64) -> Vec<u8> {
+        let mut random = Random::of(&[self.seed, 5, number, key]);
+        let len = random.below(400) as usize;
+        format!("{number}.{key};").into_bytes().into_iter().chain(std::iter::repeat_n(b'f', len)).collect()
+    }
+
+    /// The next step: make one, fill it, or drop it.
+    pub(crate) fn step(&mut self, store: &Store, drawn: &Drawn) -> Result<(), Wrong> {
+        let (db, number) = (store.db(), self.steps.made);
+        if self.steps.dropped == number {
+            let number = number + 1;
+            self.note(|steps| steps.making = number)?;
+            let options = drawn.further_family(number).map_err(Wrong::Failed)?;
+            db.create_column_family(&format!("{PREFIX}{number}"), &options).map_err(failed)?;
+            self.note(|steps| steps.made = number)?;
+            return Ok(());
+        }
+        let family = self.family(store, number)?;
+        if self.steps.filled < number {
+            let mut batch = WriteBatch::new();
+            for key in 0..KEYS {
+                let value = self.value(number, key);
+                batch.put_cf(&family, format!("{key:03}"), value).map_err(failed)?;
+            }
+            store.front.write(&WriteOptions::default(), &batch).map_err(failed)?;
+            if drawn.manual_wal_flush {
+                db.flush_wal(false).map_err(failed)?;
+            }
+            self.note(|steps| steps.filled = number)?;
+            return self.check_one(store, &family, number);
+        }
+        self.check_one(store, &family, number)?;
+        if number.is_multiple_of(2) {
+            db.flush_cfs(&FlushOptions::default(), &[&family]).map_err(failed)?;
+            self.check_one(store, &family, number)?;
+        }
+        self.note(|steps| steps.dropping = number)?;
+        db.drop_column_family(&family).map_err(failed)?;
+        self.note(|steps| steps.dropped = number)?;
+        Ok(())
+    }
+
+    fn family(&self, store: &Store, number: u64) -> Result<ColumnFamily, Wrong> {
+        let name = format!("{PREFIX}{number}");
+        let lost = || Wrong::Mismatch(format!("of column family {name}: expected to be there, it is not"));
+        store.db().column_family(&name).ok_or_else(lost)
+    }
+
+    /// The whole of one: all of its keys, or none if it may be that it was not filled.
+    fn check_one(&self, store: &Store, family: &ColumnFamily, number: u64) -> Result<(), Wrong> {
+        let o = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
+        let mut iter = store.db().iter_cf(&o, family).map_err(failed)?;
+        iter.seek_to_first().map_err(failed)?;
+        if !iter.valid() && self.steps.filled < number {
+            return Ok(());
+        }
+        for key in 0..KEYS {
+            let (name, right) = (format!("{key:03}"), self.value(number, key));
+            let found = (iter.valid() && iter.key() == name.as_bytes()).then(|| iter.value().to_vec());
+            if found.as_deref() != Some(&right) {
+                return Err(Wrong::Mismatch(format!(
+                    "by an iterator: column family {}, key {name}: expected {}, found {}",
+                    family.name(),
+                    shown(Some(&right)),
+                    shown(found.as_deref())
+                )));
+            }
+            iter.next().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// What a life has left: what must be there is, what must not is not, and what is there is whole.
+    /// With `clean_up` nothing of it is left.
+    pub(crate) fn verify(&mut self, store: &Store, clean_up: bool) -> Result<(), Wrong> {
+        let steps = self.steps;
+        let mut present = false;
+        for family in store.db().column_families() {
+            let Some(number) = number_in(family.name()) else { continue };
+            if number <= steps.dropped || number > steps.making {
+                let name = family.name();
+                return Err(Wrong::Mismatch(format!(
+                    "of column family {name}: expected not to be there, as it was dropped or never made"
+                )));
+            }
+            present = true;
+            self.check_one(store, &family, number)?;
+            if clean_up {
+                store.db().drop_column_family(&family).map_err(failed)?;
+            }
+        }
+        if !present && steps.made > steps.dropping {
+            self.family(store, steps.made)?;
+        }
+        if clean_up {
+            self.note(|steps| {
+                let all = steps.making;
+                *steps = Steps { making: all, made: all, filled: all, dropping: all, dropped: all };
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! One life of the database, in a process of its own, which may be killed at any moment: open, decide, verify, then
+//! operations until they are done or standard input ends.
+//!
+//! In: flags, the number of the life, the expected state's folder. Out: lines on standard output (`opened MILLISECONDS`, `counts NUMBERS`), and an
+//! exit code; what was wrong goes into the file `failure` beside the expected state and to standard error.
+
+use super::calls::{Calls, Store, run_blocking};
+use super::counts::Counts;
+use super::executor::run_all;
+use super::expected::Expected;
+use super::flags::Flags;
+use super::further::Further;
+use super::lane::{Lane, Shared, Wrong};
+use super::options::{Drawn, FrontKind, takes_direct_io};
+use super::place::{Place, Said};
+use super::rows::{Shape, family_name};
+use super::verify::{Whole, check_files, decide, settle};
+use crate::bench::Front;
+use karst_engine::{ColumnFamily, Db, Options};
+use karst_io::Reactor;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Exit codes of a life whose database was wrong, and of one in which a call failed.
+pub(crate) const MISMATCH: i32 = 3;
+pub(crate) const FAILED: i32 = 4;
+/// How often a life says what it has counted.
+const SAID_EVERY: Duration = Duration::from_millis(100);
+
+/// Live the life of this number.
+pub(crate) fn live(flags: Flags, place: &Place, life: u64) -> Result<(), String> {
+    let shape = place.shape()?;
+    let life = Life { place: place.clone(), shape, life, flags };
+    match life.live() {
+        Ok(()) => Ok(()),
+        Err(wrong) => die(place, &wrong),
+    }
+}
+
+/// End the process at once: whoever goes on would change what has to be looked at.
+fn die(place: &Place, wrong: &Wrong) -> ! {
+    let text = wrong.text();
+    eprintln!("{text}");
+    let _ = std::fs::write(place.failure(), &text);
+    std::process::exit(match wrong {
+        Wrong::Mismatch(_) => MISMATCH,
+        Wrong::Failed(_) => FAILED,
+    })
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Why not unwrapped: who listens may have gone, and then this process will soon.
+    let _ = out.write_all(format!("{line}\n").as_bytes());
+    let _ = out.flush();
+}
+
+struct Life {
+    place: Place,
+    shape: Shape,
+    life: u64,
+    flags: Flags,
+}
+
+impl Life {
+    fn live(self) -> Result<(), Wrong> {
+        let failed = |e: std::io::Error| Wrong::Failed(format!("{}: {e}", self.place.expected.display()));
+        let direct = takes_direct_io(&self.place.expected);
+        let mut drawn = Drawn::of(&self.shape, &self.flags, self.life, direct);
+        if self.flags.check_only {
+            // Nothing but what the life before has left is asked for.
+            drawn.front = self.place.front().unwrap_or(FrontKind::Plain);
+        }
+        std::fs::write(self.place.options_of(self.life), drawn.text()).map_err(failed)?;
+        let options = drawn.options(&self.flags).map_err(Wrong::Failed)?;
+        let shared = Arc::new(Shared {
+            expected: Expected::open(&self.place.expected, self.shape)?,
+            ordered: self.shape.ordered(),
+            counts: Counts::default(),
+            over: AtomicBool::new(false),
+            life: self.life,
+            flags: self.flags.clone(),
+            drawn,
+        });
+        let said = shared.clone();
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(SAID_EVERY);
+                say(&Said::Counts(said.counts.numbers()).line());
+            }
+        });
+        let kind = shared.drawn.front;
+        match self.place.front() {
+            Some(before) if before.locks() && before != kind => {
+                // What that life has left prepared is decided under its policy first.
+                let calls = self.open(&options, before, &shared)?;
+                calls.store.db().close().map_err(closing)?;
+            }
+            _ => {}
+        }
+        self.place.note_front(kind).map_err(failed)?;
+        let calls = self.open(&options, kind, &shared)?;
+        let whole = Whole {
+            expected: &shared.expected,
+            ordered: &shared.ordered,
+            counts: &shared.counts,
+            seed: self.shape.seed ^ self.life,
+        };
+        whole.verify(&calls)?;
+        let mut further = Further::open(&self.place.expected, self.shape.seed)?;
+        further.verify(&calls.store, true)?;
+        if self.flags.check_only {
+            calls.store.db().close().map_err(closing)?;
+            check_files(calls.store.db())?;
+            drop(calls);
+            self.read_only(&options, &whole)?;
+        } else {
+            self.operate(&shared, &calls, further)?;
+            calls.store.db().close().map_err(closing)?;
+            check_files(calls.store.db())?;
+        }
+        say(&Said::Counts(shared.counts.numbers()).line());
+        say(&Said::Ended.line());
+        Ok(())
+    }
+
+    /// Open, decide what is prepared, and settle what the life before has left undecided.
+    fn open(&self, options: &Options, kind: FrontKind, shared: &Shared) -> Result<Calls, Wrong> {
+        let names: Vec<String> = (0..self.shape.families).map(family_name).collect();
+        let started = Instant::now();
+        let store = Store::open(&self.place.db, options, kind, &names)
+            .map_err(|e| Wrong::Failed(format!("opening the database: {e}")))?;
+        say(&Said::Opened(started.elapsed().as_millis() as u64).line());
+        let calls = Calls { store: Arc::new(store), asynchronous: false };
+        decide(&calls, &shared.expected, &shared.counts, self.shape.seed)?;
+        settle(&calls, &shared.expected)?;
+        Ok(calls)
+    }
+
+    /// The database as whoever opens it for reading only sees it, and the checksums of all its blocks.
+    fn read_only(&self, options: &Options, whole: &Whole<'_>) -> Result<(), Wrong> {
+        let opening = |e| Wrong::Failed(format!("opening the database read-only: {e}"));
+        let db = Db::open_read_only(&self.place.db, options).map_err(opening)?;
+        let families: Option<Vec<ColumnFamily>> =
+            (0..self.shape.families).map(|family| db.column_family(&family_name(family))).collect();
+        let families =
+            families.ok_or_else(|| Wrong::Mismatch("of column families: one is not there".into()))?;
+        db.verify_checksum().map_err(|e| Wrong::Mismatch(format!("of checksums: {e}")))?;
+        let store = Store { front: Front::Plain(db), families };
+        whole.verify(&Calls { store: Arc::new(store), asynchronous: false })
+    }
+
+    /// All lanes, to their ends.
+    fn operate(&self, shared: &Arc<Shared>, calls: &Calls, further: Further) -> Result<(), Wrong> {
+        let watched = shared.clone();
+        std::thread::spawn(move || {
+            // Nobody writes there: it ends when whoever started this process wants it to end, or is gone.
+            let _ = std::io::stdin().read(&mut [0]);
+            watched.over.store(true, Ordering::Relaxed);
+        });
+        let flags = &self.flags;
+        let blocking = (flags.threads - flags.async_threads) as usize;
+        let jobs = flags.async_jobs as usize;
+        let most = |share: u64| (flags.ops_per_thread > 0).then(|| flags.ops_per_thread.div_ceil(share));
+        let mut further = Some(further).filter(|_| blocking > 0);
+        let reactor = (shared.drawn.reactor && flags.async_threads > 0)
+            .then(|| Reactor::builder(calls.store.db().env()).threads(flags.async_threads as usize).build())
+            .transpose()
+            .map_err(|e| Wrong::Failed(format!("a reactor: {e}")))?;
+        std::thread::scope(|scope| {
+            for lane in 0..blocking {
+                let lane = Lane::new(shared.clone(), calls.clone(), lane, further.take());
+                scope.spawn(move || self.or_die(run_blocking(lane.run(most(1)))));
+            }
+            let mut handles = Vec::new();
+            for thread in 0..flags.async_threads as usize {
+                let first = blocking + thread * jobs;
+                let calls = Calls { asynchronous: true, ..calls.clone() };
+                let lanes = (first..first + jobs).map({
+                    let (shared, calls) = (shared.clone(), calls.clone());
+                    move |lane| Lane::new(shared.clone(), calls.clone(), lane, None)
+                });
+                match &reactor {
+                    Some(reactor) => handles.extend(lanes.map(|lane| {
+                        let share = most(jobs as u64);
+                        reactor.spawn_on(thread, move || lane.run(share))
+                    })),
+                    None => {
+                        scope.spawn(move || {
+                            let share = most(jobs as u64);
+                            let one = |lane: Lane| -> Pin<Box<dyn Future<Output = ()> + '_>> {
+                                Box::pin(async move { self.or_die(lane.run(share).await) })
+                            };
+                            run_all(lanes.map(one).collect());
+                        });
+                    }
+                }
+            }
+            for handle in handles {
+                let ended = handle.join().map_err(|e| Wrong::Failed(format!("a future: {e:?}")));
+                self.or_die(ended.and_then(|ended| ended));
+            }
+        });
+        Ok(())
+    }
+
+    fn or_die(&self, ended: Result<(), Wrong>) {
+        if let Err(wrong) = ended {
+            die(&self.place, &wrong);
+        }
+    }
+}
+
+fn closing(error: karst_engine::Error) -> Wrong {
+    Wrong::Failed(format!("closing the database: {error}"))
+}

@@ -1,0 +1,150 @@
+//! `karst stress`: what db_stress is for RocksDB. It writes a database on the user's own disk by every form of the API, kills the process
+//! at random moments, opens the database again with other options, verifies all of it, and goes on.
+//!
+//! [`flags`] reads the command line. [`watch`] is the process that the user starts: it begins lives and kills them. [`life`] is the
+//! process that is killed: [`options`] are drawn for it, [`verify`] holds the database against the [`expected`] state, then every
+//! [`lane`] carries out what its [`plan`] draws, by [`calls`] in both forms, futures on a reactor or on an [`executor`];
+//! [`further`] makes and drops column families. [`rows`] says what keys hold, [`counts`] and [`report`] what came of it, [`place`] where everything lies.
+
+mod calls;
+mod counts;
+mod executor;
+mod expected;
+mod flags;
+mod further;
+mod lane;
+mod life;
+mod options;
+mod place;
+mod plan;
+mod report;
+mod rows;
+mod verify;
+mod watch;
+
+use flags::Flags;
+use place::Place;
+use rows::{CYCLE, Shape};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const HELP: &str = "karst stress [--FLAG[=VALUE] ...]
+
+Writes, reads, flushes and compacts a database with many threads and futures, kills the process (SIGKILL) at random moments, opens the
+database again with other random options, verifies every key, and goes on. What must be in the database is kept in files
+outside of it: a write that was acknowledged must be there after a kill, one that was under way must be there whole or not at all.
+
+  karst stress -db=/mnt/disk/stress -duration=2h     on your own disk
+  karst stress -duration=10m -seed=7 -json           the same draws each time, and a report for machines
+
+A run on a directory that an earlier one has left goes on with what is there. It ends with a report, and with exit code 1 if something was
+wrong: then it says which key of which column family, what was expected and what was found, and how to look again; nothing is removed.
+";
+
+/// Run the program with the arguments after `stress`; the error is for stderr.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let Some(flags) = flags::parse(args)? else {
+        print!(
+            "{HELP}\nFlags, by db_stress's names where they mean the same, with their defaults:\n{}",
+            Flags::help()
+        );
+        println!(
+            "  and every option of the database by its own name, such as --write_buffer_size: it holds in every life"
+        );
+        return Ok(());
+    };
+    let made = flags.db.is_empty();
+    let db = if made { temporary() } else { PathBuf::from(&flags.db) };
+    let expected = match flags.expected_values_dir.as_str() {
+        "" => beside(&db),
+        given => PathBuf::from(given),
+    };
+    let place = Place { db, expected };
+    if let Ok(life) = u64::try_from(flags.life) {
+        return life::live(flags, &place, life);
+    }
+    let seed = prepare(&flags, &place)?;
+    eprintln!(
+        "karst stress: seed {seed}, database {}, expected state {}",
+        place.db.display(),
+        place.expected.display()
+    );
+    let report = watch::Run { flags: &flags, place: &place, args, seed }.run()?;
+    match flags.json {
+        true => println!("{}", report.json()),
+        false => print!("{}", report.text()),
+    }
+    if report.failure.is_some() {
+        return Err("the database is not what it must be; see the report".into());
+    }
+    if made {
+        remove(&place.db)?;
+        remove(&place.expected)?;
+    }
+    Ok(())
+}
+
+/// Makes a new place ready, or takes over an old one; the seed.
+fn prepare(flags: &Flags, place: &Place) -> Result<u64, String> {
+    let error = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    if flags.destroy_db_initially {
+        // Why both or none: one without the other would be taken for damage.
+        if place.exists() {
+            remove(&place.expected)?;
+        }
+        karst_engine::Db::destroy(&place.db, &karst_engine::Options::new()).map_err(|e| e.to_string())?;
+    }
+    let lanes = flags::lanes(flags) as usize;
+    let rows = (flags.max_key as usize).div_ceil(lanes).next_multiple_of(CYCLE);
+    let families = flags.column_families as usize;
+    if place.exists() {
+        let shape = place.shape()?;
+        let wanted =
+            Shape { seed: if flags.seed == 0 { shape.seed } else { flags.seed }, families, lanes, rows };
+        if wanted != shape {
+            return Err(format!(
+                "{}: it was made with -seed={}, {} column families, {} threads and futures, {} keys; go on with these, or begin anew with -destroy_db_initially",
+                place.db.display(),
+                shape.seed,
+                shape.families,
+                shape.lanes,
+                shape.rows * shape.lanes
+            ));
+        }
+        let _ = std::fs::remove_file(place.failure());
+        return Ok(shape.seed);
+    }
+    let is_empty = std::fs::read_dir(&place.db).map_or(true, |mut entries| entries.next().is_none());
+    if !is_empty {
+        return Err(format!(
+            "{}: there is something, and no expected state of it in {}; give another -db, or -destroy_db_initially if it is a database that may go",
+            place.db.display(),
+            place.expected.display()
+        ));
+    }
+    std::fs::create_dir_all(&place.db).map_err(|e| error(&place.db, e))?;
+    let seed = if flags.seed == 0 { clock_seed() } else { flags.seed };
+    place.note_shape(&Shape { seed, families, lanes, rows }).map_err(|e| error(&place.expected, e))?;
+    Ok(seed)
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    std::fs::remove_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The database's path with `.expected` behind it.
+fn beside(db: &Path) -> PathBuf {
+    let mut name = db.as_os_str().to_owned();
+    name.push(".expected");
+    PathBuf::from(name)
+}
+
+fn temporary() -> PathBuf {
+    std::env::temp_dir().join(format!("karst-stress-{}-{:x}", std::process::id(), clock_seed()))
+}
+
+/// Short enough to be typed.
+fn clock_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
+    1 + now % 1_000_000_007
+}

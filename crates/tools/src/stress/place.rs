@@ -1,0 +1,142 @@
+//! Where a stressed database is and what lies beside it, and the lines that a life says to whoever watches it.
+
+use super::options::FrontKind;
+use super::rows::Shape;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The database and the folder of its expected state.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) db: PathBuf,
+    pub(crate) expected: PathBuf,
+}
+
+impl Place {
+    /// What the last life that failed says.
+    pub(crate) fn failure(&self) -> PathBuf {
+        self.expected.join("failure")
+    }
+
+    /// The options of a life, as they were drawn.
+    pub(crate) fn options_of(&self, life: u64) -> PathBuf {
+        self.expected.join(format!("life-{life:04}.options"))
+    }
+
+    fn shape_file(&self) -> PathBuf {
+        self.expected.join("shape")
+    }
+
+    /// Whether there is an expected state.
+    pub(crate) fn exists(&self) -> bool {
+        self.shape_file().exists()
+    }
+
+    /// The shape that the database was made with.
+    pub(crate) fn shape(&self) -> Result<Shape, String> {
+        let path = self.shape_file();
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [seed, families, lanes, rows] = numbers[..] else {
+            return Err(format!("{}: it does not say what was expected of the database", path.display()));
+        };
+        Ok(Shape { seed, families: families as usize, lanes: lanes as usize, rows: rows as usize })
+    }
+
+    pub(crate) fn note_shape(&self, shape: &Shape) -> io::Result<()> {
+        std::fs::create_dir_all(&self.expected)?;
+        let Shape { seed, families, lanes, rows } = shape;
+        let text = format!("seed {seed} families {families} lanes {lanes} rows {rows}\n");
+        replace(&self.shape_file(), &text)
+    }
+
+    /// What stood in front of the database when it was open last.
+    pub(crate) fn front(&self) -> Option<FrontKind> {
+        FrontKind::named(std::fs::read_to_string(self.expected.join("front")).ok()?.trim())
+    }
+
+    pub(crate) fn note_front(&self, front: FrontKind) -> io::Result<()> {
+        replace(&self.expected.join("front"), front.name())
+    }
+
+    /// The number of the next life.
+    pub(crate) fn next_life(&self) -> u64 {
+        let text = std::fs::read_to_string(self.expected.join("lives")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    pub(crate) fn note_next_life(&self, life: u64) -> io::Result<()> {
+        replace(&self.expected.join("lives"), &life.to_string())
+    }
+}
+
+/// Write a file so that it is the old or the new one, whenever the process dies.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text)?;
+    std::fs::rename(new, path)
+}
+
+/// What a life says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// The database is open; that took so many milliseconds.
+    Opened(u64),
+    /// All that was counted until now.
+    Counts(Vec<u64>),
+    /// It has ended in order.
+    Ended,
+}
+
+impl Said {
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Said::Opened(milliseconds) => format!("opened {milliseconds}"),
+            Said::Counts(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+                format!("counts {}", numbers.join(" "))
+            }
+            Said::Ended => "ended".into(),
+        }
+    }
+
+    /// `None` for a line that the killed life did not end, or that is somebody else's.
+    pub(crate) fn parse(line: &str) -> Option<Said> {
+        let mut words = line.split(' ');
+        let said = words.next()?;
+        let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        match (said, &numbers[..]) {
+            ("opened", [milliseconds]) => Some(Said::Opened(*milliseconds)),
+            ("counts", [_, ..]) => Some(Said::Counts(numbers)),
+            ("ended", []) => Some(Said::Ended),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_back() {
+        for said in [Said::Opened(12), Said::Counts(vec![1, 0, 3]), Said::Ended] {
+            assert_eq!(Said::parse(&said.line()), Some(said));
+        }
+        assert_eq!(Said::parse("cou"), None);
+        assert_eq!(Said::parse("opened x"), None);
+    }
+
+    #[test]
+    fn what_is_noted_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { db: dir.path().join("db"), expected: dir.path().join("db.expected") };
+        assert!(!place.exists() && place.front().is_none() && place.next_life() == 0);
+        let shape = Shape { seed: 5, families: 4, lanes: 3, rows: 256 };
+        place.note_shape(&shape).unwrap();
+        place.note_front(FrontKind::WritePrepared).unwrap();
+        place.note_next_life(7).unwrap();
+        assert_eq!(place.shape(), Ok(shape));
+        assert_eq!((place.front(), place.next_life()), (Some(FrontKind::WritePrepared), 7));
+    }
+}

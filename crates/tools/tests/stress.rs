@@ -1,0 +1,193 @@
+//! `karst stress`: it passes on a sound database with kills and all, it fails on one that was changed behind its back and says where, and
+//! a seed does the same again.
+
+use karst_engine::{Db, Options, WriteOptions};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A database small enough that a life does much to it.
+const SMALL: [&str; 5] =
+    ["-max_key=1500", "-column_families=3", "-threads=3", "-async_jobs=8", "-progress_every=0"];
+
+fn stress(db: &Path, args: &[&str]) -> Output {
+    let flag = format!("-db={}", db.display());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karst"))
+        .args(["stress", &flag, "-json"])
+        .args(SMALL)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program under test runs");
+    // Why kept: a life ends when its standard input does.
+    let _stdin = child.stdin.take();
+    child.wait_with_output().expect("it ends")
+}
+
+fn report(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
+fn number(report: &Value, name: &str) -> u64 {
+    report["counts"][name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
+}
+
+fn passes(db: &Path, args: &[&str]) -> Value {
+    let output = stress(db, args);
+    let report = report(&output);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && report["errors"] == 0, "{report}\n{stderr}");
+    report
+}
+
+/// Change an entry, or remove it.
+fn change(db: &Path, family: &str, key: &str, value: Option<&str>) {
+    let db = Db::open(db, &Options::new()).unwrap();
+    let (family, o) = (db.column_family(family).unwrap(), WriteOptions::default());
+    match value {
+        Some(value) => db.put_cf(&o, &family, key, value).unwrap(),
+        None => db.delete_cf(&o, &family, key).unwrap(),
+    }
+    db.close().unwrap();
+}
+
+/// The key and the value of a row that is there.
+fn some_row(db: &Path, family: &str, prefix: &str) -> (String, String) {
+    let db = Db::open_read_only(db, &Options::new()).unwrap();
+    let family = db.column_family(family).unwrap();
+    let o = karst_engine::ReadOptions { total_order_seek: true, ..Default::default() };
+    let mut iter = db.iter_cf(&o, &family).unwrap();
+    iter.seek(prefix).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(iter.key()), text(iter.value()))
+}
+
+#[test]
+fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let report = passes(&db, &["-duration=5s", "-interval=700ms", "-close_one_in=4"]);
+    eprintln!("{report}");
+    assert!(report["killed"].as_u64() >= Some(3), "{report}");
+    for name in ["operations", "batches", "scans", "entries_checked_in_reads", "keys_verified_after_opening"]
+    {
+        assert!(number(&report, name) > 0, "{name}: {report}");
+    }
+    let again = passes(&db, &["-duration=1s", "-interval=0"]);
+    assert_eq!((&again["seed"], &again["killed"]), (&report["seed"], &Value::from(0)));
+    // Another shape would find nothing where it looks.
+    let other = stress(&db, &["-duration=1s", "-column_families=5"]);
+    let stderr = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && stderr.contains("it was made with"), "{stderr}");
+}
+
+/// What was changed behind its back is found and named: a value, an entry that nobody wrote, and one that is gone.
+#[test]
+fn a_value_changed_behind_its_back_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let once = ["-ops_per_thread=1500", "-interval=0", "-duration=1h"];
+    passes(&db, &once);
+    let (key, value) = some_row(&db, "family1", "v");
+    let (of_list, items) = some_row(&db, "family1", "m");
+    let cases: [(&str, &str, Option<&str>, [&str; 2]); 4] = [
+        ("family1", &key, Some("changed"), [&value[..8], "found \"changed\""]),
+        ("family1", &of_list, None, [&items[..1], "found nothing"]),
+        ("default", "vzzz", Some("new"), ["nobody wrote it", "found \"new\""]),
+        ("default", "a00000000001", Some("12345678"), ["sum of all accounts", "it is "]),
+    ];
+    for (family, key, value, said) in cases {
+        let copy = dir.path().join("copy");
+        copy_all(&db, &copy);
+        copy_all(&beside(&db), &beside(&copy));
+        change(&copy, family, key, value);
+        let output = stress(&copy, &once);
+        let report = report(&output);
+        assert_eq!((output.status.code(), &report["errors"]), (Some(1), &Value::from(1)), "{report}");
+        let what = report["failure"]["what"].as_str().expect("it says what");
+        assert!(said.iter().all(|text| what.contains(text)), "{key}: {what}");
+        assert!(key.starts_with('a') || (what.contains(family) && what.contains(key)), "{key}: {what}");
+        let options = report["failure"]["options"].as_str().expect("it says where");
+        assert!(std::fs::read_to_string(options).unwrap().contains("write_buffer_size="), "{options}");
+        // It is as it was, and can be looked at again.
+        let look = report["failure"]["look_again"].as_str().expect("it says how");
+        let args: Vec<&str> = look.split(' ').skip(1).collect();
+        let again = Command::new(env!("CARGO_BIN_EXE_karst")).args(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&again.stderr);
+        assert!(!again.status.success() && stderr.contains("mismatch"), "{look}: {stderr}");
+        std::fs::remove_dir_all(&copy).unwrap();
+        std::fs::remove_dir_all(beside(&copy)).unwrap();
+    }
+}
+
+/// Writes that were acknowledged and are lost are found: half of the log is cut off.
+#[test]
+fn acknowledged_writes_that_are_lost_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let args = [
+        "-norandom_options",
+        "-txn_lives_percent=0",
+        "-avoid_flush_during_shutdown",
+        "-disable_wal_one_in=0",
+        "-flush_one_in=0",
+        "-ops_per_thread=400",
+        "-interval=0",
+        "-duration=1h",
+        "-threads=1",
+        "-async_threads=0",
+    ];
+    passes(&db, &args);
+    // One more life by itself, which leaves what it wrote in the log.
+    assert!(stress(&db, &[&args[..], &["-life=9"]].concat()).status.success());
+    let mut logs: Vec<PathBuf> = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path()).collect();
+    logs.retain(|path| path.extension().is_some_and(|end| end == "log"));
+    let newest = logs.iter().max().unwrap();
+    let len = std::fs::metadata(newest).unwrap().len();
+    assert!(len > 10_000, "{len}");
+    std::fs::File::options().write(true).open(newest).unwrap().set_len(len / 2).unwrap();
+    let output = stress(&db, &[&args[..], &["-life=10", "-check_only"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    let says = stderr.contains("mismatch by") && stderr.contains("of lane 0): expected ");
+    assert!(says && stderr.contains("found "), "{stderr}");
+}
+
+/// The same seed draws the same options and operations.
+#[test]
+fn a_seed_does_the_same_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str, seed: &str| {
+        let db = dir.path().join(name);
+        let args =
+            ["-threads=1", "-async_threads=0", "-ops_per_thread=800", "-interval=0", "-duration=1h", seed];
+        let report = passes(&db, &args);
+        let options = std::fs::read_to_string(beside(&db).join("life-0000.options")).unwrap();
+        let lane = std::fs::read(beside(&db).join("lane-000")).unwrap();
+        let counts = ["operations", "gets", "scans", "batches", "transfers", "bytes_written"];
+        (counts.map(|name| number(&report, name)), options, lane)
+    };
+    let (one, same, other) = (run("one", "-seed=9"), run("same", "-seed=9"), run("other", "-seed=10"));
+    assert!(one == same, "{:?} {:?}", one.0, same.0);
+    assert!(one.1 != other.1 && one.2 != other.2);
+}
+
+fn beside(db: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.expected", db.display()))
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            copy_all(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
