@@ -280,7 +280,7 @@ impl Calls {
             Front::Plain(_) => None,
             Front::Optimistic(db) => {
                 let options = OptimisticTransactionOptions { set_snapshot: snapshot };
-                Some(Txn::Optimistic(db.begin(o, &options)))
+                Some(Txn::Optimistic(Box::new(db.begin(o, &options))))
             }
             Front::Locking(db) => {
                 let options = TransactionOptions {
@@ -297,7 +297,7 @@ impl Calls {
 
 /// A transaction of either kind.
 pub(crate) enum Txn {
-    Optimistic(OptimisticTransaction),
+    Optimistic(Box<OptimisticTransaction>),
     Locking(Transaction),
 }
 

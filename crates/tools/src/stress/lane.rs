@@ -557,9 +557,10 @@ impl Lane {
         if self.random.one_in(flags.acquire_snapshot_one_in) {
             self.hold(number).await?;
         }
-        if self.further.is_some() && self.random.one_in(flags.clear_column_family_one_in) {
-            self.count(Count::Families);
-            let further = self.further.as_mut().expect("it is there");
+        if let Some(further) = &mut self.further
+            && self.random.one_in(flags.clear_column_family_one_in)
+        {
+            shared.counts.add(Count::Families, 1);
             further.step(&self.calls.store, &shared.drawn)?;
         }
         Ok(())

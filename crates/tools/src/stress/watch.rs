@@ -257,10 +257,8 @@ impl Heard {
                 (self.opened, self.changed) = (true, Instant::now());
                 report.openings_ms.push(milliseconds);
             }
-            Some(Said::Counts(counts)) if counts.len() == self.counts.len() => {
-                if counts != self.counts {
-                    (self.counts, self.changed) = (counts, Instant::now());
-                }
+            Some(Said::Counts(counts)) if counts.len() == self.counts.len() && counts != self.counts => {
+                (self.counts, self.changed) = (counts, Instant::now());
             }
             Some(Said::Ended) => self.ended = true,
             _ => {}
