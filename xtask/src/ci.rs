@@ -1,4 +1,4 @@
-//! The tasks `test`, `ci`, `soak` and `compare`.
+//! The tasks `test`, `ci` and `compare`.
 
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
 use crate::sanitizers::sanitizers;
@@ -18,9 +18,8 @@ pub(crate) fn test() -> Result {
     step("cargo", &["test", "--workspace"], &[])
 }
 
-/// Kills of both engines' processes: what two minutes are enough for, and what is tried at leisure.
+/// Kills of both engines' processes: what two minutes are enough for.
 const CI_KILLS: &str = "100";
-const SOAK_KILLS: u64 = 5000;
 
 /// Everything that must hold before a change lands, beyond [`test()`].
 pub(crate) fn ci(args: &[String]) -> Result {
@@ -36,6 +35,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     sanitizers()?;
     fuzz()?;
     long_tests()?;
+    stress()?;
     if !quick {
         judge_matrix()?;
     }
@@ -63,19 +63,30 @@ fn fuzz() -> Result {
     let dir = repository_root().join("fuzz");
     let target = cache_dir().join("fuzz-target");
     let env = [("CARGO_TARGET_DIR", path_text(&target)?)];
-    let mut names: Vec<String> = std::fs::read_dir(dir.join("fuzz_targets"))
+    for name in fuzz_targets()? {
+        let args =
+            ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
+        step_in(&dir, "cargo", &args, &env)?;
+    }
+    Ok(())
+}
+
+/// The names of all fuzz targets.
+pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
+    let mut names: Vec<String> = std::fs::read_dir(repository_root().join("fuzz/fuzz_targets"))
         .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>())
         .map_err(|e| format!("fuzz targets: {e}"))?
         .iter()
         .filter_map(|path| path.file_stem()?.to_str().map(str::to_string))
         .collect();
     names.sort();
-    for name in names {
-        let args =
-            ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
-        step_in(&dir, "cargo", &args, &env)?;
-    }
-    Ok(())
+    Ok(names)
+}
+
+/// `karst stress` for a minute, with a seed by the clock, which it prints.
+fn stress() -> Result {
+    let args = ["run", "-p", "karst-tools", "--", "stress", "-duration=55s", "-interval=4s"];
+    step("cargo", &args, &[])
 }
 
 /// The tests that have a longer form, in it.
@@ -94,7 +105,7 @@ fn long_tests() -> Result {
     step("cargo", &simulation, &env)
 }
 
-fn path_text(path: &std::path::Path) -> Result<&str> {
+pub(crate) fn path_text(path: &std::path::Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
@@ -107,33 +118,6 @@ fn judge_matrix() -> Result {
     judge(&["written"])?;
     judge(&["prepared"])?;
     judge(&["kills", "--kills", CI_KILLS])
-}
-
-/// What needs an hour and more: the loops that kill, each from a seed that is printed.
-pub(crate) fn soak(args: &[String]) -> Result {
-    let (mut kills, mut seed) = (SOAK_KILLS, seconds_of_now());
-    for pair in args.chunks(2) {
-        match pair {
-            [name, value] if name == "--kills" => kills = number(name, value)?,
-            [name, value] if name == "--seed" => seed = number(name, value)?,
-            _ => return Err(format!("soak takes --kills and --seed, each with a number, not {pair:?}")),
-        }
-    }
-    install_judge()?;
-    judge(&["kills", "--kills", &kills.to_string(), "--seed", &seed.to_string()])?;
-    let alone = (kills * 2 / 5).to_string();
-    let seed = seed.to_string();
-    let env = [("KARST_LONG_TESTS", "1"), ("KARST_KILLS", &alone[..]), ("KARST_SEED", &seed[..])];
-    let counting = "nothing_counts_twice_when_the_process_is_killed";
-    step("cargo", &["test", "-p", "karst-engine", "--test", "kill", counting, "--", "--nocapture"], &env)
-}
-
-fn number(name: &str, text: &str) -> Result<u64> {
-    text.parse().map_err(|e| format!("{name} {text}: {e}"))
-}
-
-fn seconds_of_now() -> u64 {
-    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_secs())
 }
 
 /// The side-by-side benchmark; `args` go to it as they are.
@@ -151,7 +135,7 @@ fn judge(args: &[&str]) -> Result {
     step_in(&repository_root().join("judge"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
 
-fn install_judge() -> Result {
+pub(crate) fn install_judge() -> Result {
     let mut missing = missing_programs(&ROCKSDB_TOOLS);
     missing.extend(missing_programs(&JUDGE_TOOLS));
     missing.extend(

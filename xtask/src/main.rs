@@ -7,6 +7,7 @@
 mod ci;
 mod run;
 mod sanitizers;
+mod soak;
 mod tidy;
 
 use std::process::ExitCode;
@@ -20,9 +21,9 @@ const HELP: &str = "cargo xtask TASK
   sanitizers
             the tests under AddressSanitizer and ThreadSanitizer, which need a nightly compiler and,
             for the second, its sources
-  soak      what takes too long for ci: processes of both engines that write counters to one directory,
-            in turns, are killed 5,000 times over random options, and KarstDB's alone 2,000 times
-            [--kills N: so many, and fewer alone] [--seed S: not by the clock]; prints how far it is
+  soak      every test that has a long form, in turns, each round with a fresh printed seed, and a report
+            --hours N [--suite NAME[,NAME]] [--seed S: of the first round] [--folder DIR: for the output of
+            failing runs]; --list: the suites
   compare   build the RocksDB 11.8 judge and run the side-by-side benchmark; its options follow";
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         Some("test") => ci::test(),
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),
-        Some("soak") => ci::soak(&args[1..]),
+        Some("soak") => soak::soak(&args[1..]),
         Some("compare") => ci::compare(&args[1..]),
         Some("help" | "--help" | "-h") => {
             println!("{HELP}");
