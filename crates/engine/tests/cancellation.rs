@@ -15,6 +15,7 @@ use karst_io::{
     Env, FaultFileSystem, FaultPlan, Faults, FileSystem, Latency, LatencyFileSystem, PosixFileSystem,
     Reactor, block_on, sleep, spawn_local, yield_now,
 };
+use karst_testkit::asked::{long, seed};
 use karst_testkit::random::Random;
 use std::future::{Future, poll_fn};
 use std::path::Path;
@@ -25,10 +26,6 @@ use std::time::Duration;
 
 /// Keys in the database.
 const KEYS: usize = 3000;
-
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
-}
 
 fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
@@ -283,7 +280,7 @@ fn load(
     span: Duration,
     faults: Option<&Faults>,
 ) -> Tally {
-    let env = Env::builder().file_system(file_system).seed(1).build();
+    let env = Env::builder().file_system(file_system).seed(1 + seed()).build();
     let cache = BlockCache::new(cache_bytes);
     let options = options.env(env.clone()).block_cache(cache.clone());
     if let Some(faults) = faults {
@@ -306,7 +303,7 @@ fn load(
         .map(|task| {
             let subject = subject.clone();
             reactor.spawn(move || async move {
-                let part = |i: u64| spawn_local(subject.clone().churn(1000 + task * 10 + i));
+                let part = |i: u64| spawn_local(subject.clone().churn(seed() + 1000 + task * 10 + i));
                 let parts: Vec<_> = (0..4).map(part).collect();
                 let mut tally = Tally::default();
                 for part in parts {
@@ -320,9 +317,9 @@ fn load(
         .map(|i| {
             let subject = subject.clone();
             std::thread::spawn(move || match i {
-                0 | 1 => foreign_block_on(subject.churn(i)),
-                2 | 3 => block_on(&subject.env.clone(), subject.churn(i)),
-                _ => subject.steadily(i),
+                0 | 1 => foreign_block_on(subject.churn(seed() + i)),
+                2 | 3 => block_on(&subject.env.clone(), subject.churn(seed() + i)),
+                _ => subject.steadily(seed() + i),
             })
         })
         .collect();
@@ -349,7 +346,7 @@ fn nothing_leaks_and_every_result_is_right() {
             Latency::of_reads(Duration::from_micros(100)).with_jitter(Duration::from_micros(400), 3);
         Arc::new(LatencyFileSystem::new(posix(), latency))
     };
-    let faulty = Arc::new(FaultFileSystem::new(posix(), Faults::new(4, FaultPlan::default())));
+    let faulty = Arc::new(FaultFileSystem::new(posix(), Faults::new(4 + seed(), FaultPlan::default())));
     let metadata_in_cache = || {
         Options::new()
             .db(|db| db.max_open_files = 20)

@@ -17,6 +17,7 @@ mod karst;
 mod reading;
 
 use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_testkit::asked::{long, number};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::kills::{self, Life, Living};
 use karst_testkit::random::Random;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "KARST_KILLED_DIR";
 const SEED: &str = "KARST_SEED";
+const KILLS: &str = "KARST_KILLS";
 const TEST: &str = "nothing_acknowledged_is_lost_when_the_process_is_killed";
 const WRITERS: usize = 4;
 const FAMILIES: [&str; 2] = ["default", "second"];
@@ -231,12 +233,12 @@ impl Known {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
-    let seed = std::env::var(SEED).ok().map_or(1, |text| text.parse().unwrap());
+    let seed = number(SEED).unwrap_or(1);
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         write_until_killed(Path::new(&directory), seed);
     }
-    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
-    let (kills, mut random) = (if long { 200 } else { 10 }, Random::new(seed));
+    let kills = number(KILLS).unwrap_or(if long() { 200 } else { 10 });
+    let mut random = Random::new(seed);
     let mut place = None;
     let mut total = 0;
     for kill in 0..kills {
@@ -288,12 +290,9 @@ fn nothing_counts_twice_when_the_process_is_killed() {
         let store: Box<dyn Living> = Box::new(karst::Karst::open(&life).unwrap());
         return kills::live(&life, &*store).unwrap();
     }
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
-    let (seed, kills) =
-        (number(SEED).unwrap_or(1), number("KARST_KILLS").unwrap_or(if long { 200 } else { 10 }));
+    let (seed, kills) = (number(SEED).unwrap_or(1), number(KILLS).unwrap_or(if long() { 200 } else { 10 }));
     let folder = tempfile::Builder::new().prefix("kills").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    match kills::run(&Alone, folder.path(), seed, kills, long) {
+    match kills::run(&Alone, folder.path(), seed, kills, long()) {
         Ok(report) => println!("{report:?}"),
         Err(e) => panic!("{e}\n{} is kept", folder.keep().display()),
     }

@@ -3,8 +3,8 @@
 
 use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WriteOptions};
-use karst_testkit::eventually;
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
+use karst_testkit::{asked, eventually};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -208,9 +208,8 @@ fn recovery_modes_that_exclude_it_turn_it_off() {
 /// Power failures at every change around the exchange of logs: what was synced is there, and what is there is a prefix.
 #[test]
 fn nothing_synced_is_lost_with_the_power() {
-    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
     let mut reused = 0;
-    for seed in 0..if long { 2000 } else { 150 } {
+    for seed in asked::seeds(150, 2000) {
         let mut simulation = Simulation::new(seed);
         let directory = Path::new("/db");
         simulation.fs().create_dir(directory).unwrap();

@@ -1,6 +1,7 @@
 //! What KarstDB's tests are made of: a reference model, a contract that every store under test is driven
 //! through, recorded expectations, and builders of databases written by RocksDB's own tools.
 //!
+//! * [`asked`]: what the environment asks of a test: its long form, its seeds.
 //! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all implement it.
 //! * [`model`]: the reference: a sorted list of entries, read by the plainest possible code.
 //! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of another.
@@ -19,6 +20,7 @@
 //! Development only: nothing that ships links this crate.
 #![forbid(unsafe_code)]
 
+pub mod asked;
 pub mod chronicle;
 pub mod commit_order;
 pub mod dataset;

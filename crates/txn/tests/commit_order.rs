@@ -12,6 +12,7 @@ use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, ErrorKind, FlushOptions, OptionSet,
     Options, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
+use karst_testkit::asked::{long, number, seed};
 use karst_testkit::commit_order::{
     CommitOrder, Durability, FAMILIES, GROUPS, Key, OPERATORS, Part, SHARED, Store, Value, key, never_seen,
 };
@@ -89,7 +90,7 @@ impl Counts {
 fn one_in(times: u64) -> bool {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
-        static CHANCE: RefCell<Random> = RefCell::new(Random::new(THREADS.fetch_add(1, Ordering::Relaxed)));
+        static CHANCE: RefCell<Random> = RefCell::new(Random::new(seed() + THREADS.fetch_add(1, Ordering::Relaxed)));
     }
     CHANCE.with_borrow_mut(|chance| chance.one_in(times))
 }
@@ -455,14 +456,9 @@ impl Store for Calls {
     }
 }
 
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
-}
-
 /// Keys to check, over all modes.
 fn keys_to_check() -> u64 {
-    let asked = std::env::var("KARST_CHECKED_KEYS").ok().map(|text| text.parse().expect("a number of keys"));
-    asked.unwrap_or(if long() { 100_000_000 } else { 1_000_000 })
+    number("KARST_CHECKED_KEYS").unwrap_or(if long() { 100_000_000 } else { 1_000_000 })
 }
 
 /// Who writes besides plain writers.
@@ -545,7 +541,7 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
             reactor.spawn(move || async move {
                 match task {
                     0 => order.write(&calls, 2, 4).await,
-                    _ => order.read(&calls, 1000 + task).await,
+                    _ => order.read(&calls, seed() + 1000 + task).await,
                 }
             })
         })
@@ -556,11 +552,11 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
             let (writing, reading) = (in_form(form), in_form(form));
             let writer = if form == Form::Blocking { 0 } else { 1 };
             scope.spawn(move || foreign_block_on(order.write(&writing, writer, 4)));
-            scope.spawn(move || block_on(env, order.read(&reading, 1)));
+            scope.spawn(move || block_on(env, order.read(&reading, seed() + 1)));
         }
         let (writing, reading) = (in_form(Form::Blocking), in_form(Form::Async));
         scope.spawn(move || foreign_block_on(order.write(&writing, 3, 4)));
-        scope.spawn(move || foreign_block_on(order.read(&reading, 2)));
+        scope.spawn(move || foreign_block_on(order.read(&reading, seed() + 2)));
         while order.checked() < keys && order.violations().0 == 0 {
             std::thread::sleep(Duration::from_millis(20));
             let asynchronously = FlushOptions { wait: false, ..FlushOptions::default() };

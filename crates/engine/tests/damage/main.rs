@@ -14,6 +14,7 @@ mod watch;
 use damages::Damage;
 use karst_format::file_name::FileName;
 use karst_io::{Env, FileSystem, MemoryFileSystem, PosixFileSystem};
+use karst_testkit::asked::{long, seed};
 use reading::Reader;
 use samples::Sample;
 use std::collections::BTreeMap;
@@ -35,10 +36,6 @@ const TOLD: usize = 25;
 
 /// The bytes of a database's files, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
-
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
-}
 
 /// Whether keys may silently be missing: damage that RocksDB too cannot tell from a shorter history.
 ///
@@ -156,8 +153,8 @@ fn check(sample: &Sample, least_told: usize) {
     let directory = tempfile::tempdir().unwrap();
     let posix: Arc<dyn FileSystem> = Arc::new(PosixFileSystem);
     let tallies = [
-        sweep(sample, &memory, Path::new("/db"), cases, 1),
-        sweep(sample, &posix, &directory.path().join("db"), if long() { 30 } else { 1 }, 2),
+        sweep(sample, &memory, Path::new("/db"), cases, 1 + seed()),
+        sweep(sample, &posix, &directory.path().join("db"), if long() { 30 } else { 1 }, 2 + seed()),
     ];
     for tally in tallies {
         println!("{}: {} cases, {} gave an error", sample.name, tally.cases, tally.told);

@@ -6,6 +6,7 @@ use karst_engine::{
     WriteOptions,
 };
 use karst_io::{Crash, Env, Simulation, Trouble, sleep};
+use karst_testkit::asked;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -91,11 +92,9 @@ fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
     simulation.fs().failures() + refused
 }
 
-/// `KARST_SEEDS` sets how many, `KARST_LONG_TESTS=1` runs more.
+/// `KARST_SEED` and `KARST_SEEDS` say which, `KARST_LONG_TESTS=1` runs more.
 fn seeds() -> std::ops::Range<u64> {
-    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
-    let asked = std::env::var("KARST_SEEDS").ok().and_then(|text| text.parse().ok());
-    0..asked.unwrap_or(if long { 1_000 } else { 30 })
+    asked::seeds(30, 1_000)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The engine on a simulated machine: one thread, virtual time, a disk whose power fails, everything by a seed
 //! (`karst_io::Simulation`). The same seed gives the same history; a failing one prints the command that replays it.
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_TRACE=1` prints what happened in a failing run,
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on, `KARST_TRACE=1` prints what happened in a failing run,
 //! `KARST_LONG_TESTS=1` the long form that `cargo xtask ci` runs.
 
 mod machine;
@@ -12,6 +12,7 @@ mod reads;
 mod store;
 mod writes;
 
+use karst_testkit::asked::{self, long, number};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -28,15 +29,6 @@ fn same_trace(first: &[String], second: &[String]) {
         show(first),
         show(second)
     );
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
-/// Whether the long form was asked for.
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
 }
 
 thread_local! {
@@ -56,14 +48,10 @@ fn panics() -> u64 {
     PANICS.with(Cell::get)
 }
 
-/// Run `test` with each seed: `KARST_SEED` alone, or `KARST_SEEDS` from 0, or so many as the form of the test has. If one fails, say how to
+/// Run `test` with each seed that is asked for, or with so many as the form of the test has. If one fails, say how to
 /// run it again.
 fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
-    let seeds = match number("KARST_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
-    };
-    for seed in seeds {
+    for seed in asked::seeds(short, in_long) {
         let before = panics();
         let one = AssertUnwindSafe(|| {
             test(seed);

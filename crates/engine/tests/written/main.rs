@@ -7,6 +7,7 @@ mod karst;
 mod store;
 
 use karst::{Form, Karst};
+use karst_testkit::asked;
 use karst_testkit::matrix::{Cell, Family, cells};
 use karst_testkit::rocksdb_tools as tools;
 use karst_testkit::script::{Ledger, Merging, Plan, Script, Step, Write, Writes};
@@ -50,7 +51,11 @@ impl Written {
     /// The whole of it, in `folder`; how many answers were compared.
     fn check(&self, folder: &Path) -> Result<usize, String> {
         let path = folder.join(self.cell.name);
-        let seed = self.cell.name.bytes().fold(5_u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
+        let seed = self
+            .cell
+            .name
+            .bytes()
+            .fold(5 + asked::seed(), |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
         let (mut script, mut ledger) = (Script::new(&self.plan, seed), Ledger::new(&self.plan));
         let mut store = self.open(&path)?;
         self.write(&mut store, &mut script, &mut ledger)?;
@@ -189,8 +194,7 @@ fn check_cells(by_hand: bool) {
     // Some cells by name, for a failure that is looked into.
     let only = std::env::var("KARST_CELLS").ok();
     let chosen = |cell: &Cell| only.as_ref().is_none_or(|names| names.split(',').any(|n| n == cell.name));
-    let long = std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0");
-    let step = if by_hand && !long && only.is_none() { BY_HAND_ONE_IN } else { 1 };
+    let step = if by_hand && !asked::long() && only.is_none() { BY_HAND_ONE_IN } else { 1 };
     let queue: Vec<Written> =
         cells().into_iter().filter(chosen).step_by(step).map(|cell| Written::new(cell, by_hand)).collect();
     let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));

@@ -1,6 +1,6 @@
 //! Transactions on a simulated machine: one thread, virtual time, a disk whose power fails or whose log cannot be written, everything by a seed (`karst_io::Simulation`).
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many, `KARST_LONG_TESTS=1` the long form.
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on, `KARST_LONG_TESTS=1` the long form.
 
 mod appends;
 mod beside;
@@ -13,6 +13,7 @@ mod reading;
 mod unsynced;
 
 use karst_engine::io::{Env, sleep};
+use karst_testkit::asked::{self, long, number};
 use karst_testkit::random::Random;
 use karst_txn::WritePolicy;
 use std::cell::Cell;
@@ -38,14 +39,6 @@ fn early() -> (bool, bool) {
     EARLY.get()
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
-}
-
 /// `future`, for so long; it is polled once at least. `None` if it was dropped.
 async fn give_up<F: Future>(env: &Env, after: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut alarm) = (pin!(future), pin!(sleep(env, after)));
@@ -67,11 +60,9 @@ fn each_seed(name: &str, short: u64, in_long: u64, test: impl FnMut(u64)) {
 
 /// The same with some of the policies.
 fn each_seed_of(policies: &[WritePolicy], name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
-    let seeds = match number("KARST_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("KARST_SEEDS").unwrap_or(if long() { in_long } else { short }),
-    };
-    for (seed, policy) in seeds.flat_map(|seed| policies.iter().map(move |policy| (seed, *policy))) {
+    for (seed, policy) in
+        asked::seeds(short, in_long).flat_map(|seed| policies.iter().map(move |policy| (seed, *policy)))
+    {
         POLICY.set(policy);
         EARLY.set([(false, false), (true, true), (false, true), (true, false)][seed as usize % 4]);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
