@@ -142,7 +142,7 @@ impl Further {
     /// With `clean_up` nothing of it is left.
     pub(crate) fn verify(&mut self, store: &Store, clean_up: bool) -> Result<(), Wrong> {
         let steps = self.steps;
-        let mut present = false;
+        let mut present = Vec::new();
         for family in store.db().column_families() {
             let Some(number) = number_in(family.name()) else { continue };
             if number <= steps.dropped || number > steps.making {
@@ -151,16 +151,18 @@ impl Further {
                     "of column family {name}: expected not to be there, as it was dropped or never made"
                 )));
             }
-            present = true;
             self.check_one(store, &family, number)?;
-            if clean_up {
-                store.db().drop_column_family(&family).map_err(failed)?;
-            }
+            present.push(family);
         }
-        if !present && steps.made > steps.dropping {
+        if present.is_empty() && steps.made > steps.dropping {
             self.family(store, steps.made)?;
         }
         if clean_up {
+            // Noted before and after, as this process may be killed in between, too.
+            self.note(|steps| steps.dropping = steps.making)?;
+            for family in &present {
+                store.db().drop_column_family(family).map_err(failed)?;
+            }
             self.note(|steps| {
                 let all = steps.making;
                 *steps = Steps { making: all, made: all, filled: all, dropping: all, dropped: all };

@@ -112,7 +112,7 @@ impl Life {
         };
         whole.verify(&calls)?;
         let mut further = Further::open(&self.place.expected, self.shape.seed)?;
-        further.verify(&calls.store, true)?;
+        further.verify(&calls.store, !self.flags.check_only)?;
         if self.flags.check_only {
             calls.store.db().close().map_err(closing)?;
             check_files(calls.store.db())?;
