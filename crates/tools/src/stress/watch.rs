@@ -109,7 +109,8 @@ impl Run<'_> {
     }
 
     fn command(&self, life: u64, check_only: bool) -> Result<Command, String> {
-        let program = std::env::current_exe().map_err(|e| format!("the program's own path: {e}"))?;
+        // Why not by its name: the file may be another one by now.
+        let program = "/proc/self/exe";
         let mut command = Command::new(program);
         command
             .arg("stress")
