@@ -99,7 +99,7 @@ impl Db {
                 format!("{}: the default column family is missing", opened.path.display()),
             )
         })?;
-        let snapshots = Arc::new(Snapshots::new(opened.pending.clone()));
+        let snapshots = Arc::new(Snapshots::new(opened.pending.clone(), opened.db_options.get().allow_2pc));
         let live = match &opened.writable {
             Some(writable) => {
                 Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)

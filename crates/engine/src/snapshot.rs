@@ -106,8 +106,9 @@ pub(crate) struct Readers {
     /// What was inserted by transactions that not every reader sees, or does not see from its own number on: first number, the one behind the last, and where it was decided (`None`: it is not
     /// yet, as far as jobs are concerned). Ascending.
     pub(crate) pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
-    /// Transactions insert when they are prepared, so there may be entries of some that were rolled back.
-    pub(crate) write_prepared: bool,
+    /// Transactions insert when they are prepared, or did so when the database was open before, so there may be entries of
+    /// some that were rolled back, and what that put there again.
+    pub(crate) may_have_rolled_back: bool,
 }
 
 /// The snapshots of one database.
@@ -116,6 +117,8 @@ pub(crate) struct Snapshots {
     held: Mutex<HeldList>,
     /// What was inserted and is not decided, if this database has transactions that do so.
     pending: Option<Arc<PendingRanges>>,
+    /// As in [`Readers`].
+    may_have_rolled_back: bool,
     /// Below it nobody reads any more, though somebody did; see [`Snapshots::released_below`].
     released_below: AtomicU64,
 }
@@ -132,9 +135,14 @@ fn place_of(list: &Arc<Ranges>) -> usize {
 }
 
 impl Snapshots {
-    /// No snapshots; `pending` is given where transactions insert when they are prepared.
-    pub(crate) fn new(pending: Option<Arc<PendingRanges>>) -> Self {
-        Self { pending, ..Self::default() }
+    /// No snapshots; `pending` is given where transactions insert when they are prepared. `two_phases`: the database has
+    /// or had transactions of two phases, of whichever policy.
+    ///
+    /// Why both count: what a rollback leaves stays in tables when the policy is another one, and `allow_2pc`, which OPTIONS
+    /// keeps, is all that tells then that there may be such.
+    pub(crate) fn new(pending: Option<Arc<PendingRanges>>, two_phases: bool) -> Self {
+        let may_have_rolled_back = two_phases || pending.is_some();
+        Self { pending, may_have_rolled_back, ..Self::default() }
     }
 
     /// Where a read that begins now reads; `newest` says the largest number that may be read at.
@@ -175,7 +183,10 @@ impl Snapshots {
     pub(crate) fn readers(&self) -> Readers {
         let held = self.held.lock();
         let snapshots = held.sequences.sequences().collect();
-        let Some(pending) = &self.pending else { return Readers { snapshots, ..Readers::default() } };
+        let may_have_rolled_back = self.may_have_rolled_back;
+        let Some(pending) = &self.pending else {
+            return Readers { snapshots, may_have_rolled_back, ..Readers::default() };
+        };
         let now = pending.now();
         let kept: Vec<Arc<Ranges>> = held.pending.values().map(|(list, _)| list.clone()).collect();
         drop(held);
@@ -187,7 +198,7 @@ impl Snapshots {
             all.insert(SeqNo(range.first()), (SeqNo(range.end()), None));
         }
         let pending = all.into_iter().map(|(first, (end, decided))| (first, end, decided)).collect();
-        Readers { snapshots, pending, write_prepared: true }
+        Readers { snapshots, pending, may_have_rolled_back }
     }
 
     /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep
@@ -279,7 +290,7 @@ mod tests {
     #[test]
     fn what_is_pending_is_kept_by_those_who_do_not_see_it_and_jobs_know_it() {
         let pending = Arc::new(PendingRanges::new());
-        let list = Arc::new(Snapshots::new(Some(pending.clone())));
+        let list = Arc::new(Snapshots::new(Some(pending.clone()), false));
         let before = list.take(|| SeqNo(7), 0);
         let range = pending.add(8, 2, 7);
         let during = list.take(|| SeqNo(9), 0);

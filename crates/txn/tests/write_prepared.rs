@@ -2,8 +2,8 @@
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
-    CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch,
-    WriteOptions,
+    CompactFilesOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot,
+    WriteBatch, WriteOptions,
 };
 use karst_txn::{
     OptimisticTransactionDb, OptimisticTransactionDbOptions, Transaction, TransactionDb,
@@ -667,6 +667,49 @@ fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
             compact(&db);
             assert!(all(db.db(), None).is_empty(), "{present} {at_once}");
         }
+    }
+}
+
+/// Nor is what was rolled back in the way where the policy is another one by then: a single deletion must not meet the
+/// put that the rollback brought back, and leave the one below it.
+#[test]
+fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back() {
+    for (rolled_back, flushed) in
+        [("single_delete", true), ("single_delete", false), ("put", true), ("put", false)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let db = open(path);
+        db.put("a", "old").unwrap();
+        compact(&db);
+        let mut one = named(&db, "one");
+        match rolled_back {
+            "put" => one.put("a", "never").unwrap(),
+            _ => one.single_delete("a").unwrap(),
+        }
+        one.prepare().unwrap();
+        one.rollback().unwrap();
+        db.put("0", "").unwrap();
+        if flushed {
+            flush(&db);
+        }
+        db.db().close().unwrap();
+        drop((one, db));
+        let db = Db::open_cf(path, &options(), &["default", "other"]).unwrap();
+        db.single_delete("a").unwrap();
+        // Why: tables that overlap are not just moved.
+        db.put("0", "").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        let levels = |wanted| {
+            let files = db.live_files().into_iter().filter(|file| (file.level == Some(0)) == wanted);
+            files.map(|file| file.number).collect::<Vec<u64>>()
+        };
+        assert_eq!(levels(false).len(), 1, "the put that was rolled back to is below");
+        assert_eq!(db.get("a").unwrap().as_deref(), None);
+        // All but what is below.
+        db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &levels(true), 1)
+            .unwrap();
+        assert_eq!(db.get("a").unwrap().as_deref(), None, "{rolled_back}, flushed before: {flushed}");
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Stripes {
     pending: Box<[(SeqNo, SeqNo, Option<SeqNo>)]>,
     /// Below it nothing is pending.
     pending_from: SeqNo,
-    write_prepared: bool,
+    may_have_rolled_back: bool,
 }
 
 impl Default for Stripes {
@@ -45,15 +45,20 @@ impl Stripes {
         snapshots.sort_unstable();
         snapshots.dedup();
         let (pending, pending_from) = (Box::default(), SeqNo(u64::MAX));
-        Stripes { snapshots: snapshots.into(), pending, pending_from, write_prepared: false }
+        Stripes { snapshots: snapshots.into(), pending, pending_from, may_have_rolled_back: false }
     }
 
     /// Those that these readers make.
     pub(crate) fn of_readers(readers: &Readers) -> Stripes {
         let pending_from = readers.pending.first().map_or(SeqNo(u64::MAX), |(first, ..)| *first);
         let pending = readers.pending.clone().into();
-        let write_prepared = readers.write_prepared;
-        Stripes { pending, pending_from, write_prepared, ..Stripes::new(readers.snapshots.iter().copied()) }
+        let may_have_rolled_back = readers.may_have_rolled_back;
+        Stripes {
+            pending,
+            pending_from,
+            may_have_rolled_back,
+            ..Stripes::new(readers.snapshots.iter().copied())
+        }
     }
 
     /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is not decided.
@@ -76,7 +81,7 @@ impl Stripes {
     /// Whether a key may have been written more often than whoever used it knows: what was rolled back, and what that brought back.
     #[inline]
     pub(crate) fn may_have_rolled_back(&self) -> bool {
-        self.write_prepared
+        self.may_have_rolled_back
     }
 
     /// Whether nobody has decided about an entry with this sequence number.

@@ -73,7 +73,7 @@ impl Job {
             stripes: Stripes::of_readers(&Readers {
                 snapshots: self.snapshots.iter().map(|s| SeqNo(*s)).collect(),
                 pending: self.pending.clone(),
-                write_prepared: self.write_prepared || !self.pending.is_empty(),
+                may_have_rolled_back: self.write_prepared || !self.pending.is_empty(),
             }),
             tombstones: Some(self.fragments()),
             bottommost: self.bottommost,

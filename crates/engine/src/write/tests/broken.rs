@@ -85,7 +85,7 @@ impl<H: Host> Memory<H> {
             (host.open.clone(), first.into_iter().map(|one| ArcSwap::from_pointee(vec![one])));
         let memtables = memtables.collect();
         let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
-        let readers = Arc::new(Snapshots::new(pipeline.pending.clone()));
+        let readers = Arc::new(Snapshots::new(pipeline.pending.clone(), false));
         let prepares = pipeline.pending.is_some().then(AtomicU64::default);
         let last_log = Mutex::new(FileNumber(1));
         let (pins_again, leaks, shares) = (true, false, Mutex::default());

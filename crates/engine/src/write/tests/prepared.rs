@@ -27,7 +27,7 @@ pub(super) fn phase(section: &Arc<Section>, phase: Phase) -> Source<'static> {
 }
 
 pub(super) fn readers(bench: &Bench) -> Arc<Snapshots> {
-    Arc::new(Snapshots::new(bench.pipeline.pending.clone()))
+    Arc::new(Snapshots::new(bench.pipeline.pending.clone(), false))
 }
 
 /// RocksDB's pull request 14544: with two write queues a snapshot took what was inserted and not published for seen.
