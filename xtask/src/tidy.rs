@@ -41,6 +41,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
         "merge_operator",
         "compaction_filter",
         "snapshot",
+        "sync",
     ],
     &["health"],
     &["events"],

@@ -9,12 +9,12 @@ use crate::memtable::{MemTable, Seal};
 use crate::options::FamilyConfig;
 use crate::stats::level_jobs::LevelJobs;
 use crate::superversion::SuperVersion;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{ArcSwap, Guard};
 use crate::table::cache::TableCache;
-use arc_swap::{ArcSwap, Guard};
 use karst_format::ids::ColumnFamilyId;
 use karst_lsm::Version;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A column family of an open database. Cloning is cheap.

@@ -8,9 +8,9 @@
 //! Lock: its own; never held while waiting.
 
 use crate::error::{Error, ErrorKind, Result};
-use karst_io::{Event, EventListener};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Event, EventListener};
 use std::sync::{Arc, OnceLock};
 
 /// How bad a background error is. RocksDB's names.

@@ -27,6 +27,7 @@ pub mod read;
 pub mod snapshot;
 pub mod stats;
 pub(crate) mod superversion;
+mod sync;
 pub(crate) mod table;
 pub(crate) mod versions;
 pub(crate) mod wal;

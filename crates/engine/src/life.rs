@@ -13,8 +13,8 @@
 //! refuse by themselves, asks under a lock that closing takes before it gives LOCK back.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use karst_io::OwnProcess;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module.
 #[derive(Debug)]

@@ -20,6 +20,7 @@ use crate::open::{Opened, Options, manifest_options};
 use crate::options::DbOptions;
 use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
 use crate::snapshot::Snapshots;
+use crate::sync::atomic::AtomicBool;
 use crate::versions::{Change, ManifestOptions, Versions};
 use crate::wal::prepared::PreparedLogs;
 use crate::wal::writer::{NewLog, reserve_bytes};
@@ -29,7 +30,6 @@ use karst_format::version_edit::{VersionEdit, WalAddition};
 use karst_io::Env;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Compat: what RocksDB slows writers down to where no option says it.
 const DELAYED_WRITE_RATE: u64 = 16 << 20;

@@ -9,14 +9,14 @@
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 
 use crate::error::Result;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use karst_format::key::SeqNo;
 use karst_lsm::SnapshotList;
 use karst_mem::PendingRanges;
 use karst_mem::pending::{Pinned, Ranges};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a read reads: everything up to a sequence number, but for what was inserted and not decided when it was taken.
 #[derive(Debug)]

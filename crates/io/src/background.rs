@@ -15,11 +15,11 @@ use crate::error::Error;
 use crate::giving_way::{GivingWay, Hurry};
 use crate::reactor::{Join, JoinError, Reactor, with_ending};
 use crate::sync::Mutex;
+use crate::sync::{AtomicUsize, Ordering, counting};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 /// How urgent a job is; each priority has its own threads.
@@ -107,7 +107,7 @@ where
 }
 
 /// How many jobs of this process are running. Those that wait do not count, nor does [`Env::run_blocking`](crate::Env::run_blocking), which writers may wait for.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static RUNNING: counting::AtomicUsize = counting::AtomicUsize::new(0);
 
 /// Counts a job for as long as it is polled.
 struct Running;

@@ -13,13 +13,13 @@
 use crate::channel::Channel;
 use crate::current::{self, Enter};
 use crate::env::{Env, Purpose};
+use crate::sync::{AtomicBool, Ordering, counting, thread_local};
 use crate::transport::Alarm;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Run `future` to its end on this thread and return its output.
@@ -101,7 +101,7 @@ thread_local! {
 }
 
 /// How many environments of this process have ended.
-static ENDED: AtomicU64 = AtomicU64::new(0);
+static ENDED: counting::AtomicU64 = counting::AtomicU64::new(0);
 
 struct OwnChannel {
     env: crate::env::WeakEnv,
@@ -110,7 +110,7 @@ struct OwnChannel {
 
 pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
     // Ordering: a hint; what is missed now is seen at the next call.
-    if ENDED_SEEN.get() != ENDED.load(Ordering::Relaxed) {
+    if ENDED_SEEN.with(Cell::get) != ENDED.load(Ordering::Relaxed) {
         end_channels();
     }
     let found = CHANNELS.with(|list| {
@@ -142,7 +142,7 @@ fn end_channels() {
         .try_with(|list| {
             // Why try: who ends an environment may be anywhere. The next call looks again.
             let Ok(mut list) = list.try_borrow_mut() else { return Vec::new() };
-            ENDED_SEEN.set(seen);
+            ENDED_SEEN.with(|last| last.set(seen));
             list.extract_if(.., |own| !own.env.is_alive() || own.channel.is_inherited()).collect()
         })
         .unwrap_or_default();

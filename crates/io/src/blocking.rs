@@ -3,6 +3,7 @@
 
 use crate::current::AtWork;
 use crate::outcome::Outcome;
+use crate::sync::thread;
 use crate::thread_pool::{Job, Stranded};
 use std::fmt;
 use std::future::Future;
@@ -14,7 +15,7 @@ use std::task::{Context, Poll};
 /// The result of a job that runs on a thread that may block. It wakes its future from that thread.
 #[must_use = "the job runs anyway, but its result is lost"]
 pub struct Blocking<T> {
-    outcome: Arc<Outcome<std::thread::Result<T>>>,
+    outcome: Arc<Outcome<thread::Result<T>>>,
     /// Where the job is if there was no thread for it.
     pub(crate) stranded: Option<Stranded>,
 }

@@ -5,9 +5,9 @@
 //! Why a system call around every poll and not at the ends: a thread polls other tasks in between. Jobs pend only for reads and writes, so it is a call or two for each of these.
 
 use crate::env::Env;
+use crate::sync::counting::{AtomicU64, Ordering};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 /// See [`Env::cpu_timed`].

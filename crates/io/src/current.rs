@@ -5,6 +5,7 @@
 //! thread only.
 
 use crate::channel::Channel;
+use crate::sync::thread_local;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 

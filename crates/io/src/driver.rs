@@ -8,14 +8,14 @@ use crate::channel::Channel;
 use crate::env::{ChannelMaker, Purpose};
 use crate::posix;
 use crate::remote::RemoteOp;
+use crate::sync::mpsc::{Receiver, Sender, channel};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{AtomicBool, Ordering};
 use crate::threads::Starter;
 use crate::transport::Alarm;
 use crate::waking::wake;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 pub(crate) struct Driver {
     sender: Sender<Arc<RemoteOp>>,
@@ -67,7 +67,7 @@ impl Drop for Driver {
         self.stop.store(true, Ordering::Release);
         self.alarm.ring();
         // Why: the last owner of an environment may be a waker that this very thread drops.
-        if thread.thread().id() != std::thread::current().id() {
+        if thread.thread().id() != thread::current().id() {
             let _ = thread.join();
         }
     }

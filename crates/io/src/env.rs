@@ -19,6 +19,8 @@ use crate::ring::Ring;
 use crate::simulation::executor::{Executor, NoTransport};
 use crate::stats::{CounterSet, IoStats};
 use crate::sync::Mutex;
+use crate::sync::thread::JoinHandle;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::thread_pool::ThreadPool;
 use crate::threads::{Starter, ThreadAllowance};
 use crate::transport::Transport;
@@ -27,10 +29,10 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+#[cfg(not(shuttle))]
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// What carries reads to the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,18 +68,41 @@ pub trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
-/// The clocks of the operating system.
+/// The clocks of the operating system. Where shuttle explores threads there is none, and what stands
+/// for time goes on with the threads.
 #[derive(Debug)]
 pub struct SystemClock {
+    #[cfg(not(shuttle))]
     start: Instant,
+    #[cfg(shuttle)]
+    start: Duration,
 }
 
+#[cfg(shuttle)]
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self { start: crate::sync::time::now() }
+    }
+}
+
+#[cfg(shuttle)]
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        crate::sync::time::now() - self.start
+    }
+    fn unix_time(&self) -> Duration {
+        self.now()
+    }
+}
+
+#[cfg(not(shuttle))]
 impl Default for SystemClock {
     fn default() -> Self {
         Self { start: Instant::now() }
     }
 }
 
+#[cfg(not(shuttle))]
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
         self.start.elapsed()

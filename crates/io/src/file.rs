@@ -9,12 +9,12 @@
 //! reading. Identical reads in flight share one operation because of it.
 
 use crate::error::Result;
+use crate::sync::counting::{self, AtomicU64};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// How to open a file for reading.
@@ -40,7 +40,7 @@ impl FileId {
     /// The next unused number.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        Self(counting::next_name(&NEXT))
     }
 }
 

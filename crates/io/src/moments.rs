@@ -14,12 +14,15 @@
 //! Who calls: whoever waits for other threads and not for the device.
 
 use crate::background::jobs_are_running;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::counting::{AtomicU64, Ordering};
+use crate::sync::{spin_loop, thread};
 
-/// How often a wait looks before it gives the processor away.
-const SPINS: u32 = 24;
-/// How often it gives the processor away before it is told to sleep.
-const YIELDS: u32 = 4;
+/// How often a wait looks before it gives the processor away. With shuttle every look may be a turn of others.
+const SPINS: u32 = if cfg!(shuttle) { 1 } else { 24 };
+/// Turns of the processor in one look.
+const TURNS: u32 = if cfg!(shuttle) { 1 } else { 8 };
+/// How often it gives the processor away before it is told to sleep. With shuttle it was given away before.
+const YIELDS: u32 = if cfg!(shuttle) { 0 } else { 4 };
 
 /// Where some work stood when somebody had waited for it in vain. Kept beside what is waited for.
 #[derive(Debug)]
@@ -56,14 +59,14 @@ impl Moments {
         let begin = *self.begin.get_or_insert(progress);
         // Ordering: only steers.
         if self.spins < SPINS && standstill.0.load(Ordering::Relaxed) != progress {
-            (0..8).for_each(|_| std::hint::spin_loop());
+            (0..TURNS).for_each(|_| spin_loop());
             self.spins += 1;
             if self.spins == SPINS && begin == progress {
                 standstill.0.store(progress, Ordering::Relaxed);
             }
         } else if self.yields < YIELDS && !jobs_are_running() {
             self.yields += 1;
-            std::thread::yield_now();
+            thread::yield_now();
         } else {
             return false;
         }

@@ -12,12 +12,12 @@ use crate::file::{
     Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, WritableFile,
 };
+use crate::sync::counting::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
@@ -27,6 +27,7 @@ const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
 pub struct PosixFileSystem;
 
 /// Time that the calling thread has spent on a processor.
+#[cfg_attr(shuttle, expect(dead_code))]
 pub(crate) fn thread_cpu_time() -> std::time::Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to `time` only.

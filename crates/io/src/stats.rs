@@ -4,8 +4,8 @@
 //! line; the environment adds them up when asked. Sums of channels that are gone are kept.
 
 use crate::sync::Mutex;
+use crate::sync::counting::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A sum over all channels of an environment, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -174,7 +174,7 @@ impl PoolShared {
             if stays {
                 state = self.available.wait(state);
             } else {
-                (state, timed_out) = self.available.wait_for(state, IDLE_LIMIT);
+                (state, timed_out) = self.available.wait_for(&self.state, state, IDLE_LIMIT);
             }
             state.idle -= 1;
             if timed_out && state.queue.is_empty() {

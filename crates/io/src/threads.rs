@@ -4,10 +4,10 @@
 //! [`giving_way`]), or why there is none.
 
 use crate::giving_way;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{AtomicUsize, Ordering};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 /// How many threads an environment may still start, for tests: beyond them it is as if the
 /// operating system had none left.
@@ -52,7 +52,7 @@ impl Starter {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         let ordinary = giving_way::for_child();
-        std::thread::Builder::new().name(name.into()).spawn(move || {
+        thread::Builder::new().name(name.into()).spawn(move || {
             ordinary();
             body()
         })

@@ -160,14 +160,14 @@ impl Alarm {
         let Bell::Condvar { rung, condvar } = &self.bell else {
             unreachable!("a ring sleeps in the kernel");
         };
-        let mut rung = rung.lock();
-        if !*rung {
-            rung = match timeout {
-                Some(timeout) => condvar.wait_for(rung, timeout).0,
-                None => condvar.wait(rung),
+        let mut has_rung = rung.lock();
+        if !*has_rung {
+            has_rung = match timeout {
+                Some(timeout) => condvar.wait_for(rung, has_rung, timeout).0,
+                None => condvar.wait(has_rung),
             };
         }
-        *rung = false;
+        *has_rung = false;
     }
 
     /// The descriptor a ring polls.

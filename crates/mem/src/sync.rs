@@ -1,12 +1,17 @@
 //! The atomics, the lock and the cell that the crate is written against: the standard ones, or loom's
-//! when the crate is compiled with `--cfg loom`, so that loom explores the very types that ship.
+//! when the crate is compiled with `--cfg loom`, so that loom explores the very types that ship, or
+//! shuttle's with `--cfg shuttle`, so that it explores what the crates above make of them.
 //!
 //! Crate-private. Invariant: no module of this crate names `std::sync::atomic` but through here.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use loom::sync as imp;
+#[cfg(shuttle)]
+use shuttle::sync as imp;
+#[cfg(not(any(loom, shuttle)))]
+use std::sync as imp;
+
+pub(crate) use imp::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc;
@@ -16,15 +21,18 @@ pub(crate) use std::sync::Arc;
 /// A number that only steers how something is done: any value is right, so it is no part of what loom explores.
 pub(crate) type Steering = std::sync::atomic::AtomicUsize;
 
-#[cfg(loom)]
-pub(crate) use loom::sync::MutexGuard;
-#[cfg(not(loom))]
+#[cfg(any(loom, shuttle))]
+pub(crate) use imp::MutexGuard;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use parking_lot::MutexGuard;
 
 /// A lock without poisoning: nothing here leaves broken state behind when it unwinds.
-pub(crate) struct Mutex<T>(#[cfg(loom)] loom::sync::Mutex<T>, #[cfg(not(loom))] parking_lot::Mutex<T>);
+pub(crate) struct Mutex<T>(
+    #[cfg(any(loom, shuttle))] imp::Mutex<T>,
+    #[cfg(not(any(loom, shuttle)))] parking_lot::Mutex<T>,
+);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
@@ -37,16 +45,20 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(loom::sync::Mutex::new(value))
+        Self(imp::Mutex::new(value))
     }
-    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-        self.0.lock().expect("a model thread panicked")
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    pub(crate) fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -76,7 +88,7 @@ impl<T> Cell<T> {
 
 /// A place for a value that is exchanged as a whole, and read without a lock.
 #[cfg(not(loom))]
-pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>, #[cfg(shuttle)] Point);
 /// A value that was in a `Swap`, kept in hand.
 #[cfg(not(loom))]
 pub type Pinned<T> = arc_swap::Guard<Arc<T>>;
@@ -84,16 +96,39 @@ pub type Pinned<T> = arc_swap::Guard<Arc<T>>;
 #[cfg(not(loom))]
 impl<T> Swap<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Self(arc_swap::ArcSwap::new(value))
+        Self(
+            arc_swap::ArcSwap::new(value),
+            #[cfg(shuttle)]
+            Point::default(),
+        )
     }
     pub(crate) fn load(&self) -> Pinned<T> {
+        #[cfg(shuttle)]
+        self.1.pass();
         self.0.load()
     }
     pub(crate) fn load_full(&self) -> Arc<T> {
+        #[cfg(shuttle)]
+        self.1.pass();
         self.0.load_full()
     }
     pub(crate) fn store(&self, value: Arc<T>) {
+        #[cfg(shuttle)]
+        self.1.pass();
         self.0.store(value);
+    }
+}
+
+/// Where shuttle may let another thread go on. Why that is enough for arc-swap: all of shuttle's
+/// threads share one of the operating system's, and none stops within arc-swap.
+#[cfg(shuttle)]
+#[derive(Default)]
+struct Point(AtomicBool);
+
+#[cfg(shuttle)]
+impl Point {
+    fn pass(&self) {
+        self.0.load(Ordering::SeqCst);
     }
 }
 

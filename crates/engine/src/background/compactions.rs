@@ -8,11 +8,11 @@ use crate::error::{Error, ErrorKind, Result, caught};
 use crate::events::CompactionInfo;
 use crate::health::{BackgroundErrorReason, Reaction};
 use crate::pacing::Relief;
+use crate::sync::counting::{AtomicU64, Ordering};
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a family's compactions rest after one failed.

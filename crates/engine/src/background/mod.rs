@@ -48,14 +48,15 @@ use crate::flush::{FlushContext, Triggers};
 use crate::health::Health;
 use crate::options::DbOptions;
 use crate::pacing::StallController;
+use crate::sync::Event;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_io::{Env, Event, Hurry, Priority};
+use karst_io::{Env, Hurry, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use crate::events::FlushReason;
 use crate::flush::Sealing;
 use crate::memtable::MemTable;
 use crate::pacing::{Raced, race};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Options of a flush that is asked for. RocksDB's names and defaults.

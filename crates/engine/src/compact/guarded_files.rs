@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::sync::Mutex;
 use karst_format::ids::FileNumber;
-use parking_lot::Mutex;
 
 use crate::table::writer::NewFiles;
 use crate::versions::{FileGuard, Versions};

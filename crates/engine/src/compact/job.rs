@@ -11,9 +11,9 @@
 //!
 //! Called by: `background`, and calls that compact by hand.
 
+use crate::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::{NewFile, VersionEdit};

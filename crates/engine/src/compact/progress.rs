@@ -2,7 +2,8 @@
 //!
 //! Ordering: counters and a flag; nothing is published with them, so all accesses are relaxed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::counting::AtomicU64;
 
 use crate::error::{Error, ErrorKind, Result};
 

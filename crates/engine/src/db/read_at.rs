@@ -16,8 +16,8 @@ use crate::options::ReadOptions;
 use crate::read::Gate;
 use crate::snapshot::{ReadAt, pin_with_all};
 use crate::superversion::SuperVersion;
+use crate::sync::Guard;
 use crate::table::drive::Attempt;
-use arc_swap::Guard;
 use karst_format::key::SeqNo;
 use std::sync::Arc;
 

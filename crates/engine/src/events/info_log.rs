@@ -8,10 +8,11 @@
 
 use super::LogLevel;
 use super::date::Date;
+use crate::sync::Event;
+use crate::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::options::{DbOptions, InfoLogLevel};
-use karst_io::{Env, Event, WritableFile};
-use parking_lot::Mutex;
+use karst_io::{Env, WritableFile};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,11 +11,11 @@ pub(crate) use info_log::InfoLog;
 
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
+use crate::sync::counting::{AtomicU64, Ordering};
 use karst_format::options::{DbOptions, OptionInfo, OptionSet};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How important a line of the LOG file is. RocksDB's levels.

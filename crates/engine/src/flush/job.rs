@@ -23,6 +23,8 @@ use crate::range_del::{Fragments, RangeTombstone};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::snapshot::Snapshots;
 use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::counting::AtomicU64;
 use crate::table::cache::{Shared, file_counts};
 use crate::table::warming::Warming;
 use crate::table::writer::{
@@ -37,7 +39,6 @@ use karst_io::Env;
 use karst_lsm::FileCounts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What all flushes of a database share.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::column_family::Family;
 use crate::memtable::MemTable;
 use crate::options::ColumnFamilyOptions;
 use crate::pacing::WriteBufferManager;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Why something should be flushed.

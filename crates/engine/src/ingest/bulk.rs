@@ -11,6 +11,7 @@ use crate::memtable::MemTable;
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
 use crate::options::{DbOptions, FamilyConfig};
 use crate::stats::{Statistics, StatsLevel};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
     file_checksums, writer_options,
@@ -25,7 +26,6 @@ use karst_io::{Env, FileLock};
 use karst_lsm::OpenOutput;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes a new database.
 ///

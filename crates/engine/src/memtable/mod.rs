@@ -23,13 +23,13 @@ use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::FamilyConfig;
 use crate::pacing::{Charge, WriteBufferManager};
 use crate::range_del::{Fragments, RangeTombstone};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use filter::Filter;
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_mem::skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tombstones::Tombstones;
 

@@ -7,13 +7,13 @@
 use super::protection::{Protection, pair};
 use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::range_del::{Fragments, RangeTombstone};
-use arc_swap::ArcSwapOption;
+use crate::sync::ArcSwapOption;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use karst_format::comparator::Comparator;
 use karst_format::filter::hash64;
 use karst_format::key::SeqNo;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// From the checksum of start and end.
 fn checksum_of(pair: u64, seq: SeqNo) -> u64 {

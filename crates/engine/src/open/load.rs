@@ -23,6 +23,7 @@ use crate::read::newest;
 use crate::snapshot::ReadAt;
 use crate::stats::{Statistics, StatsLevel};
 use crate::superversion::SuperVersion;
+use crate::sync::counting::{AtomicU64, Ordering};
 use crate::table::cache::{Shared, TableCache};
 use crate::wal::doubts::Tables;
 use crate::wal::recovery::{OnFull, Recovered, Recovery};
@@ -37,7 +38,6 @@ use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The name of the column family that every database has.

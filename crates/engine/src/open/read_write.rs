@@ -26,6 +26,7 @@ use crate::error::{Error, ErrorKind, Result, named_list};
 use crate::life::Life;
 use crate::memtable::{MemTable, Seal};
 use crate::options::{DbOptions, FamilyConfig};
+use crate::sync::Mutex;
 use crate::table::writer::{
     Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
 };
@@ -42,7 +43,6 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::options::changed_head;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! In: all options after a change. Out: all options, at one moment. Whoever keeps what it got goes on with the older ones.
 
 use super::DbOptions;
-use arc_swap::ArcSwap;
+use crate::sync::ArcSwap;
 use std::sync::Arc;
 
 /// See the module.

@@ -6,11 +6,11 @@
 //! No thread fills it: whoever waits longest past the end of a period fills it for all.
 //! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its own; never held while waiting.
 
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use karst_io::Env;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How urgent a background write is.

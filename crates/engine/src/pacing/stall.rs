@@ -17,14 +17,15 @@ use super::{Raced, WriteBufferManager, race};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Health;
 use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::sync::Event;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use karst_format::ids::ColumnFamilyId;
-use karst_io::{Env, Event};
+use karst_io::Env;
 use karst_lsm::stall::{StallCause, WriteStall};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A condition in words.

@@ -8,11 +8,11 @@
 //! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
 //! Ordering: counters only; they steer, nothing is published with them.
 
-use karst_io::{Event, EventListener};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Event, EventListener};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A budget for the memory of memtables. Cloning shares it.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 
 use super::family_stats::human_count;
 use crate::stats::write_counts::WriteCounts;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::fmt::Write as _;
 use std::time::Duration;
 

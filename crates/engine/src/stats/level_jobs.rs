@@ -2,8 +2,8 @@
 //!
 //! Lock: its own; held to add one job, or to copy.
 
+use crate::sync::counting::Mutex;
 use karst_io::Priority;
-use parking_lot::Mutex;
 
 /// Sums over jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 
 use super::histogram::{BUCKETS, Histogram, bucket_of};
 use super::names::{HistogramKind, Ticker};
-use parking_lot::Mutex;
+use crate::sync::counting::Mutex;
+use crate::sync::counting::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Slots that belong to one thread each.
 pub(super) const OWNED: usize = 64;

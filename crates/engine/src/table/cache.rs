@@ -10,15 +10,16 @@
 //! polled again, or whose reads are bound to another thread's ring. Inside one operation an open is shared (see `fetch`); two threads
 //! that open the same file at the same moment both do it, and the first to finish is kept.
 
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::sync::{Mutex, RwLock};
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -28,7 +29,6 @@ use karst_io::Env;
 use karst_lsm::pick::CompactionInput;
 use karst_lsm::{FileCounts, FileMetadata, Version};
 use karst_mem::BlockCache;
-use parking_lot::{Mutex, RwLock};
 
 use crate::blob::{BlobFile, BlobFiles};
 use crate::error::{Error, Result};

@@ -6,8 +6,8 @@
 //! Why the table's own prefix extractor is used: the filter was built with it. The column family may have another one by now, which
 //! changes nothing about what is in the filter; RocksDB gives up on the filter then.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use karst_format::filter::FilterHash;
 use karst_format::index::IndexCursor;

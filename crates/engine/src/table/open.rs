@@ -6,9 +6,9 @@
 //! Foreign and damaged files end in errors that name file and offset: a size other than the MANIFEST's, a
 //! footer that is none, the file of another table (unique id), a comparator other than the column family's.
 
+use crate::sync::atomic::Ordering;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use karst_format::block::{Block, BlockCursor};
 use karst_format::compression::Dictionary;

@@ -31,10 +31,12 @@ use crate::column_family::{Families, Family};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
 use crate::stats::HistogramKind;
+use crate::sync::ArcSwap;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::cache::Shared;
 use crate::table::writer::Identity;
 use crate::wal::prepared::PreparedLogs;
-use arc_swap::ArcSwap;
 use change::Request;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -43,12 +45,10 @@ use karst_format::key::SeqNo;
 use karst_io::Env;
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
 use manifest::{ManifestFile, NotWritten, Writing};
-use parking_lot::Mutex;
 use staged::{Described, FamilyState, ManifestState, Staged};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Is told of a failed MANIFEST write.
 pub(crate) type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;

@@ -7,10 +7,10 @@
 //! the time to live.
 
 use crate::options::DbOptions;
+use crate::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, Result};
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -8,8 +8,8 @@
 //!
 //! Lock: its own, for a moment.
 
+use crate::sync::Mutex;
 use karst_format::ids::FileNumber;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// See the module's head.

@@ -11,8 +11,8 @@
 
 use super::archive::Archive;
 use crate::options::DbOptions;
+use crate::sync::Mutex;
 use karst_format::ids::FileNumber;
-use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 

@@ -18,6 +18,7 @@ use crate::health::BackgroundErrorReason;
 use crate::pacing::Entry;
 use crate::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use crate::stats::{HistogramKind, Ticker};
+use crate::sync::atomic::Ordering;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
@@ -26,7 +27,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 

@@ -9,12 +9,12 @@
 //! - Buckets are read and written under the order lock only, so nothing is ordered between the look at them and the order of the write that depends on it.
 
 use super::source::Source;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use karst_format::filter::hash64;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a write says of itself: the buckets of its keys, and whether it removes ranges.
 #[derive(Debug, Default)]

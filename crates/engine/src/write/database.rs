@@ -18,19 +18,19 @@ use crate::flush::{BoxFuture, Sealed, Sealing, SealsMemtables, Triggers};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
 use crate::superversion::SuperVersion;
+use crate::sync::Event;
+use crate::sync::Guard;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::versions::{Gone, Versions};
 use crate::wal::prepared::PreparedLogs;
 use crate::wal::retired::RetiredLogs;
 use crate::wal::writer::{LogOptions, NewLog, reserve_bytes};
-use arc_swap::Guard;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-use karst_io::Event;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is done with the news that the host gets. Called from writers' threads; must not wait.
 pub(crate) struct DatabaseHost {

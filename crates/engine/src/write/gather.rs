@@ -16,12 +16,12 @@ use super::host::Host;
 use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
 use crate::memtable::MemTable;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
 use karst_mem::commit::Gathered;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Entries that are inserted together: as many as searches take turns.
 const GROUP: usize = 8;

@@ -14,14 +14,15 @@ use super::pipeline::{Order, Pipeline, Switched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::write_counts::WriteCounts;
 use crate::stats::{HistogramKind, Ticker};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{Event, EventListener};
+use crate::sync::{Mutex, MutexGuard};
 use crate::wal::writer::LogFile;
 use karst_format::ids::FileNumber;
-use karst_io::{Event, EventListener, Standstill};
+use karst_io::Standstill;
 use karst_mem::commit::{Fate, Leadership};
-use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
 const ROUNDS_FOR_OTHERS: usize = 4;

@@ -44,16 +44,17 @@ use crate::options::DbOptions;
 use crate::pacing::StallController;
 use crate::stats::Statistics;
 use crate::stats::write_counts::WriteCounts;
+use crate::sync::Event;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::wal::replay::BATCH_END;
 use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
-use karst_io::{Env, Event, Standstill};
+use karst_io::{Env, Standstill};
 use karst_mem::commit::{Goals, LeftBehind, Waiters};
 use karst_mem::{PendingRanges, PublishRing};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.

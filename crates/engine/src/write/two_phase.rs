@@ -24,12 +24,12 @@ use super::batch::WriteBatch;
 use super::host::Host;
 use super::pipeline::Pipeline;
 use super::source::{Numbering, Pins};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wal::sub_batches::SubBatches;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::{self, HEADER_BYTES, Op, PrepareKind};
 use karst_mem::pending::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A prepared transaction.

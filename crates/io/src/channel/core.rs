@@ -12,6 +12,7 @@ use crate::env::Clock;
 use crate::error::Failure;
 use crate::file::Backend;
 use crate::stats::Counters;
+use crate::sync::counting::Ordering;
 use crate::transport::{Completion, Op, OpenOp, Transport};
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -21,7 +22,6 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 

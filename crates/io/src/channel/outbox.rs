@@ -7,7 +7,7 @@
 
 use super::slot::{Outcome, Ticket};
 use crate::posix;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, counting};
 use crate::transport::Alarm;
 use std::sync::Arc;
 
@@ -42,9 +42,9 @@ pub(crate) struct Joiner {
 
 impl Outbox {
     pub(crate) fn new(alarm: Arc<Alarm>) -> Self {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        static NEXT: counting::AtomicU64 = counting::AtomicU64::new(1);
         Self {
-            channel: NEXT.fetch_add(1, Ordering::Relaxed),
+            channel: counting::next_name(&NEXT),
             messages: Mutex::default(),
             any: AtomicBool::new(false),
             alarm,

@@ -2,8 +2,8 @@
 //!
 //! Written by the reactor's thread alone, with plain loads and stores; read by anyone.
 
+use crate::sync::counting::{AtomicU64, Ordering};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Buckets for each power of two: a value is known to 1/8 of itself.

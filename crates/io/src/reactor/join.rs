@@ -3,11 +3,11 @@
 use super::task::TaskKey;
 use super::{Message, Shared};
 use crate::outcome::Outcome;
+use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 

@@ -18,6 +18,10 @@ use crate::env::{Env, Purpose};
 use crate::error::Error;
 use crate::giving_way::GivingWay;
 use crate::stats::{Counters, IoStats};
+use crate::sync::counting::AtomicU64;
+use crate::sync::mpsc::{Receiver, Sender, channel};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{AtomicUsize, Ordering, spin_loop, thread_local};
 use crate::transport::Alarm;
 pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
@@ -31,10 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Poll;
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use task::{TaskKey, Tasks};
 pub use task::{YieldNow, yield_now};
@@ -58,7 +59,7 @@ pub struct Reactor {
 
 struct ReactorThread {
     shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 /// What other threads know of a reactor thread.
@@ -119,7 +120,7 @@ impl Shared {
     }
 
     fn is_this_thread(&self) -> bool {
-        self.thread == std::thread::current().id()
+        self.thread == thread::current().id()
     }
 }
 
@@ -339,7 +340,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
             fork_generation: crate::posix::fork_generation(),
         });
         let shared =
-            Arc::new(Shared { inbox, alarm: io.alarm().clone(), stats, thread: std::thread::current().id() });
+            Arc::new(Shared { inbox, alarm: io.alarm().clone(), stats, thread: thread::current().id() });
         let local = Rc::new(Local { shared: shared.clone(), tasks: Tasks::default(), channel: io.clone() });
         LOCAL.with(|slot| *slot.borrow_mut() = Some(local.clone()));
         let _entered = Enter::new(io);
@@ -400,7 +401,7 @@ fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
     local.channel.submit();
     loop {
         for _ in 0..16 {
-            std::hint::spin_loop();
+            spin_loop();
             local.channel.poll();
             if local.tasks.ready_count() > 0 || local.channel.alarm().take() {
                 return false;

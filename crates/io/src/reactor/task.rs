@@ -7,12 +7,12 @@
 //! the table while it runs, so that it may spawn.
 
 use super::{Message, Shared};
+use crate::sync::{AtomicBool, Ordering};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;

@@ -6,9 +6,9 @@ use super::disturbed::{Disturb, DisturbedFileSystem};
 use crate::env::mix;
 use crate::file::Disturbance;
 use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Ordering};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often what goes wrong; probabilities from 0 to 1.

@@ -3,9 +3,9 @@
 use super::disturbed::{Disturb, DisturbedFileSystem};
 use crate::env::mix;
 use crate::file::Disturbance;
+use crate::sync::counting::{AtomicU64, Ordering};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much longer things take than on the file system below.

@@ -48,8 +48,16 @@ struct Content {
 
 impl Content {
     fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { bytes: Mutex::new(bytes), modified: Mutex::new(SystemTime::now()) })
+        Arc::new(Self { bytes: Mutex::new(bytes), modified: Mutex::new(now()) })
     }
+}
+
+/// When something was modified that is now.
+fn now() -> SystemTime {
+    #[cfg(shuttle)]
+    return SystemTime::UNIX_EPOCH + crate::sync::time::now();
+    #[cfg(not(shuttle))]
+    SystemTime::now()
 }
 
 pub(crate) fn errno(code: i32) -> io::Error {
@@ -114,6 +122,36 @@ impl MemoryFileSystem {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What it holds at one moment, as a file system of its own in which nothing is locked: what a
+    /// process finds whose predecessor was killed at that moment.
+    pub fn copy(&self) -> Self {
+        let tree = self.tree.lock();
+        let held: Vec<_> = tree
+            .nodes
+            .iter()
+            .map(|(path, node)| {
+                let content = match node {
+                    Node::File(content) => Some((content.bytes.lock(), *content.modified.lock())),
+                    Node::Directory => None,
+                };
+                (path, content)
+            })
+            .collect();
+        // Why all are locked first: no file is of another moment than the others.
+        let copied = held.iter().map(|(path, content)| {
+            let node = match content {
+                Some((bytes, modified)) => Node::File(Arc::new(Content {
+                    bytes: Mutex::new(Vec::clone(bytes)),
+                    modified: Mutex::new(*modified),
+                })),
+                None => Node::Directory,
+            };
+            (PathBuf::clone(path), node)
+        });
+        let nodes = copied.collect();
+        Self { tree: Arc::new(Mutex::new(Tree { nodes, locked: BTreeSet::new() })) }
     }
 
     fn fresh(&self, path: &Path) -> Result<Arc<Content>> {
@@ -333,7 +371,7 @@ impl WritableFile for MemoryAppender {
     }
     fn append(&mut self, data: &[u8]) -> Result<()> {
         self.content.bytes.lock().extend_from_slice(data);
-        *self.content.modified.lock() = SystemTime::now();
+        *self.content.modified.lock() = now();
         Ok(())
     }
     fn sync(&mut self) -> Result<()> {
@@ -361,7 +399,7 @@ impl PositionalFile for MemoryAppender {
             bytes.resize(end, 0);
         }
         bytes[start..end].copy_from_slice(data);
-        *self.content.modified.lock() = SystemTime::now();
+        *self.content.modified.lock() = now();
         Ok(())
     }
     fn sync(&self) -> Result<()> {

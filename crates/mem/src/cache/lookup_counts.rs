@@ -57,15 +57,15 @@ impl LookupCounts {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn thread_number() -> usize {
     0
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 use numbers::thread_number;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod numbers {
     use super::OWN_STRIPES;
     use crate::sync::Mutex;

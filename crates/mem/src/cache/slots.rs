@@ -41,18 +41,18 @@ pub(super) struct Slots<T> {
 #[derive(Clone, Copy, PartialEq)]
 enum Memory {
     Boxed,
-    #[cfg(all(unix, not(miri), not(loom)))]
+    #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
     Mapped,
 }
 
 /// Arrays below this size are not worth pages of their own.
-#[cfg(all(unix, not(miri), not(loom)))]
+#[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
 const MAPPED_FROM_BYTES: usize = 256 << 10;
 
 impl<T: Fresh> Slots<T> {
     /// `len` fresh slots; `None` if the system has not the memory.
     pub(super) fn new(len: usize) -> Option<Self> {
-        #[cfg(all(unix, not(miri), not(loom)))]
+        #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
         if len.checked_mul(size_of::<T>())? >= MAPPED_FROM_BYTES {
             let first = map(len * size_of::<T>())?.cast();
             return Some(Self { first, len, memory: Memory::Mapped });
@@ -90,7 +90,7 @@ impl<T: Fresh> Slots<T> {
     ///
     /// REQUIRES: nothing in the slots is needed and nobody puts anything there. Late searches may still read them.
     pub(super) fn discard(&self) {
-        #[cfg(all(unix, not(miri), not(loom)))]
+        #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
         if self.memory == Memory::Mapped {
             // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as fresh slots,
             // which late searches bear at any time. No slot holds a value, by the requirement.
@@ -109,7 +109,7 @@ impl<T> Drop for Slots<T> {
                 // SAFETY: made by `Box::into_raw` of a slice of this length. Dropping a slot drops no value.
                 drop(unsafe { Box::from_raw(slots) });
             }
-            #[cfg(all(unix, not(miri), not(loom)))]
+            #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
             Memory::Mapped => {
                 // SAFETY: a mapping of this very size, which nobody uses any more.
                 unsafe { libc::munmap(self.first.as_ptr().cast(), self.len * size_of::<T>()) };
@@ -118,7 +118,7 @@ impl<T> Drop for Slots<T> {
     }
 }
 
-#[cfg(all(unix, not(miri), not(loom)))]
+#[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new private mapping at an address of the system's choice touches nothing that exists.
     let memory = unsafe {

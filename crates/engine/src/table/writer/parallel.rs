@@ -9,13 +9,13 @@
 //!
 //! Compat: RocksDB estimates the sizes of blocks under way, and cuts files elsewhere than with one thread; here the files are the same.
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::sync::{Condvar, Mutex};
 use karst_format::table_builder::{ClosedBlock, CompressedBlock, TableBuilder};
 use karst_io::Env;
-use parking_lot::{Condvar, Mutex};
 
 /// Blocks that may be under way for each thread. Why as many: a helper that was started for the first has more to do when it runs.
 const AHEAD: usize = 16;

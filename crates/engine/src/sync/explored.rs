@@ -1,0 +1,175 @@
+//! What the engine's threads share, where shuttle says who goes on.
+//!
+//! Locks and atomics are shuttle's with the interface of those that ship. An exchanged value is arc-swap's behind a
+//! point at which shuttle may switch: its threads all run on one of the operating system's, and none stops within
+//! arc-swap. An event is a list behind a lock.
+//!
+//! Trap: what is made here belongs to one execution, so nothing of it may live in a `static`.
+
+use shuttle::sync as imp;
+pub(crate) use shuttle::sync::atomic;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, TryLockError};
+use std::task::{Context, Poll, Waker};
+
+/// As parking_lot's: without poison.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(imp::Mutex<T>);
+
+/// A held mutex. `None` only while a condition variable has it.
+pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(Some(guard))),
+            Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(poisoned.into_inner()))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+const HELD: &str = "a guard holds its lock";
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_deref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_deref_mut().expect(HELD)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(imp::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect(HELD);
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// As parking_lot's: without poison.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(imp::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> imp::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> imp::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something of arc-swap's. Whoever gets at it passes a point at which another thread may go on.
+#[derive(Default)]
+pub(crate) struct Observed<S> {
+    inner: S,
+    point: atomic::AtomicBool,
+}
+
+pub(crate) type ArcSwap<T> = Observed<arc_swap::ArcSwap<T>>;
+pub(crate) type ArcSwapOption<T> = Observed<arc_swap::ArcSwapOption<T>>;
+
+impl<T> Observed<arc_swap::ArcSwap<T>> {
+    pub(crate) fn from_pointee(value: T) -> Self {
+        Self { inner: arc_swap::ArcSwap::from_pointee(value), point: atomic::AtomicBool::default() }
+    }
+}
+
+impl<S> Deref for Observed<S> {
+    type Target = S;
+    fn deref(&self) -> &S {
+        self.point.load(atomic::Ordering::SeqCst);
+        &self.inner
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Observed<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// As the one of `karst_io`: who listens before he looks misses nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Event(Arc<Mutex<Listeners>>);
+
+#[derive(Debug, Default)]
+struct Listeners {
+    next: u64,
+    /// Those that were not notified, and whom each has wake it.
+    waiting: BTreeMap<u64, Option<Waker>>,
+}
+
+impl Event {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn listen(&self) -> EventListener {
+        let mut listeners = self.0.lock();
+        let number = listeners.next;
+        listeners.next += 1;
+        listeners.waiting.insert(number, None);
+        EventListener { number, of: self.0.clone() }
+    }
+
+    /// Notifies everybody, which is all that the engine asks for.
+    pub(crate) fn notify(&self, count: usize) {
+        assert_eq!(count, usize::MAX);
+        let notified = std::mem::take(&mut self.0.lock().waiting);
+        notified.into_values().flatten().for_each(karst_io::wake);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct EventListener {
+    number: u64,
+    of: Arc<Mutex<Listeners>>,
+}
+
+impl Future for EventListener {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.of.lock().waiting.get_mut(&self.number) {
+            Some(waker) => *waker = Some(cx.waker().clone()),
+            None => return Poll::Ready(()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for EventListener {
+    fn drop(&mut self) {
+        let left = self.of.lock().waiting.remove(&self.number);
+        drop(left);
+    }
+}

@@ -1,0 +1,74 @@
+//! Goes through schedules of a scenario: half of them random, half by PCT, which changes the order of threads at a few
+//! random moments only and so finds what needs long undisturbed runs in between.
+//!
+//! In: a scenario, and how many schedules, from the environment. Out: how many there were; or the
+//! failure, with the schedule as a string.
+
+use karst_testkit::random::Random;
+use shuttle::rand::RngCore;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, MaxSteps, Runner};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How many schedules a scenario goes through unless the environment says it.
+const SCHEDULES: usize = 60;
+/// At how many moments PCT changes who goes on, and one.
+const DEPTH: usize = 4;
+/// More steps than any schedule here takes: who needs more waits for something that does not come.
+const MOST_STEPS: usize = 1_000_000;
+const STACK_BYTES: usize = 1 << 20;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+}
+
+/// Goes through schedules of `scenario`, which draws what it does from the numbers that it is given.
+pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.max_steps = MaxSteps::FailAfter(MOST_STEPS);
+    config.silence_warnings = true;
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = steps.clone();
+    // Why drawn from shuttle: the numbers are a part of the schedule.
+    let body = move || {
+        scenario(&mut Random::new(shuttle::rand::thread_rng().next_u64()));
+        counted.fetch_add(shuttle::current::context_switches() as u64, Ordering::Relaxed);
+    };
+    if let Ok(schedule) = std::env::var("KARST_SCHEDULE") {
+        let schedule = match schedule.strip_prefix('@') {
+            Some(path) => std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}")),
+            None => schedule,
+        };
+        Runner::new(ReplayScheduler::new_from_encoded(schedule.trim()), config).run(body);
+        return;
+    }
+    let schedules = number("KARST_SCHEDULES").map_or(SCHEDULES, |n| n as usize);
+    let seed = number("KARST_SEED").unwrap_or_else(fresh_seed);
+    println!("{name}: {schedules} schedules from seed {seed}");
+    let began = Instant::now();
+    let by_random = schedules.div_ceil(2);
+    go(RandomScheduler::new_from_seed(seed, by_random), &config, &body);
+    go(PctScheduler::new_from_seed(seed, DEPTH, schedules - by_random), &config, &body);
+    println!(
+        "{name}: {schedules} schedules of {} steps on average in {:.1} s",
+        steps.load(Ordering::Relaxed) / schedules.max(1) as u64,
+        began.elapsed().as_secs_f64()
+    );
+}
+
+fn go(
+    scheduler: impl Scheduler + 'static,
+    config: &Config,
+    body: &(impl Fn() + Clone + Send + Sync + 'static),
+) {
+    Runner::new(scheduler, config.clone()).run(body.clone());
+}
+
+/// Another one in each run.
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,292 @@
+//! What a scenario happens in: files in memory whose changes may fail, and an environment whose threads are shuttle's;
+//! what writers have begun and what was acknowledged; and how a database is held against that.
+
+use crate::reading::Reading;
+use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::{ColumnFamily, Db, OptionSet, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use karst_io::{FaultFileSystem, FaultPlan, Faults, TransportKind};
+use karst_testkit::random::Random;
+use karst_testkit::subject::{Move, ReadSettings, Subject};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+pub(crate) const PATH: &str = "/db";
+/// The family of counters and that of lists.
+pub(crate) const COUNTS: &str = "default";
+pub(crate) const LISTS: &str = "lists";
+/// The counter that all writers share.
+const SUM: &str = "sum";
+const WRITE_BUFFER_BYTES: usize = 64 << 10;
+/// A few of the longest fill a memtable.
+const LONGEST_VALUE: usize = 40 << 10;
+
+/// Where databases are.
+#[derive(Clone)]
+pub(crate) struct World {
+    disk: MemoryFileSystem,
+    faults: Arc<Faults>,
+    pub(crate) env: Env,
+}
+
+impl World {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        Self::on(MemoryFileSystem::new(), random.next_u64())
+    }
+
+    fn on(disk: MemoryFileSystem, seed: u64) -> Self {
+        let files = FaultFileSystem::new(Arc::new(disk.clone()), Faults::new(seed, FaultPlan::default()));
+        let faults = files.between().clone();
+        let env = Env::builder()
+            .file_system(Arc::new(files))
+            .transport(TransportKind::Threads)
+            .threads(2)
+            .jobs_give_way(&[])
+            .seed(seed)
+            .build();
+        Self { disk, faults, env }
+    }
+
+    /// From now on changes of files fail with this probability.
+    pub(crate) fn set_write_error(&self, probability: f64) {
+        self.faults.set_plan(FaultPlan { write_error: probability, ..FaultPlan::default() });
+    }
+
+    /// What would be found here if the process were killed now.
+    pub(crate) fn crashed(&self) -> Self {
+        Self::on(self.disk.copy(), 0)
+    }
+}
+
+/// The options of a database that are drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) unordered: bool,
+    pub(crate) atomic: bool,
+    recycled: usize,
+    compressed: &'static str,
+    jobs: i32,
+}
+
+impl Drawn {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        Self {
+            unordered: random.one_in(2),
+            atomic: random.one_in(3),
+            recycled: random.index(2),
+            compressed: ["kNoCompression", "kZSTD"][random.index(2)],
+            jobs: if random.one_in(2) { 2 } else { 4 },
+        }
+    }
+
+    pub(crate) fn on(&self, world: &World) -> Options {
+        let drawn = self.clone();
+        Options::new()
+            .env(world.env.clone())
+            .block_cache_bytes(16 << 10)
+            .db(move |db| {
+                db.create_if_missing = true;
+                db.create_missing_column_families = true;
+                db.unordered_write = drawn.unordered;
+                db.atomic_flush = drawn.atomic;
+                db.recycle_log_file_num = drawn.recycled;
+                db.max_background_jobs = drawn.jobs;
+                db.avoid_flush_during_recovery = true;
+                db.stats_dump_period_sec = 0;
+                // As short as pauses can be: nobody wakes up from a long one here.
+                db.bgerror_resume_retry_interval = 10_000;
+            })
+            .column_families(|family| {
+                family.write_buffer_size = WRITE_BUFFER_BYTES;
+                family.level0_file_num_compaction_trigger = 2;
+            })
+            .set_all(&format!("merge_operator=uint64add;wal_compression={}", self.compressed))
+            .unwrap()
+            .column_family(LISTS, |family| {
+                family.set_all("merge_operator=stringappend").unwrap();
+            })
+    }
+
+    pub(crate) fn open(&self, world: &World) -> Result<Db> {
+        Db::open_cf(PATH, &self.on(world), &[COUNTS, LISTS])
+    }
+}
+
+/// What the writers of a schedule have begun and what they know to be done. Lock: none is taken under it,
+/// and shuttle does not know it.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger(Mutex<BTreeMap<usize, Account>>);
+
+#[derive(Debug, Default)]
+struct Account {
+    begun: u64,
+    /// Acknowledged.
+    done: BTreeSet<u64>,
+    /// Of these, those that survive though they are in no log.
+    kept: BTreeSet<u64>,
+}
+
+/// By writer: the batches that must be there, and the number of the last that may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known(BTreeMap<usize, (BTreeSet<u64>, u64)>);
+
+impl Known {
+    /// At least what is known here, at most what is known there.
+    pub(crate) fn up_to(mut self, later: &Self) -> Self {
+        for (writer, (_, last)) in &later.0 {
+            self.0.entry(*writer).or_default().1 = *last;
+        }
+        self
+    }
+}
+
+impl Ledger {
+    fn begin(&self, writer: usize) -> u64 {
+        let mut accounts = self.0.lock().unwrap();
+        let account = accounts.entry(writer).or_default();
+        account.begun += 1;
+        account.begun
+    }
+
+    fn done(&self, writer: usize, number: u64) {
+        self.0.lock().unwrap().entry(writer).or_default().done.insert(number);
+    }
+
+    /// What is acknowledged now, all of it or what is kept.
+    fn known_by(&self, which: impl Fn(&Account) -> &BTreeSet<u64>) -> Known {
+        let accounts = self.0.lock().unwrap();
+        Known(accounts.iter().map(|(writer, of)| (*writer, (which(of).clone(), of.begun))).collect())
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        self.known_by(|account| &account.done)
+    }
+
+    pub(crate) fn known_to_survive(&self, logged: bool) -> Known {
+        self.known_by(|account| if logged { &account.done } else { &account.kept })
+    }
+
+    /// What was known then is in tables now.
+    pub(crate) fn keep(&self, then: &Known) {
+        let mut accounts = self.0.lock().unwrap();
+        for (writer, (done, _)) in &then.0 {
+            accounts.entry(*writer).or_default().kept.extend(done);
+        }
+    }
+
+    /// Writes the next batch of this writer: one more in its counter and the one that all share, its number at the end of
+    /// its list, and a value of some length.
+    pub(crate) fn write(&self, db: &Db, random: &mut Random, writer: usize, logged: bool) -> Result<()> {
+        let (counts, lists) = families(db);
+        let number = self.begin(writer);
+        let mut batch = WriteBatch::new();
+        batch.merge_cf(&counts, SUM, 1u64.to_le_bytes())?;
+        batch.merge_cf(&counts, counter(writer), 1u64.to_le_bytes())?;
+        batch.merge_cf(&lists, list(writer), number.to_string())?;
+        if random.one_in(2) {
+            let (family, key) = if random.one_in(2) { (&counts, counter(99)) } else { (&lists, list(99)) };
+            let value = vec![number as u8; 8 * random.index(LONGEST_VALUE / 8)];
+            batch.put_cf(family, key, value)?;
+        }
+        let options = WriteOptions { disable_wal: !logged, ..WriteOptions::default() };
+        db.write(&options, &batch)?;
+        self.done(writer, number);
+        Ok(())
+    }
+}
+
+fn families(db: &Db) -> (ColumnFamily, ColumnFamily) {
+    (db.default_column_family().clone(), db.column_family(LISTS).expect("it is open"))
+}
+
+fn counter(writer: usize) -> String {
+    format!("count{writer}")
+}
+
+fn list(writer: usize) -> String {
+    format!("list{writer}")
+}
+
+/// All of a column family, read in four ways, which agree.
+pub(crate) fn contents(db: &Db, options: &ReadOptions, family: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let reading = Reading { db, options: options.clone() };
+    let walk = |first: Move, next: Move| {
+        let mut cursor = reading.cursor(family, &ReadSettings::default()).unwrap();
+        cursor.apply(&first).unwrap();
+        let mut found = Vec::new();
+        while let Some((key, value)) = cursor.current() {
+            found.push((key.to_vec(), value.to_vec()));
+            cursor.apply(&next).unwrap();
+        }
+        found
+    };
+    let forward = walk(Move::First, Move::Next);
+    let mut backward = walk(Move::Last, Move::Prev);
+    backward.reverse();
+    assert_eq!(forward, backward, "{family}: an iterator forward, and one backward");
+    let keys: Vec<Vec<u8>> = forward.iter().map(|(key, _)| key.clone()).collect();
+    let values: Vec<_> = forward.iter().map(|(_, value)| Some(value.clone())).collect();
+    let one_by_one: Vec<_> = keys.iter().map(|key| reading.get(family, key).unwrap()).collect();
+    assert_eq!(values, one_by_one, "{family}: an iterator, and get");
+    assert_eq!(values, reading.multi_get(family, &keys).unwrap(), "{family}: an iterator, and multi_get");
+    forward.into_iter().collect()
+}
+
+fn number(value: Option<&Vec<u8>>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().expect("a counter has eight bytes")))
+}
+
+/// Which batches of each writer a reader finds. Every one is there once and whole, or not at all.
+pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> BTreeMap<usize, Vec<u64>> {
+    let (counts, lists) = (contents(db, options, COUNTS), contents(db, options, LISTS));
+    let mut found = BTreeMap::new();
+    for writer in 0..4 {
+        let listed = lists.get(list(writer).as_bytes()).map_or("", |text| std::str::from_utf8(text).unwrap());
+        let listed: Vec<u64> = listed.split_terminator(',').map(|number| number.parse().unwrap()).collect();
+        assert!(listed.is_sorted_by(|a, b| a < b), "{when}: writer {writer} has the list {listed:?}");
+        let counted = number(counts.get(counter(writer).as_bytes()));
+        assert_eq!(counted, listed.len() as u64, "{when}: writer {writer} has the list {listed:?}, counted");
+        found.insert(writer, listed);
+    }
+    let sum = found.values().map(|listed| listed.len() as u64).sum::<u64>();
+    assert_eq!(number(counts.get(SUM.as_bytes())), sum, "{when}: the sum of {found:?}");
+    found
+}
+
+/// A database has every batch once that must be there, and none that was not begun.
+pub(crate) fn check(db: &Db, known: &Known, when: &str) -> BTreeMap<usize, Vec<u64>> {
+    let found = batches(db, &ReadOptions::default(), when);
+    for (writer, listed) in &found {
+        let (must, last) = known.0.get(writer).cloned().unwrap_or_default();
+        let missing: Vec<_> = must.iter().filter(|number| !listed.contains(number)).collect();
+        assert!(missing.is_empty(), "{when}: writer {writer} has {listed:?}, without {missing:?}");
+        assert!(listed.last() <= Some(&last), "{when}: writer {writer} has {listed:?}, and began {last}");
+    }
+    found
+}
+
+/// Opens what a crash has left, or closing, and checks it.
+pub(crate) fn check_opened(
+    world: &World,
+    drawn: &Drawn,
+    known: &Known,
+    when: &str,
+) -> BTreeMap<usize, Vec<u64>> {
+    let db = drawn.open(world).unwrap_or_else(|e| panic!("{when}: {e}"));
+    assert_eq!(db.log_duplicates(), None, "{when}");
+    assert_eq!(db.log_damage(), None, "{when}");
+    let found = check(&db, known, when);
+    db.close().unwrap();
+    found
+}
+
+/// The end of a schedule: all that was acknowledged is there, once, now, after a crash and after closing.
+pub(crate) fn settle(world: &World, drawn: &Drawn, db: Db, ledger: &Ledger, logged: bool) {
+    let known = ledger.known();
+    let live = check(&db, &known, "now");
+    let survives = ledger.known_to_survive(logged);
+    check_opened(&world.crashed(), drawn, &survives, "after a crash");
+    db.close().unwrap();
+    drop(db);
+    let closed = check_opened(world, drawn, &known, "after closing");
+    assert_eq!(live, closed, "now, and after closing");
+}
