@@ -635,11 +635,19 @@ impl<H: Host> Pipeline<H> {
                     "writes cannot be resumed before the failed log is replaced",
                 ));
             }
-            // Why: bytes framed for logs that failed, or that were replaced in turn, are of writes that failed.
-            files.replace(order.switched.drain(..).map(|switched| switched.next));
+            // Why: bytes framed for logs before `first_log` are of writes that failed.
+            let is_first = |switched: &Switched| switched.next.number() == first_log;
+            let failed = order.switched.iter().position(is_first).map_or(order.switched.len(), |at| at + 1);
+            files.replace(order.switched.drain(..failed).map(|switched| switched.next));
             self.persist.leadership.recover(order.next_ticket);
+            if !order.switched.is_empty() {
+                // Why: a seal has replaced `first_log` meanwhile, but it is needed, and recovery goes on
+                // behind it only if it has its beginning.
+                self.persist.leadership.ask_errand();
+            }
             order.refused = None;
         }
+        self.lead_elsewhere();
         self.ring_room();
         Ok(())
     }

@@ -90,6 +90,25 @@ fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
     bench.put("d", "4").unwrap();
 }
 
+/// The MANIFEST needs the log that a recovery's seal named, though another seal came before writes went on.
+/// Recovery passes from one to the other only if the first has its beginning.
+#[test]
+fn a_log_that_is_replaced_before_writes_are_resumed_has_its_beginning() {
+    let (bench, faults) = faulty();
+    bench.put("a", "1").unwrap();
+    faults.set_plan(failing());
+    bench.put("b", "2").unwrap_err();
+    faults.set_plan(FaultPlan::default());
+    bench.seal(2);
+    bench.seal(3);
+    karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(2))).unwrap();
+    bench.put("c", "3").unwrap();
+    let logs = [2, 3].map(|number| (number, bench.log_bytes(number)));
+    let logs = logs.each_ref().map(|(number, bytes)| (*number, &bytes[..]));
+    let (found, _) = recover(&logs, RecoveryMode::AbsoluteConsistency).unwrap();
+    assert!(found.len() == 1 && found[0].starts_with("c@"), "{found:?}");
+}
+
 #[test]
 fn a_failed_sync_fails_those_who_asked_for_it() {
     let (bench, faults) = faulty();
