@@ -6,7 +6,7 @@
 
 use karst_testkit::random::Random;
 use shuttle::rand::RngCore;
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, MaxSteps, Runner};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,8 @@ const SCHEDULES: usize = 60;
 const DEPTH: usize = 4;
 /// More steps than any schedule here takes: who needs more waits for something that does not come.
 const MOST_STEPS: usize = 1_000_000;
+/// So many schedules by the one, then so many by the other.
+const IN_TURN: usize = 50;
 const STACK_BYTES: usize = 1 << 20;
 
 fn number(name: &str) -> Option<u64> {
@@ -42,21 +44,57 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
             Some(path) => std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}")),
             None => schedule,
         };
-        Runner::new(ReplayScheduler::new_from_encoded(schedule.trim()), config).run(body);
-        return;
+        return go(Again::of(&schedule), &config, &body);
     }
     let schedules = number("KARST_SCHEDULES").map_or(SCHEDULES, |n| n as usize);
     let seed = number("KARST_SEED").unwrap_or_else(fresh_seed);
     println!("{name}: {schedules} schedules from seed {seed}");
     let began = Instant::now();
-    let by_random = schedules.div_ceil(2);
-    go(RandomScheduler::new_from_seed(seed, by_random), &config, &body);
-    go(PctScheduler::new_from_seed(seed, DEPTH, schedules - by_random), &config, &body);
+    let mut seeds = Random::new(seed);
+    for first in (0..schedules).step_by(2 * IN_TURN) {
+        let both = (schedules - first).min(2 * IN_TURN);
+        let seed = seeds.next_u64();
+        go(RandomScheduler::new_from_seed(seed, both / 2), &config, &body);
+        go(PctScheduler::new_from_seed(seed, DEPTH, both - both / 2), &config, &body);
+    }
     println!(
         "{name}: {schedules} schedules of {} steps on average in {:.1} s",
         steps.load(Ordering::Relaxed) / schedules.max(1) as u64,
         began.elapsed().as_secs_f64()
     );
+}
+
+/// A schedule that has failed, once more. It ends where it failed; from there on the threads take turns, so that what
+/// unwinds comes to its end.
+#[derive(Debug)]
+struct Again {
+    schedule: ReplayScheduler,
+    turns: usize,
+}
+
+impl Again {
+    fn of(schedule: &str) -> Self {
+        let mut schedule = ReplayScheduler::new_from_encoded(schedule);
+        schedule.set_allow_incomplete();
+        Self { schedule, turns: 0 }
+    }
+}
+
+impl Scheduler for Again {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.schedule.new_execution()
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+        self.schedule.next_task(runnable, current, yields).or_else(|| {
+            self.turns += 1;
+            Some(runnable[self.turns % runnable.len()].id())
+        })
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.schedule.next_u64()
+    }
 }
 
 fn go(

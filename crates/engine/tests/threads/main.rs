@@ -15,9 +15,10 @@
 #![cfg(shuttle)]
 
 mod explorer;
-
+mod families;
 #[path = "../kill/reading.rs"]
 mod reading;
-
+mod recovering;
+mod scene;
 mod world;
 mod writers;

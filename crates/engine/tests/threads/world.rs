@@ -1,13 +1,16 @@
-//! What a scenario happens in: files in memory whose changes may fail, and an environment whose threads are shuttle's;
+//! What a scenario happens in: files in memory, of which logs may fail, and an environment whose threads are shuttle's;
 //! what writers have begun and what was acknowledged; and how a database is held against that.
 
 use crate::reading::Reading;
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{ColumnFamily, Db, OptionSet, Options, ReadOptions, Result, WriteBatch, WriteOptions};
-use karst_io::{FaultFileSystem, FaultPlan, Faults, TransportKind};
+use karst_io::{Disturb, Disturbance, DisturbedFileSystem, TransportKind};
 use karst_testkit::random::Random;
 use karst_testkit::subject::{Move, ReadSettings, Subject};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(crate) const PATH: &str = "/db";
@@ -20,11 +23,30 @@ const WRITE_BUFFER_BYTES: usize = 64 << 10;
 /// A few of the longest fill a memtable.
 const LONGEST_VALUE: usize = 40 << 10;
 
+/// So many changes of logs fail from now on.
+#[derive(Debug, Default)]
+struct BadLogs(AtomicU64);
+
+impl Disturb for BadLogs {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        let one_less = |left: u64| left.checked_sub(1);
+        match is_log && self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            true => Err(io::Error::other("a log that fails")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Where databases are.
 #[derive(Clone)]
 pub(crate) struct World {
     disk: MemoryFileSystem,
-    faults: Arc<Faults>,
+    bad_logs: Arc<BadLogs>,
     pub(crate) env: Env,
 }
 
@@ -34,8 +56,8 @@ impl World {
     }
 
     fn on(disk: MemoryFileSystem, seed: u64) -> Self {
-        let files = FaultFileSystem::new(Arc::new(disk.clone()), Faults::new(seed, FaultPlan::default()));
-        let faults = files.between().clone();
+        let files = DisturbedFileSystem::new(Arc::new(disk.clone()), BadLogs::default());
+        let bad_logs = files.between().clone();
         let env = Env::builder()
             .file_system(Arc::new(files))
             .transport(TransportKind::Threads)
@@ -43,12 +65,12 @@ impl World {
             .jobs_give_way(&[])
             .seed(seed)
             .build();
-        Self { disk, faults, env }
+        Self { disk, bad_logs, env }
     }
 
-    /// From now on changes of files fail with this probability.
-    pub(crate) fn set_write_error(&self, probability: f64) {
-        self.faults.set_plan(FaultPlan { write_error: probability, ..FaultPlan::default() });
+    /// Has so many changes of logs fail from now on.
+    pub(crate) fn fail_logs(&self, changes: u64) {
+        self.bad_logs.0.store(changes, Ordering::Relaxed);
     }
 
     /// What would be found here if the process were killed now.
@@ -60,8 +82,8 @@ impl World {
 /// The options of a database that are drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
-    pub(crate) unordered: bool,
-    pub(crate) atomic: bool,
+    unordered: bool,
+    atomic: bool,
     recycled: usize,
     compressed: &'static str,
     jobs: i32,
@@ -76,6 +98,12 @@ impl Drawn {
             compressed: ["kNoCompression", "kZSTD"][random.index(2)],
             jobs: if random.one_in(2) { 2 } else { 4 },
         }
+    }
+
+    /// For writers that log nothing.
+    pub(crate) fn be_unlogged(&mut self) {
+        self.atomic = true;
+        self.recycled = 0;
     }
 
     pub(crate) fn on(&self, world: &World) -> Options {
@@ -106,8 +134,14 @@ impl Drawn {
             })
     }
 
-    pub(crate) fn open(&self, world: &World) -> Result<Db> {
+    /// A new database.
+    pub(crate) fn create(&self, world: &World) -> Result<Db> {
         Db::open_cf(PATH, &self.on(world), &[COUNTS, LISTS])
+    }
+
+    /// The database that is there, with all its families.
+    pub(crate) fn open(&self, world: &World) -> Result<Db> {
+        Db::open(PATH, &self.on(world))
     }
 }
 
@@ -174,11 +208,17 @@ impl Ledger {
     }
 
     /// Writes the next batch of this writer: one more in its counter and the one that all share, its number at the end of
-    /// its list, and a value of some length.
-    pub(crate) fn write(&self, db: &Db, random: &mut Random, writer: usize, logged: bool) -> Result<()> {
+    /// its list, perhaps a value of some length, and what `batch` has.
+    pub(crate) fn write(
+        &self,
+        db: &Db,
+        random: &mut Random,
+        writer: usize,
+        logged: bool,
+        mut batch: WriteBatch,
+    ) -> Result<()> {
         let (counts, lists) = families(db);
         let number = self.begin(writer);
-        let mut batch = WriteBatch::new();
         batch.merge_cf(&counts, SUM, 1u64.to_le_bytes())?;
         batch.merge_cf(&counts, counter(writer), 1u64.to_le_bytes())?;
         batch.merge_cf(&lists, list(writer), number.to_string())?;
@@ -235,8 +275,11 @@ fn number(value: Option<&Vec<u8>>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().expect("a counter has eight bytes")))
 }
 
+/// Which batches of each writer are found.
+pub(crate) type Found = BTreeMap<usize, Vec<u64>>;
+
 /// Which batches of each writer a reader finds. Every one is there once and whole, or not at all.
-pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> BTreeMap<usize, Vec<u64>> {
+pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> Found {
     let (counts, lists) = (contents(db, options, COUNTS), contents(db, options, LISTS));
     let mut found = BTreeMap::new();
     for writer in 0..4 {
@@ -253,7 +296,7 @@ pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> BTreeMap<us
 }
 
 /// A database has every batch once that must be there, and none that was not begun.
-pub(crate) fn check(db: &Db, known: &Known, when: &str) -> BTreeMap<usize, Vec<u64>> {
+pub(crate) fn check(db: &Db, known: &Known, when: &str) -> Found {
     let found = batches(db, &ReadOptions::default(), when);
     for (writer, listed) in &found {
         let (must, last) = known.0.get(writer).cloned().unwrap_or_default();
@@ -262,31 +305,4 @@ pub(crate) fn check(db: &Db, known: &Known, when: &str) -> BTreeMap<usize, Vec<u
         assert!(listed.last() <= Some(&last), "{when}: writer {writer} has {listed:?}, and began {last}");
     }
     found
-}
-
-/// Opens what a crash has left, or closing, and checks it.
-pub(crate) fn check_opened(
-    world: &World,
-    drawn: &Drawn,
-    known: &Known,
-    when: &str,
-) -> BTreeMap<usize, Vec<u64>> {
-    let db = drawn.open(world).unwrap_or_else(|e| panic!("{when}: {e}"));
-    assert_eq!(db.log_duplicates(), None, "{when}");
-    assert_eq!(db.log_damage(), None, "{when}");
-    let found = check(&db, known, when);
-    db.close().unwrap();
-    found
-}
-
-/// The end of a schedule: all that was acknowledged is there, once, now, after a crash and after closing.
-pub(crate) fn settle(world: &World, drawn: &Drawn, db: Db, ledger: &Ledger, logged: bool) {
-    let known = ledger.known();
-    let live = check(&db, &known, "now");
-    let survives = ledger.known_to_survive(logged);
-    check_opened(&world.crashed(), drawn, &survives, "after a crash");
-    db.close().unwrap();
-    drop(db);
-    let closed = check_opened(world, drawn, &known, "after closing");
-    assert_eq!(live, closed, "now, and after closing");
 }

@@ -1,85 +1,163 @@
-//! Writers beside flushes, crashes, readers and closing.
+//! Writers beside flushes, those whose futures are dropped too, crashes, readers and closing.
 
 use crate::explorer::explore;
-use crate::world::{Drawn, Known, Ledger, World, check_opened, settle};
-use karst_engine::{Db, FlushOptions};
+use crate::scene::{Scene, join};
+use crate::world::batches;
+use karst_engine::{CompactRangeOptions, ErrorKind, FlushOptions, ReadOptions};
 use karst_testkit::random::Random;
 use shuttle::thread;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
-/// What the threads of a scenario share.
-#[derive(Clone)]
-struct Scene {
-    world: World,
-    drawn: Drawn,
-    db: Db,
-    ledger: Arc<Ledger>,
-}
-
-impl Scene {
-    fn new(random: &mut Random, drawn: Drawn) -> Self {
-        let world = World::new(random);
-        let db = drawn.open(&world).unwrap();
-        Self { world, drawn, db, ledger: Arc::default() }
-    }
-
-    /// A thread that does this.
-    fn spawn(&self, random: &mut Random, body: impl FnOnce(&Self, &mut Random) + Send + 'static) -> Thread {
-        let (scene, mut random) = (self.clone(), random.fork());
-        Thread(thread::spawn(move || body(&scene, &mut random)))
-    }
-
-    fn write(&self, random: &mut Random, writer: usize, batches: u64, logged: bool) {
-        for _ in 0..batches {
-            self.ledger.write(&self.db, random, writer, logged).unwrap();
-        }
-    }
-
-    /// Flushes all families; what was acknowledged before is in tables then.
-    fn flush(&self) {
-        let known = self.ledger.known();
-        let all = self.db.column_families();
-        self.db.flush_cfs(&FlushOptions::default(), &all.iter().collect::<Vec<_>>()).unwrap();
-        self.ledger.keep(&known);
-    }
-
-    /// Kills the process, as it were, and looks at what is left; this one goes on.
-    fn crash(&self, logged: bool) {
-        let before: Known = self.ledger.known_to_survive(logged);
-        let crashed = self.world.crashed();
-        let known = before.up_to(&self.ledger.known());
-        check_opened(&crashed, &self.drawn, &known, "after a crash meanwhile");
-    }
-
-    fn settle(self, logged: bool) {
-        settle(&self.world, &self.drawn, self.db, &self.ledger, logged);
-    }
-}
-
-struct Thread(thread::JoinHandle<()>);
-
-fn join(threads: impl IntoIterator<Item = Thread>) {
-    threads.into_iter().for_each(|thread| thread.0.join().unwrap());
-}
-
-/// Two writers, somebody who flushes, and a crash.
+/// Two writers, somebody who flushes, and perhaps a crash.
 fn merges_beside_flushes(random: &mut Random) {
-    let drawn = Drawn::new(random);
-    let scene = Scene::new(random, drawn);
+    let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
     for writer in 0..2 {
         let batches = 1 + random.below(3);
-        threads.push(scene.spawn(random, move |scene, random| scene.write(random, writer, batches, true)));
+        threads.push(scene.spawn(random, move |scene, random| scene.write(random, writer, batches)));
     }
     threads.push(scene.spawn(random, |scene, random| (0..1 + random.below(2)).for_each(|_| scene.flush())));
     if random.one_in(2) {
-        threads.push(scene.spawn(random, |scene, _| scene.crash(true)));
+        threads.push(scene.spawn(random, |scene, _| scene.crash()));
     }
     join(threads);
-    scene.settle(true);
+    scene.settle();
 }
 
 #[test]
 fn merges_count_once_beside_flushes_and_crashes() {
     explore("merges beside flushes", merges_beside_flushes);
+}
+
+/// Nothing is in a log, all families are flushed together, and the process crashes: each batch is
+/// there as a whole or not at all.
+fn unlogged_merges(random: &mut Random) {
+    let scene = Scene::unlogged(random);
+    let mut threads = Vec::new();
+    for writer in 0..2 {
+        let batches = 1 + random.below(3);
+        threads.push(scene.spawn(random, move |scene, random| scene.write(random, writer, batches)));
+    }
+    threads.push(scene.spawn(random, |scene, _| scene.flush()));
+    threads.push(scene.spawn(random, |scene, _| scene.crash()));
+    join(threads);
+    scene.settle();
+}
+
+#[test]
+fn batches_in_no_log_are_flushed_as_wholes() {
+    explore("unlogged merges", unlogged_merges);
+}
+
+/// Polls a future so often, whether it is woken or not, and drops it.
+fn give_up_after(polls: u64, future: impl Future) {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Flushes that are given up beside others, and a writer.
+fn dropped_flushes(random: &mut Random) {
+    let scene = Scene::new(random, |_| {});
+    let mut threads = Vec::new();
+    let batches = 3 + random.below(4);
+    threads.push(scene.spawn(random, move |scene, random| scene.write(random, 0, batches)));
+    for _ in 0..2 {
+        threads.push(scene.spawn(random, |scene, random| {
+            for _ in 0..2 {
+                let all = scene.db.column_families();
+                let all: Vec<_> = all.iter().collect();
+                let polls = random.below(8);
+                give_up_after(polls, scene.db.flush_cfs_async(&FlushOptions::default(), &all));
+            }
+        }));
+    }
+    threads.push(scene.spawn(random, |scene, _| scene.flush()));
+    join(threads);
+    scene.settle();
+}
+
+#[test]
+fn flushes_that_are_given_up_lose_nothing() {
+    explore("dropped flushes", dropped_flushes);
+}
+
+/// Who reads sees whole batches, and through a snapshot the same ones whatever is compacted meanwhile.
+fn readers_beside_compactions(random: &mut Random) {
+    let scene = Scene::new(random, |_| {});
+    scene.write(random, 0, 2);
+    scene.flush();
+    let mut threads = Vec::new();
+    threads.push(scene.spawn(random, |scene, random| scene.write(random, 0, 3)));
+    threads.push(scene.spawn(random, |scene, random| {
+        for _ in 0..2 {
+            let snapshot = scene.db.snapshot();
+            let options = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::default() };
+            let first = batches(&scene.db, &options, "through a snapshot");
+            if random.one_in(2) {
+                thread::yield_now();
+            }
+            let again = batches(&scene.db, &options, "through the same snapshot");
+            assert_eq!(first, again, "one snapshot");
+        }
+    }));
+    threads.push(scene.spawn(random, |scene, _| {
+        scene.flush();
+        scene.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+    }));
+    join(threads);
+    scene.settle();
+}
+
+#[test]
+fn readers_see_whole_batches_beside_compactions() {
+    explore("readers beside compactions", readers_beside_compactions);
+}
+
+/// One thread closes the database. The others go on until they are told so.
+fn closing_beside_everything(random: &mut Random) {
+    let scene = Scene::new(random, |_| {});
+    let closed = |outcome: karst_engine::Result<()>| match outcome {
+        Ok(()) => false,
+        // A compaction that was begun is cancelled.
+        Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incomplete) => true,
+        Err(error) => panic!("beside closing: {error}"),
+    };
+    let mut threads = Vec::new();
+    threads.push(scene.spawn(random, move |scene, random| {
+        for _ in 0..4 {
+            if closed(scene.write_one(random, 0)) {
+                return;
+            }
+        }
+    }));
+    threads.push(scene.spawn(random, move |scene, random| {
+        for turn in 0..3 {
+            let done = match random.below(4) {
+                0 => scene.try_flush(),
+                1 => scene.db.compact_range(&CompactRangeOptions::default(), None, None),
+                2 => scene.create(&format!("other{turn}")).map(drop),
+                _ => scene.db.get(b"sum").map(drop),
+            };
+            match done {
+                Err(error)
+                    if error.to_string().contains("other") && scene.db.column_family("other").is_some() => {}
+                done => drop(closed(done)),
+            }
+        }
+    }));
+    threads.push(scene.spawn(random, |scene, _| scene.db.close().unwrap()));
+    join(threads);
+    scene.settle_closed(|_, _| {});
+}
+
+#[test]
+fn what_was_acknowledged_before_closing_is_kept() {
+    explore("closing beside everything", closing_beside_everything);
 }
