@@ -220,14 +220,18 @@ impl Background {
                 due.push((sealed, family.clone()));
             }
         }
-        let chosen: Vec<Arc<Family>> = if self.options().atomic_flush {
+        #[cfg(test)]
+        super::overtaken::come_between();
+        let flushes: Vec<FamilyFlush> = if self.options().atomic_flush {
             let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
-            if due.is_empty() || busy { Vec::new() } else { families.to_vec() }
+            let all = families.iter().filter(|_| !due.is_empty() && !busy);
+            all.filter_map(|family| self.flush_of(state, family)).collect()
         } else {
-            due.into_iter().max_by_key(|(sealed, _)| *sealed).map(|(_, family)| family).into_iter().collect()
+            // Why not the one with most alone: it may have been dropped just now, and nobody looks
+            // again for the others.
+            due.sort_by_key(|(sealed, _)| *sealed);
+            due.iter().rev().find_map(|(_, family)| self.flush_of(state, family)).into_iter().collect()
         };
-        let flushes: Vec<FamilyFlush> =
-            chosen.iter().filter_map(|family| self.flush_of(state, family)).collect();
         let first = flushes.first()?;
         let reason =
             state.jobs(&self.options(), &first.family).flush_wanted.unwrap_or(FlushReason::WriteBufferFull);

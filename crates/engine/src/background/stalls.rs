@@ -88,11 +88,11 @@ pub(crate) mod overtaken {
     use std::cell::RefCell;
 
     thread_local! {
-        /// By what the next look of this thread is overtaken.
+        /// By what the next look of this thread is overtaken, at a family or at what is to be flushed.
         pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
-    pub(super) fn come_between() {
+    pub(crate) fn come_between() {
         if let Some(between) = BETWEEN.take() {
             between();
         }

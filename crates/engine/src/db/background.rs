@@ -150,6 +150,18 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    /// Drops the family on another thread, and tells whether that went well.
+    fn dropping(db: &Db, family: &ColumnFamily) -> (impl FnOnce() + use<>, mpsc::Receiver<bool>) {
+        let (dropper, dropped) = (db.clone(), family.clone());
+        let (tell, told) = mpsc::channel();
+        let between = move || {
+            std::thread::spawn(move || tell.send(dropper.drop_column_family(&dropped).is_ok()));
+            // It may have to wait for the end of the look; otherwise it is through long before.
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        (between, told)
+    }
+
     #[test]
     fn a_family_that_is_dropped_while_it_is_looked_at_stops_nobody() {
         let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -167,16 +179,7 @@ mod tests {
         }
         let live = db.live().unwrap();
         assert!(live.stalls.held().0, "writers are not stopped: the test shows nothing");
-        let (dropper, dropped) = (db.clone(), full.clone());
-        let (tell, told) = mpsc::channel();
-        let drops = move || {
-            std::thread::spawn(move || tell.send(dropper.drop_column_family(&dropped).is_ok()));
-        };
-        // It may have to wait for the end of the look; otherwise it is through long before.
-        let between = move || {
-            drops();
-            std::thread::sleep(Duration::from_millis(100));
-        };
+        let (between, told) = dropping(&db, &full);
         overtaken::BETWEEN.set(Some(Box::new(between)));
         live.background.look_at(&full.0);
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
@@ -197,5 +200,37 @@ mod tests {
         let known = db.live().unwrap().background.known_families();
         // Of the last one a job may have been under way.
         assert!(known <= 2, "{known} families are known, and one is open");
+    }
+
+    /// The family with most to flush is chosen, and dropped before it is asked what it has.
+    #[test]
+    fn a_family_that_is_dropped_when_it_is_chosen_keeps_no_other_from_being_flushed() {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = Options::new()
+            .env(env)
+            .db(|db| db.create_if_missing = true)
+            .column_families(|family| family.max_write_buffer_number = 4);
+        let db = Db::open("/db", &options).unwrap();
+        let full = db.create_column_family("full", &options).unwrap();
+        db.pause_background_work().unwrap();
+        for families in [vec![db.default_column_family(), &full], vec![&full]] {
+            for family in &families {
+                db.put_cf(&WriteOptions::default(), family, b"key", b"value").unwrap();
+            }
+            let at_once = FlushOptions { wait: false, allow_write_stall: true };
+            db.flush_cfs(&at_once, &families).unwrap();
+        }
+        let (between, told) = dropping(&db, &full);
+        overtaken::BETWEEN.set(Some(Box::new(between)));
+        db.continue_background_work().unwrap();
+        assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
+        let sealed = || db.int_property("rocksdb.num-immutable-mem-table").unwrap();
+        for _ in 0..1_000 {
+            if sealed() == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{} sealed memtables of the other family are left", sealed());
     }
 }
