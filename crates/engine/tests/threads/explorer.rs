@@ -8,6 +8,7 @@ use karst_testkit::random::Random;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, MaxSteps, Runner};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -54,14 +55,52 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     for first in (0..schedules).step_by(2 * IN_TURN) {
         let both = (schedules - first).min(2 * IN_TURN);
         let seed = seeds.next_u64();
-        go(RandomScheduler::new_from_seed(seed, both / 2), &config, &body);
-        go(PctScheduler::new_from_seed(seed, DEPTH, both - both / 2), &config, &body);
+        go(Where(RandomScheduler::new_from_seed(seed, both / 2)), &config, &body);
+        go(Where(PctScheduler::new_from_seed(seed, DEPTH, both - both / 2)), &config, &body);
     }
     println!(
         "{name}: {schedules} schedules of {} steps on average in {:.1} s",
         steps.load(Ordering::Relaxed) / schedules.max(1) as u64,
         began.elapsed().as_secs_f64()
     );
+}
+
+std::thread_local! {
+    /// Whether who goes on is explored now. Why std's: it is the executing thread's, whatever shuttle's run on it.
+    static EXPLORES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What happens in `body` is explored. Around it threads run one after the other, each as long as it can: what is made
+/// ready before and checked behind it would otherwise be most of what there is to explore.
+pub(crate) fn explored(body: impl FnOnce()) {
+    EXPLORES.set(true);
+    body();
+    EXPLORES.set(false);
+}
+
+/// A scheduler that decides where [`explored`] says so.
+#[derive(Debug)]
+struct Where<S>(S);
+
+impl<S: Scheduler> Scheduler for Where<S> {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        EXPLORES.set(false);
+        self.0.new_execution()
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+        if EXPLORES.get() {
+            return self.0.next_task(runnable, current, yields);
+        }
+        let goes_on = |task: &&&Task| Some(task.id()) == current && !yields;
+        let next = |task: &&&Task| Some(task.id()) > current;
+        let first = runnable.iter().find(goes_on).or_else(|| runnable.iter().find(next));
+        first.or(runnable.first()).map(|task| task.id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
 }
 
 /// A schedule that has failed, once more. It ends where it failed; from there on the threads take turns, so that what

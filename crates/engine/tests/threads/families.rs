@@ -1,7 +1,7 @@
 //! Column families that come and go beside writers, flushes and crashes.
 
 use crate::explorer::explore;
-use crate::scene::{Scene, join};
+use crate::scene::{Scene, run};
 use crate::world::{COUNTS, contents};
 use karst_engine::{Db, ReadOptions, WriteBatch};
 use karst_testkit::random::Random;
@@ -27,12 +27,11 @@ fn unlogged_to_new_families(random: &mut Random) {
         scene.write(random, 1, 1);
         scene.flush();
     }));
-    join(threads);
-    scene.crash_and(|db| {
+    run(threads);
+    scene.settle_and(|db| {
         let found = [COUNTS, "late"].map(|family| has(db, family, "to both"));
         assert_eq!(found[0], found[1], "a batch is there as a whole or not at all");
     });
-    scene.settle();
 }
 
 #[test]
@@ -64,16 +63,13 @@ fn come_and_go(random: &mut Random) {
         let _ = scene.try_flush();
         let _ = scene.try_flush();
     }));
-    join(threads);
+    run(threads);
     assert_eq!(scene.db.background_error().map(|failed| failed.error.to_string()), None);
-    let check = |db: &Db| {
+    scene.settle_and(|db| {
         assert!(db.column_family("family0").is_none());
         let left = contents(db, &ReadOptions::default(), "family1");
         assert_eq!(left.into_values().collect::<Vec<_>>(), [1u64.to_le_bytes()], "it was written once");
-    };
-    check(&scene.db);
-    scene.crash_and(check);
-    scene.settle();
+    });
 }
 
 #[test]

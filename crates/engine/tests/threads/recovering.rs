@@ -1,9 +1,9 @@
 //! Logs that fail, and the database that recovers by itself, beside writers and families that are created.
 
 use crate::explorer::explore;
-use crate::scene::{Scene, join};
+use crate::scene::{Scene, run};
 use crate::world::contents;
-use karst_engine::{Db, ReadOptions, WaitForCompactOptions, WriteBatch};
+use karst_engine::{ReadOptions, WaitForCompactOptions, WriteBatch};
 use karst_testkit::random::Random;
 
 /// Writers that go on when the database has recovered, which fails a few times.
@@ -25,9 +25,9 @@ fn failing_logs(random: &mut Random) {
         scene.world.fail_logs(0);
     }));
     if random.one_in(2) {
-        threads.push(scene.spawn(random, |scene, _| scene.crashed().close().unwrap()));
+        threads.push(scene.spawn(random, |scene, _| scene.crash()));
     }
-    join(threads);
+    run(threads);
     scene.insist("a write at the end", || scene.write_one(random, 3));
     scene.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     scene.settle();
@@ -57,13 +57,10 @@ fn created_while_recovering(random: &mut Random) {
         };
         scene.insist("a write to a new family", &mut write);
     }));
-    join(threads);
+    run(threads);
     scene.world.fail_logs(0);
     scene.insist("a write at the end", || scene.write_one(random, 3));
-    let check = |db: &Db| assert_eq!(contents(db, &ReadOptions::default(), "late").len(), 1);
-    check(&scene.db);
-    scene.crash_and(check);
-    scene.settle();
+    scene.settle_and(|db| assert_eq!(contents(db, &ReadOptions::default(), "late").len(), 1));
 }
 
 #[test]

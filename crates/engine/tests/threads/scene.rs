@@ -1,11 +1,12 @@
 //! A database, its book, and the threads of a schedule.
 
-use crate::world::{Drawn, Found, Ledger, World, check};
+use crate::explorer::explored;
+use crate::world::{Drawn, Found, Known, Ledger, World, check};
 use karst_engine::{ColumnFamily, Db, ErrorKind, FlushOptions, Options, Result, WriteBatch};
 use karst_io::{block_on, sleep};
 use karst_testkit::random::Random;
 use shuttle::thread;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often something is tried that fails, and how long it rests in between.
@@ -21,6 +22,14 @@ pub(crate) struct Scene {
     pub(crate) ledger: Arc<Ledger>,
     /// Whether writers have their batches logged.
     logged: bool,
+    /// What crashes have left. Lock: nothing happens under it that shuttle knows of.
+    images: Arc<Mutex<Vec<Image>>>,
+}
+
+/// A database that nobody has open, and what it must have.
+struct Image {
+    world: World,
+    known: Known,
 }
 
 impl Scene {
@@ -30,7 +39,7 @@ impl Scene {
         change(&mut drawn);
         let world = World::new(random);
         let db = drawn.create(&world).unwrap();
-        Self { world, drawn, db, ledger: Arc::default(), logged: true }
+        Self { world, drawn, db, ledger: Arc::default(), logged: true, images: Arc::default() }
     }
 
     /// One whose writers log nothing, and whose families are flushed together.
@@ -78,47 +87,56 @@ impl Scene {
         Ok(())
     }
 
-    /// What is left if the process is killed now, opened and checked; this one goes on.
+    /// Kills the process, as it were; this one goes on. What it leaves is looked at in the end.
     pub(crate) fn crash(&self) {
-        self.crash_and(|_| {});
+        let image = self.image();
+        self.images.lock().unwrap().push(image);
     }
 
-    /// The same, and `look` looks at it too.
-    pub(crate) fn crash_and(&self, look: impl FnOnce(&Db)) {
-        let db = self.crashed();
-        assert_eq!(db.log_damage(), None, "after a crash");
-        look(&db);
-        db.close().unwrap();
-    }
-
-    /// What is left if the process is killed now, opened and checked. A log may be damaged if one has
-    /// failed.
-    pub(crate) fn crashed(&self) -> Db {
+    fn image(&self) -> Image {
         let before = self.ledger.known_to_survive(self.logged);
-        let crashed = self.world.crashed();
-        let known = before.up_to(&self.ledger.known());
-        let db = self.drawn.open(&crashed).unwrap_or_else(|e| panic!("after a crash: {e}"));
-        assert_eq!(db.log_duplicates(), None, "after a crash");
-        check(&db, &known, "after a crash");
-        db
+        let world = self.world.crashed();
+        Image { world, known: before.up_to(&self.ledger.known()) }
     }
 
-    /// The end of a schedule: all that was acknowledged is there, once, now, after a crash and after
+    /// The end of a schedule: all that was acknowledged is there, once, now, after each crash and after
     /// closing.
     pub(crate) fn settle(self) {
+        self.settle_and(|_| {});
+    }
+
+    /// The same, and `look` looks at it too: now, after a crash now, and after closing.
+    pub(crate) fn settle_and(self, look: impl Fn(&Db)) {
         let live = check(&self.db, &self.ledger.known(), "now");
-        self.crash();
+        look(&self.db);
+        self.check_left(&self.image(), "after a crash", |db, _| {
+            assert_eq!(db.log_damage(), None);
+            look(db);
+        });
         self.db.close().unwrap();
-        self.settle_closed(|_, closed| assert_eq!(&live, closed, "now, and after closing"));
+        self.settle_closed(|db, closed| {
+            assert_eq!(&live, closed, "now, and after closing");
+            look(db);
+        });
     }
 
     /// The end of a schedule in which the database was closed, and `look` looks at what is left too.
     pub(crate) fn settle_closed(self, look: impl FnOnce(&Db, &Found)) {
-        let Self { world, drawn, db, ledger, .. } = self;
-        drop(db);
-        let db = drawn.open(&world).unwrap_or_else(|e| panic!("after closing: {e}"));
-        assert_eq!((db.log_duplicates(), db.log_damage()), (None, None), "after closing");
-        look(&db, &check(&db, &ledger.known(), "after closing"));
+        for image in self.images.lock().unwrap().drain(..) {
+            self.check_left(&image, "after a crash meanwhile", |_, _| {});
+        }
+        let closed = Image { world: self.world.clone(), known: self.ledger.known() };
+        self.check_left(&closed, "after closing", |db, found| {
+            assert_eq!(db.log_damage(), None);
+            look(db, found);
+        });
+    }
+
+    /// Opens what is left of a database. A log may be damaged if one has failed.
+    fn check_left(&self, left: &Image, when: &str, look: impl FnOnce(&Db, &Found)) {
+        let db = self.drawn.open(&left.world).unwrap_or_else(|e| panic!("{when}: {e}"));
+        assert_eq!(db.log_duplicates(), None, "{when}");
+        look(&db, &check(&db, &left.known, when));
         db.close().unwrap();
     }
 
@@ -143,6 +161,7 @@ impl Scene {
 
 pub(crate) struct Thread(thread::JoinHandle<()>);
 
-pub(crate) fn join(threads: impl IntoIterator<Item = Thread>) {
-    threads.into_iter().for_each(|thread| thread.0.join().unwrap());
+/// Lets threads that were spawned run, to their ends. That is what is explored.
+pub(crate) fn run(threads: Vec<Thread>) {
+    explored(|| threads.into_iter().for_each(|thread| thread.0.join().unwrap()));
 }

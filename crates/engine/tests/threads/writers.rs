@@ -1,7 +1,7 @@
 //! Writers beside flushes, those whose futures are dropped too, crashes, readers and closing.
 
 use crate::explorer::explore;
-use crate::scene::{Scene, join};
+use crate::scene::{Scene, run};
 use crate::world::batches;
 use karst_engine::{CompactRangeOptions, ErrorKind, FlushOptions, ReadOptions};
 use karst_testkit::random::Random;
@@ -22,7 +22,7 @@ fn merges_beside_flushes(random: &mut Random) {
     if random.one_in(2) {
         threads.push(scene.spawn(random, |scene, _| scene.crash()));
     }
-    join(threads);
+    run(threads);
     scene.settle();
 }
 
@@ -42,7 +42,7 @@ fn unlogged_merges(random: &mut Random) {
     }
     threads.push(scene.spawn(random, |scene, _| scene.flush()));
     threads.push(scene.spawn(random, |scene, _| scene.crash()));
-    join(threads);
+    run(threads);
     scene.settle();
 }
 
@@ -79,7 +79,7 @@ fn dropped_flushes(random: &mut Random) {
         }));
     }
     threads.push(scene.spawn(random, |scene, _| scene.flush()));
-    join(threads);
+    run(threads);
     scene.settle();
 }
 
@@ -111,7 +111,7 @@ fn readers_beside_compactions(random: &mut Random) {
         scene.flush();
         scene.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
     }));
-    join(threads);
+    run(threads);
     scene.settle();
 }
 
@@ -153,7 +153,7 @@ fn closing_beside_everything(random: &mut Random) {
         }
     }));
     threads.push(scene.spawn(random, |scene, _| scene.db.close().unwrap()));
-    join(threads);
+    run(threads);
     scene.settle_closed(|_, _| {});
 }
 
