@@ -33,6 +33,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     model_checks()?;
     sanitizers()?;
+    explored_threads(CI_SCHEDULES)?;
     fuzz()?;
     long_tests()?;
     stress()?;
@@ -56,6 +57,20 @@ fn model_checks() -> Result {
     let target = cache_dir().join("miri-target");
     let env = [("CARGO_TARGET_DIR", path_text(&target)?), ("MIRIFLAGS", "-Zmiri-disable-isolation")];
     step("cargo", &["+nightly", "miri", "test", "-p", "karst-mem", "--lib"], &env)
+}
+
+/// Schedules of each scenario of threads: what three minutes are enough for.
+const CI_SCHEDULES: &str = "500";
+
+/// So many schedules of each scenario of the engine's threads, from seeds that are printed.
+fn explored_threads(schedules: &str) -> Result {
+    let target = cache_dir().join("shuttle-target");
+    let env = [
+        ("RUSTFLAGS", "--cfg shuttle"),
+        ("CARGO_TARGET_DIR", path_text(&target)?),
+        ("KARST_SCHEDULES", schedules),
+    ];
+    step("cargo", &["test", "-p", "karst-engine", "--test", "threads", "--", "--nocapture"], &env)
 }
 
 /// Each fuzz target for a few seconds, from an empty corpus.

@@ -59,6 +59,32 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 /// What the engine must take from `io::Env`, so that a simulation can own it.
 const EFFECTS: &[&str] = &["std::fs", "std::thread", "std::time::Instant", "std::time::SystemTime", "rand::"];
 
+/// Crates whose threads are explored, so that what threads share comes from their `sync` modules.
+const EXPLORED_CRATES: &[&str] = &["mem", "io", "engine"];
+const SHARED_BY_THREADS: &[&str] = &[
+    "parking_lot::",
+    "arc_swap::",
+    "event_listener::",
+    "std::sync::atomic",
+    "std::sync::mpsc",
+    "std::sync::Mutex",
+    "std::sync::Condvar",
+    "std::sync::RwLock",
+    "std::sync::Barrier",
+    "std::thread::",
+];
+/// Files that name what threads share all the same, and why they may.
+const NOT_EXPLORED: &[(&str, &str)] = &[
+    ("crates/mem/src/arena/stock.rs", "the process's, and nothing happens under its lock"),
+    ("crates/mem/src/skiplist.rs", "gives out names of the process"),
+    ("crates/io/src/buffer.rs", "counts references to memory, for which nobody waits"),
+    ("crates/io/src/posix.rs", "asks the operating system"),
+    ("crates/io/src/ring.rs", "io_uring is not explored"),
+    ("crates/io/src/simulation/", "it has one thread, and checks that"),
+    ("crates/io/src/soft/latency.rs", "sleeps by the clock"),
+    ("crates/io/src/testing/", "for tests on real threads"),
+];
+
 const BANNED_NAMES: &[&str] = &["util", "utils", "common", "manager", "impl", "helpers", "misc"];
 const LINES_AT_MOST: usize = 1000;
 
@@ -138,7 +164,9 @@ fn check_source(path: &str, text: &str, found: &mut Vec<String>) {
         found.push(format!("{path}: {lines} lines; find the seam (at most {LINES_AT_MOST})"));
     }
     // Why: unit tests close a file; what they use of the outside world binds nobody.
-    let code = if is_test_file(path) { "" } else { text.split("#[cfg(test)]\nmod ").next().unwrap_or(text) };
+    let tests = ["#[cfg(test)]\nmod ", "#[cfg(all(test, not(loom)))]\nmod tests {"];
+    let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+    let code = if is_test_file(path) { "" } else { &text[..end] };
     let engine_module =
         path.strip_prefix("crates/engine/src/").map(|p| p.split(['/', '.']).next().unwrap_or(p));
     for (number, line) in code.lines().enumerate() {
@@ -152,10 +180,33 @@ fn check_source(path: &str, text: &str, found: &mut Vec<String>) {
                 found.push(format!("{}: `{effect}` in the engine; take it from io::Env", at()));
             }
         }
+        if must_share_through_sync(path)
+            && let Some(named) = shared_by_threads(line)
+        {
+            found.push(format!("{}: `{named}` outside of the crate's `sync` module", at()));
+        }
         if let Some(module) = engine_module.filter(|m| *m != "lib") {
             check_layer(&at, module, line, found);
         }
     }
+}
+
+/// Whether what threads share must come from its crate's `sync` module.
+fn must_share_through_sync(path: &str) -> bool {
+    let in_crate = EXPLORED_CRATES.iter().find_map(|name| path.strip_prefix(&format!("crates/{name}/src/")));
+    in_crate.is_some_and(|file| file != "sync.rs" && !file.starts_with("sync/"))
+        && !NOT_EXPLORED.iter().any(|(excepted, _)| path.starts_with(excepted))
+        && !path.ends_with("loom_tests.rs")
+}
+
+/// What a line names that threads share, by its path or in a list.
+fn shared_by_threads(line: &str) -> Option<&'static str> {
+    let listed = line.split_once("std::sync::{").map_or("", |(_, list)| list);
+    let in_list = |name: &&&str| {
+        let word = name.strip_prefix("std::sync::").unwrap_or("\0");
+        listed.split(|c: char| !c.is_alphanumeric()).any(|listed| listed == word)
+    };
+    SHARED_BY_THREADS.iter().find(|name| line.contains(**name) || in_list(name)).copied()
 }
 
 fn layer_of(module: &str) -> Option<usize> {
@@ -257,6 +308,26 @@ mod tests {
             "[dependencies]\nkarst-io.workspace = true\n[dev-dependencies]\nkarst-engine.workspace = true\n";
         check_edges("crates/lsm/Cargo.toml", text, &mut found);
         assert_eq!(found, ["crates/lsm/Cargo.toml: `lsm` must not depend on `io`"]);
+    }
+
+    #[test]
+    fn sees_what_threads_share_outside_of_sync_modules() {
+        let of = |path: &str, line: &str| {
+            let mut found = Vec::new();
+            check_source(path, &format!("//! x\n{line}\n"), &mut found);
+            found.len()
+        };
+        let pool = "crates/io/src/thread_pool.rs";
+        for line in
+            ["use std::sync::{Arc, Mutex};", "use std::sync::atomic::AtomicBool;", "std::thread::park();"]
+        {
+            assert_eq!(of(pool, line), 1, "{line}");
+        }
+        assert_eq!(of(pool, "use std::sync::{Arc, OnceLock};"), 0);
+        assert_eq!(of("crates/engine/src/db.rs", "use parking_lot::Mutex;"), 1);
+        assert_eq!(of("crates/engine/src/sync.rs", "pub(crate) use parking_lot::Mutex;"), 0);
+        assert_eq!(of("crates/io/src/ring.rs", "use std::sync::atomic::AtomicBool;"), 0);
+        assert_eq!(of("crates/tools/src/main.rs", "use std::sync::Mutex;"), 0);
     }
 
     #[test]

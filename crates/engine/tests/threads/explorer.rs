@@ -36,7 +36,10 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     let steps = Arc::new(AtomicU64::new(0));
     let counted = steps.clone();
     // Why drawn from shuttle: the numbers are a part of the schedule.
+    let (begun, begins) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let beginning = begun.clone();
     let body = move || {
+        beginning.fetch_add(1, Ordering::Relaxed);
         scenario(&mut Random::new(shuttle::rand::thread_rng().next_u64()));
         counted.fetch_add(shuttle::current::context_switches() as u64, Ordering::Relaxed);
     };
@@ -50,7 +53,7 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     let schedules = number("KARST_SCHEDULES").map_or(SCHEDULES, |n| n as usize);
     let seed = number("KARST_SEED").unwrap_or_else(fresh_seed);
     println!("{name}: {schedules} schedules from seed {seed}");
-    let began = Instant::now();
+    let _told = Told { name, begun: &begun, began: begins };
     let mut seeds = Random::new(seed);
     for first in (0..schedules).step_by(2 * IN_TURN) {
         let both = (schedules - first).min(2 * IN_TURN);
@@ -58,11 +61,22 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
         go(Where(RandomScheduler::new_from_seed(seed, both / 2)), &config, &body);
         go(Where(PctScheduler::new_from_seed(seed, DEPTH, both - both / 2)), &config, &body);
     }
-    println!(
-        "{name}: {schedules} schedules of {} steps on average in {:.1} s",
-        steps.load(Ordering::Relaxed) / schedules.max(1) as u64,
-        began.elapsed().as_secs_f64()
-    );
+    println!("{name}: {} steps on average", steps.load(Ordering::Relaxed) / schedules.max(1) as u64);
+}
+
+/// Tells in the end how many schedules it took, to a failure too.
+struct Told<'a> {
+    name: &'a str,
+    begun: &'a AtomicU64,
+    began: Instant,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        let (begun, seconds) = (self.begun.load(Ordering::Relaxed), self.began.elapsed().as_secs_f64());
+        let outcome = if std::thread::panicking() { "failed in" } else { "went through" };
+        println!("{}: {outcome} {begun} schedules, {seconds:.1} s", self.name);
+    }
 }
 
 std::thread_local! {
