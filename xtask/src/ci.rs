@@ -33,7 +33,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     model_checks()?;
     sanitizers()?;
-    explored_threads(CI_SCHEDULES)?;
+    explored_threads()?;
     fuzz()?;
     long_tests()?;
     stress()?;
@@ -59,17 +59,11 @@ fn model_checks() -> Result {
     step("cargo", &["+nightly", "miri", "test", "-p", "karst-mem", "--lib"], &env)
 }
 
-/// Schedules of each scenario of threads: what three minutes are enough for.
-const CI_SCHEDULES: &str = "500";
-
-/// So many schedules of each scenario of the engine's threads, from seeds that are printed.
-fn explored_threads(schedules: &str) -> Result {
+/// Schedules of the engine's threads, from seeds that are printed: so many of each scenario as the
+/// suite has by itself, for which three minutes are enough, or as `KARST_SCHEDULES` says.
+fn explored_threads() -> Result {
     let target = cache_dir().join("shuttle-target");
-    let env = [
-        ("RUSTFLAGS", "--cfg shuttle"),
-        ("CARGO_TARGET_DIR", path_text(&target)?),
-        ("KARST_SCHEDULES", schedules),
-    ];
+    let env = [("RUSTFLAGS", "--cfg shuttle"), ("CARGO_TARGET_DIR", path_text(&target)?)];
     step("cargo", &["test", "-p", "karst-engine", "--test", "threads", "--", "--nocapture"], &env)
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// How many schedules a scenario goes through unless the environment says it.
-const SCHEDULES: usize = 60;
+const SCHEDULES: usize = 1500;
 /// At how many moments PCT changes who goes on, and one.
 const DEPTH: usize = 4;
 /// More steps than any schedule here takes: who needs more waits for something that does not come.

@@ -18,7 +18,7 @@ fn merges_beside_flushes(random: &mut Random) {
         let batches = 1 + random.below(3);
         threads.push(scene.spawn(random, move |scene, random| scene.write(random, writer, batches)));
     }
-    threads.push(scene.spawn(random, |scene, random| (0..1 + random.below(2)).for_each(|_| scene.flush())));
+    threads.push(scene.spawn(random, |scene, random| (0..2 + random.below(3)).for_each(|_| scene.flush())));
     if random.one_in(2) {
         threads.push(scene.spawn(random, |scene, _| scene.crash()));
     }
@@ -54,11 +54,13 @@ fn batches_in_no_log_are_flushed_as_wholes() {
 /// Polls a future so often, whether it is woken or not, and drops it.
 fn give_up_after(polls: u64, future: impl Future) {
     let mut future = pin!(future);
-    for _ in 0..polls {
+    for poll in 0..polls {
+        if poll > 0 {
+            thread::yield_now();
+        }
         if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        thread::yield_now();
     }
 }
 
@@ -75,6 +77,8 @@ fn dropped_flushes(random: &mut Random) {
         for _ in 0..2 {
             scene.write(random, 0, 1);
             scene.flush();
+            // Whoever was left behind may catch up here.
+            (0..random.below(3)).for_each(|_| thread::yield_now());
         }
         scene.write(random, 0, 1);
     }));
