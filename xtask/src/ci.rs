@@ -1,4 +1,4 @@
-//! The tasks `test`, `ci` and `compare`.
+//! The tasks `test`, `ci`, `mutants` and `compare`.
 
 use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
 use crate::sanitizers::sanitizers;
@@ -127,6 +127,15 @@ fn judge_matrix() -> Result {
     judge(&["written"])?;
     judge(&["prepared"])?;
     judge(&["kills", "--kills", CI_KILLS])
+}
+
+/// Which test notices each of many small changes of the source; `args` go to the program as they are.
+pub(crate) fn mutants(args: &[String]) -> Result {
+    install(&missing_programs(&ROCKSDB_TOOLS))?;
+    let target = cache_dir().join("mutants-target");
+    let mut all = vec!["run", "--locked", "--"];
+    all.extend(args.iter().map(String::as_str));
+    step_in(&repository_root().join("mutants"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
 
 /// The side-by-side benchmark; `args` go to it as they are.

@@ -1,4 +1,4 @@
-//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | compare`.
+//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks that
 //! the tools they need are present, and stops at the first failure. It uses the standard library alone,
@@ -24,6 +24,8 @@ const HELP: &str = "cargo xtask TASK
   soak      every test that has a long form, in turns, each round with a fresh printed seed, and a report
             --hours N [--suite NAME[,NAME]] [--seed S: of the first round] [--folder DIR: for the output of
             failing runs]; --list: the suites
+  mutants   change the source in small ways, all compiled at once behind a switch, bring past defects back,
+            and ask which test notices each; hours on two cores. Its options follow (--help lists them)
   compare   build the RocksDB 11.8 judge and run the side-by-side benchmark; its options follow";
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),
         Some("soak") => soak::soak(&args[1..]),
+        Some("mutants") => ci::mutants(&args[1..]),
         Some("compare") => ci::compare(&args[1..]),
         Some("help" | "--help" | "-h") => {
             println!("{HELP}");

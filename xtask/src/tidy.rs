@@ -102,6 +102,9 @@ pub(crate) fn run(root: &Path) -> Result {
             check_edges(path, &text, &mut found);
         }
         check_machine_paths(path, &text, &mut found);
+        if path.starts_with("mutants/") && path.ends_with(".patch") {
+            check_patch(root, path, &text, &mut found);
+        }
         modules.take(path, &text);
         counted.take(path, text);
     }
@@ -137,6 +140,24 @@ fn tracked_files(root: &Path) -> Result<Vec<String>> {
         return Err("git ls-files failed: is this a checkout?".into());
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect())
+}
+
+/// A patch that plants a defect applies to the tree as it is, and says which suite is to find it.
+fn check_patch(root: &Path, path: &str, text: &str, found: &mut Vec<String>) {
+    let header = text.split("diff --git").next().unwrap_or_default();
+    if !header.lines().any(|line| line.strip_prefix("Suite: ").is_some_and(|suite| !suite.trim().is_empty()))
+    {
+        found.push(format!("{path}: must say `Suite: NAME`, who is to find it, before the first diff"));
+    }
+    let output = Command::new("git").args(["apply", "--check", path]).current_dir(root).output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            found.push(format!("{path}: does not apply, so write it anew for today's code: {why}"));
+        }
+        Err(error) => found.push(format!("{path}: cannot run git: {error}")),
+    }
 }
 
 fn is_test_file(path: &str) -> bool {
