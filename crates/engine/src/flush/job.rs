@@ -119,6 +119,8 @@ struct Written {
     edit: VersionEdit,
     files: Vec<FileGuard>,
     counts: Vec<(FileNumber, FileCounts)>,
+    /// What the memtables had once everything was inserted.
+    entries: u64,
     table: Option<FileNumber>,
     table_bytes: u64,
     blob_bytes: u64,
@@ -195,6 +197,7 @@ impl FlushContext {
             let written = self.env.cpu_timed(caught("a flush", self.write(flush, info)), &nanos).await;
             let written = written.map_err(|e| (Phase::Write, e))?;
             cpu_micros.push(nanos.into_inner() / 1000);
+            info.entries = written.entries;
             info.table = written.table.map(|number| number.0);
             (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
             flushed.tables += usize::from(written.table.is_some());
@@ -279,7 +282,7 @@ impl FlushContext {
         let mut installed: BTreeSet<FileNumber> =
             edit.new_files.iter().map(|(_, file)| file.number).collect();
         installed.extend(edit.blob_file_additions.iter().map(|blob| blob.number));
-        Ok(Written { edit, files: files.take(&installed), counts, table, table_bytes, blob_bytes })
+        Ok(Written { edit, files: files.take(&installed), counts, entries, table, table_bytes, blob_bytes })
     }
 
     fn outputs(&self, flush: &FamilyFlush, new_files: Arc<dyn NewFiles>) -> Result<Outputs> {

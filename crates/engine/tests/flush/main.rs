@@ -2,6 +2,7 @@
 
 mod crashes;
 mod failures;
+mod late;
 mod logs;
 mod meanwhile;
 mod panics;
@@ -10,7 +11,7 @@ mod stalls;
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{
     Db, EventListener, FlushInfo, FlushOptions, IoPriority, Options, RateLimiter, ReadOptions, Statistics,
-    Ticker, WaitForCompactOptions,
+    Ticker, WaitForCompactOptions, WriteOptions,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,6 +121,26 @@ fn a_flush_is_told_logged_and_limited() {
         log.contains(&format!("Flushed 101 entries to table #{}: {bytes} bytes", table_number(&db))),
         "{log}"
     );
+}
+
+/// With atomic_flush all families are flushed together, but those of which nothing is sealed.
+#[test]
+fn an_atomic_flush_leaves_out_families_without_anything() {
+    let (env, told) = (memory(), Arc::new(Told::default()));
+    let options = options(&env).event_listener(told.clone()).db(|db| db.atomic_flush = true);
+    let db = Db::open("/db", &options).unwrap();
+    for name in ["empty", "filled"] {
+        db.create_column_family(name, &options).unwrap();
+    }
+    let filled = db.column_family("filled").unwrap();
+    for round in 1..3 {
+        db.put_cf(&WriteOptions::new(), &filled, "key", "value").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        assert_eq!(db.live_files().len(), round);
+    }
+    db.close().unwrap();
+    let flush = ["begun filled 1", "completed filled 1 true"];
+    assert_eq!(*told.0.lock().unwrap(), [flush, flush].concat());
 }
 
 fn table_number(db: &Db) -> u64 {
