@@ -3,7 +3,7 @@
 
 use super::all;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
-use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -178,4 +178,28 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
             assert_eq!(info.contains("entries that tables have already"), opening == 0, "{info}");
         }
     }
+}
+
+/// A family that is written to once keeps each log that others fill, until all together are longer than the option allows.
+#[test]
+fn a_family_that_keeps_too_many_logs_is_flushed() {
+    const MOST: u64 = 256 << 10;
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let options = counters(&env).db(|db| db.max_total_wal_size = MOST);
+    let db = Db::open("/db", &options).unwrap();
+    let quiet = db.create_column_family("quiet", &options).unwrap();
+    db.put_cf(&WriteOptions::new(), &quiet, "key", "value").unwrap();
+    let in_memory = || db.int_property_cf(&quiet, "rocksdb.num-entries-active-mem-table").unwrap();
+    assert_eq!(in_memory(), 1);
+    let value = vec![7; 16 << 10];
+    for written in (0..).map(|n| n * value.len() as u64) {
+        db.put(format!("{written:010}"), &value).unwrap();
+        if in_memory() == 0 {
+            assert!(written > MOST / 2, "flushed after {written} bytes already");
+            break;
+        }
+        assert!(written < 64 * MOST, "nothing is flushed after {written} bytes of logs");
+    }
+    karst_testkit::eventually(true, || db.log_numbers().len() <= 2);
+    assert_eq!(db.get_cf(&ReadOptions::new(), &quiet, "key").unwrap().as_deref(), Some(&b"value"[..]));
 }
