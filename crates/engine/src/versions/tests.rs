@@ -467,6 +467,38 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
     panic!("it never ends");
 }
 
+/// The first change of a file is to make the new table's name durable. Without that the MANIFEST must not name it.
+#[test]
+fn a_change_fails_whose_files_have_names_that_are_not_durable() {
+    let database = Database::new(|_| {});
+    let (change, number) = database.adds_table();
+    database.settle();
+    let before = database.between.of_manifests.load(Ordering::Relaxed);
+    database.between.fail_after(0);
+    assert_eq!(database.install(change).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(database.between.of_manifests.load(Ordering::Relaxed), before, "the MANIFEST was written");
+    assert!(!database.live().contains(&number) && !database.replayed_tables().contains(&number));
+}
+
+#[test]
+fn a_log_number_that_advances_while_the_manifest_is_written_is_kept() {
+    let database = Database::new(|_| {});
+    let versions = database.versions();
+    let later = FileNumber(versions.new_file_number().0 + 100);
+    let held = database.between.gate.lock();
+    let installed = versions.install(database.adds_table().0);
+    while !versions.is_writing() {
+        std::thread::yield_now();
+    }
+    versions.advance_log_number(ColumnFamilyId::DEFAULT, later);
+    drop(held);
+    block_on(&database.opened.env, installed).unwrap();
+    assert_eq!(versions.log_number(ColumnFamilyId::DEFAULT), Some(later));
+    // It is recorded with the next change, and from then on no older log is needed.
+    database.install(database.adds_table().0).unwrap();
+    assert_eq!(versions.min_log_number(), later);
+}
+
 /// Closes once more while the end of an install is being told.
 struct ClosesAgain(Arc<Versions>);
 
