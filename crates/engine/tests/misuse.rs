@@ -278,18 +278,21 @@ fn a_batch_that_broke_a_memtable_is_not_half_seen_in_another() {
     let other = db.create_column_family("other", &options).unwrap();
     db.put_cf(&WriteOptions::new(), &other, "old", "1").unwrap();
     assert!(db.get_cf(&ReadOptions::new(), &other, "old").unwrap().is_some(), "it is inserted");
+    let third = db.create_column_family("third", &options).unwrap();
     let mut batch = WriteBatch::new();
     batch.put("a", "1").unwrap();
+    batch.put_cf(&third, "a", "1").unwrap();
     batch.put_cf(&other, "boom", "1").unwrap();
     batch.put("c", "1").unwrap();
     fragile.0.store(true, SeqCst);
     catch_unwind(AssertUnwindSafe(|| db.write(&WriteOptions::new(), &batch))).expect_err("it panics");
     fragile.0.store(false, SeqCst);
-    for key in ["a", "c"] {
-        let error = db.get(key).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Panicked, "{key}: {error}");
+    for (family, key) in [(db.default_column_family(), "a"), (db.default_column_family(), "c"), (&third, "a")]
+    {
+        let error = db.get_cf(&ReadOptions::new(), family, key).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Panicked, "{} {key}: {error}", family.name());
     }
-    drop(db);
+    drop((db, other, third));
     let db = Db::open(PATH, &options).unwrap();
     assert!(["a", "c"].iter().all(|key| db.get(key).unwrap().is_some()), "the log has all of it");
 }
