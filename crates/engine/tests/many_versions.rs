@@ -152,3 +152,15 @@ fn each_long_key_takes_two_seeks_at_most() {
     let backward = store.reseeks() - after;
     assert!((8..=24).contains(&backward), "{backward}");
 }
+
+/// Who reads the newest meets nothing that it does not see, but older versions behind each key.
+#[test]
+fn a_scan_of_the_newest_seeks_past_older_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), true);
+    let mut iter = store.db.iter(&ReadOptions::default()).unwrap();
+    let before = store.reseeks();
+    let keys = forward(&mut iter).len() as u64;
+    let seeks = store.reseeks() - before;
+    assert!(keys > 3 && (keys..=8).contains(&seeks), "{seeks} for {keys} keys");
+}

@@ -1,8 +1,8 @@
 //! Properties and statistics of a database that is written: what writers, logs, flushes and compactions have done.
 
 use karst_engine::{
-    CompactRangeOptions, Db, FlushOptions, HistogramKind, Options, ReadOptions, Statistics, StatsLevel,
-    Ticker, WriteBatch, WriteOptions,
+    CompactFilesOptions, CompactRangeOptions, Db, FlushOptions, HistogramKind, Options, ReadOptions,
+    Statistics, StatsLevel, Ticker, WriteBatch, WriteOptions,
 };
 use karst_testkit::eventually;
 use std::path::Path;
@@ -179,4 +179,36 @@ fn stalls_are_counted_by_reason() {
     assert_eq!(count("total-stops"), 0);
     let interval = format!("interval: {} total count\n", count("total-delays"));
     assert!(text.ends_with(&interval), "{text}");
+}
+
+/// A deletion below which no file has its key goes, though others have keys around it; that is counted.
+#[test]
+fn deletions_that_go_above_the_bottom_are_counted() {
+    let statistics = Arc::new(Statistics::new(StatsLevel::All));
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path(), "disable_auto_compactions=true", &statistics);
+    let flush = || db.flush(&FlushOptions::default()).unwrap();
+    for (first, last) in [("a", "b"), ("y", "z")] {
+        db.put(first, "1").unwrap();
+        db.put(last, "1").unwrap();
+        flush();
+        let range = CompactRangeOptions { change_level: true, target_level: Some(6), ..Default::default() };
+        db.compact_range(&range, Some(first.as_bytes()), Some(last.as_bytes())).unwrap();
+    }
+    for value in ["2", "3"] {
+        db.put("a", value).unwrap();
+        match value {
+            "2" => db.put("m", value).unwrap(),
+            _ => db.delete("m").unwrap(),
+        }
+        db.put("z", value).unwrap();
+        flush();
+    }
+    let upper: Vec<u64> =
+        db.live_files().iter().filter(|file| file.level == Some(0)).map(|file| file.number).collect();
+    assert_eq!(upper.len(), 2);
+    db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &upper, 1).unwrap();
+    assert_eq!(statistics.ticker(Ticker::CompactionOptimizedDelDropObsolete), 1);
+    assert_eq!(statistics.ticker(Ticker::CompactionKeyDropObsolete), 1);
+    assert_eq!(db.get("m").unwrap(), None);
 }

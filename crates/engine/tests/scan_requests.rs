@@ -1,6 +1,6 @@
 //! How many requests a scan of tables makes.
 
-use karst_engine::{Db, FlushOptions, Options, ReadOptions};
+use karst_engine::{CompactFilesOptions, Db, FlushOptions, Options, ReadOptions};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,5 +36,46 @@ fn a_scan_reads_ahead_in_large_requests_alone() {
             // The widest window is reached by a few smaller requests, and a scan that waits for its reads widens it.
             assert!(reads <= enough + 8, "{reads} reads, {enough} of {request} bytes (forward: {forward})");
         }
+    }
+}
+
+/// Towards the end of a file the scan opens the next one of its level and reads ahead there; what it has read, it uses.
+#[test]
+fn what_is_read_ahead_of_the_next_file_is_not_read_again() {
+    const FILES: u64 = 5;
+    const KEYS_OF_A_FILE: u64 = 40;
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
+    let options = options
+        .set_all("disable_auto_compactions=true;compression=kNoCompression;block_based_table_factory={block_size=4096}")
+        .unwrap();
+    let db = Db::open(Path::new("/db"), &options).unwrap();
+    for number in 0..FILES * KEYS_OF_A_FILE {
+        db.put(number.to_be_bytes(), [number as u8; 4000]).unwrap();
+        if number % KEYS_OF_A_FILE == KEYS_OF_A_FILE - 1 {
+            db.flush(&FlushOptions::default()).unwrap();
+            let flushed: Vec<u64> =
+                db.live_files().iter().filter(|f| f.level == Some(0)).map(|f| f.number).collect();
+            let family = db.default_column_family();
+            db.compact_files(&CompactFilesOptions::default(), family, &flushed, 2).unwrap();
+        }
+    }
+    let files = db.live_files();
+    assert_eq!(files.iter().filter(|file| file.level == Some(2)).count() as u64, FILES);
+    let bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
+    let options = ReadOptions { readahead_size: 64 << 10, fill_cache: false, ..ReadOptions::default() };
+    for forward in [true, false] {
+        let mut iter = db.iter(&options).unwrap();
+        let before = env.io_stats().bytes;
+        if forward { iter.seek_to_first() } else { iter.seek_to_last() }.unwrap();
+        let mut entries = 0;
+        while iter.valid() {
+            entries += 1;
+            if forward { iter.next() } else { iter.prev() }.unwrap();
+        }
+        assert_eq!(entries, FILES * KEYS_OF_A_FILE);
+        let read = env.io_stats().bytes - before;
+        // What else a table has is read once, when it is opened.
+        assert!(read <= bytes, "{read} bytes were read of {bytes} (forward: {forward})");
     }
 }
