@@ -7,7 +7,7 @@ use karst_engine::{
 };
 use karst_txn::{
     OptimisticTransactionDb, OptimisticTransactionDbOptions, Transaction, TransactionDb,
-    TransactionDbOptions, TransactionOptions, WritePolicy,
+    TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -163,6 +163,32 @@ fn what_is_prepared_is_seen_from_its_commit_on_wherever_it_is() {
             assert_eq!(all(db.db(), None), new);
             drop((one, db));
             assert_eq!(all(open(directory.path()).db(), None), new);
+        }
+    }
+}
+
+/// A table whose block ends with what nobody sees of a key goes on with the rest of the key in the next one.
+#[test]
+fn what_is_hidden_fills_blocks_of_its_own() {
+    for decide in [Transaction::commit, Transaction::rollback] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options().column_families(|family| family.table_factory.block_based.block_size = 1024);
+        let db =
+            TransactionDb::open(directory.path(), &options, &policy(WritePolicy::WritePrepared)).unwrap();
+        let [old, new] = ["old", "new"].map(|text| text.repeat(1000));
+        let [before, after] = [&old, &new].map(|a| contents([("a", &a[..]), ("b", &old[..])]));
+        db.put("a", &old).unwrap();
+        db.put("b", &old).unwrap();
+        let mut one = named(&db, "one");
+        one.put("a", &new).unwrap();
+        one.prepare().unwrap();
+        flush(&db);
+        assert_eq!(all(db.db(), None), before);
+        decide(&mut one).unwrap();
+        let commits = one.state() == Some(TransactionState::Committed);
+        for treat in TREATMENTS {
+            treat(&db);
+            assert_eq!(all(db.db(), None), if commits { after.clone() } else { before.clone() });
         }
     }
 }
