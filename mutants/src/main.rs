@@ -166,18 +166,27 @@ fn run(o: &Options) -> Result<(), String> {
     let suites = suites::build(&tree, &copy.cache, &[&TESTED[..], &TESTS].concat())?;
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
-    for stage in 0..STAGES {
-        let of_stage =
-            |s: &&Suite| stage_of(&s.name) == stage && o.suite.as_ref().is_none_or(|n| *n == s.name);
-        let of_stage: Vec<Suite> = suites.iter().filter(of_stage).cloned().collect();
+    // First the suites that patches name, each for its patches; then all, by stages.
+    for stage in std::iter::once(None).chain((0..STAGES).map(Some)) {
+        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
+        let is_next = |s: &&Suite| {
+            o.suite.as_ref().is_none_or(|n| *n == s.name)
+                && stage.map_or_else(|| named(s), |stage| stage_of(&s.name) == stage)
+        };
+        let of_stage: Vec<Suite> = suites.iter().filter(is_next).cloned().collect();
         let tests = journal.baseline(&of_stage)?;
         let time: f64 = tests.iter().map(|t| t.seconds).sum();
-        println!("stage {stage}: {} tests, {time:.0} s without a mutant", tests.len());
+        println!("stage {stage:?}: {} tests, {time:.0} s without a mutant", tests.len());
         let ids: Vec<u32> =
             rows.lock().expect("no panic").values().filter(|r| r.found.is_none()).map(|r| r.id).collect();
         suites::each(ids, |worker, id| {
             let mut row = rows.lock().expect("no panic")[&id].clone();
-            let reaching: Vec<&Test> = tests.iter().filter(|t| t.reached.contains(&id)).collect();
+            let reaching = tests.iter().filter(|t| t.reached.contains(&id));
+            let reaching = reaching.filter(|t| (t.suite.name == row.expected) == stage.is_none());
+            let reaching: Vec<&Test> = reaching.collect();
+            if reaching.is_empty() {
+                return;
+            }
             row.try_all(&journal, worker, &reaching, o.at_most);
             println!("{row}");
             let mut rows = rows.lock().expect("no panic");
@@ -232,8 +241,16 @@ impl Copy {
         drawn: Vec<Site>,
         count: usize,
     ) -> Result<(BTreeMap<u32, Mutant>, BTreeSet<usize>), String> {
-        let mut apart = BTreeSet::new();
-        let mut refused: BTreeSet<usize> = BTreeSet::new();
+        // Why kept: with what compiles in its place at once, nothing is written, and built, that was there before.
+        let list = self.cache.join("refused");
+        let known = std::fs::read_to_string(&list).unwrap_or_default();
+        let known: BTreeSet<&str> = known.lines().collect();
+        let name = |site: &Site| format!("{} {} {}", site.path, site.function, site.what);
+        let is_known = |(n, site): (usize, &Site)| known.contains(&name(site)[..]).then_some(n);
+        let names = self.planted.iter().enumerate().map(|(n, patch)| (n, patch.name.as_str()));
+        let mut apart: BTreeSet<usize> =
+            names.filter(|(_, name)| known.contains(name)).map(|(n, _)| n).collect();
+        let mut refused: BTreeSet<usize> = drawn.iter().enumerate().filter_map(is_known).collect();
         loop {
             // Numbers: the drawn ones by their place in the draw, from 1; patches from 5000.
             let mut edits: BTreeMap<String, Edits> = BTreeMap::new();
@@ -273,6 +290,10 @@ impl Copy {
             self.write(&texts)?;
             let wrong = self.wrong(&woven)?;
             if wrong.is_empty() {
+                let sites = refused.iter().map(|n| name(&drawn[*n]));
+                let names = sites.chain(apart.iter().map(|n| self.planted[*n].name.clone()));
+                let names = names.collect::<Vec<_>>().join("\n");
+                std::fs::write(&list, names).map_err(|e| format!("{}: {e}", list.display()))?;
                 return Ok((mutants, apart));
             }
             println!("{} do not compile", wrong.len());

@@ -13,8 +13,10 @@ pub struct Row {
     pub id: u32,
     /// Where a drawn one is; the name of a patch.
     pub name: String,
-    /// What it does; for a patch, the suite that should find it.
+    /// What it does.
     pub what: String,
+    /// For a patch, the suite that should find it.
+    pub expected: String,
     pub found: Option<Found>,
     /// How long tests ran with it on.
     pub seconds: f64,
@@ -40,11 +42,23 @@ impl Row {
     }
 
     pub fn planted(id: u32, patch: &Planted) -> Row {
-        Row::new(id, patch.name.clone(), format!("for {}", patch.suite))
+        Row {
+            expected: patch.suite.clone(),
+            ..Row::new(id, patch.name.clone(), format!("for {}", patch.suite))
+        }
     }
 
     fn new(id: u32, name: String, what: String) -> Row {
-        Row { id, name, what, found: None, seconds: 0.0, tests: 0, time_of_tests: 0.0 }
+        Row {
+            id,
+            name,
+            what,
+            expected: String::new(),
+            found: None,
+            seconds: 0.0,
+            tests: 0,
+            time_of_tests: 0.0,
+        }
     }
 
     fn outcome(&self) -> String {

@@ -105,7 +105,7 @@ pub fn switch(last: u32) -> String {
 }
 
 const SWITCH: &str = r#"//! Which mutant is on, as `KARST_MUTANT` says; with `KARST_MUTANTS_REACHED`, every one that is asked for leaves its
-//! number in that file. This module is part of each crate of the copy that has mutants.
+//! number in that file. This module is part of each crate of the copy, and of no crate of the tree.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
