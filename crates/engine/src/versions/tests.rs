@@ -499,6 +499,20 @@ fn a_log_number_that_advances_while_the_manifest_is_written_is_kept() {
     assert_eq!(versions.min_log_number(), later);
 }
 
+/// What a recovery flushes was sealed with a log that may have failed since, or never have got a byte.
+#[test]
+fn a_change_that_needs_no_log_before_one_says_so_of_families_that_it_flushes_too() {
+    let database = Database::new(|_| {});
+    let versions = database.versions();
+    let (sealed_with, first) = (versions.new_file_number(), versions.new_file_number());
+    let (mut change, _) = database.adds_table();
+    change.edits[0].log_number = Some(sealed_with);
+    change.first_log = Some(first);
+    database.install(change).unwrap();
+    assert_eq!(versions.log_number(ColumnFamilyId::DEFAULT), Some(first));
+    assert_eq!(database.replayed().column_families[&ColumnFamilyId::DEFAULT].log_number, first);
+}
+
 /// Closes once more while the end of an install is being told.
 struct ClosesAgain(Arc<Versions>);
 

@@ -13,7 +13,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 fn faulty() -> (Bench, Arc<Faults>) {
@@ -167,6 +167,52 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert!(matches!(&outcome, Poll::Ready(Err(error)) if error.kind() == ErrorKind::Io), "{outcome:?}");
     bench.put("b", "2").unwrap();
     assert_eq!(bench.entries(), ["b@2=2"]);
+}
+
+/// Whoever is woken looks at something then, and keeps what it saw first.
+struct Looks<T, F> {
+    at: F,
+    seen: Mutex<Option<T>>,
+}
+
+impl<T: Send + 'static, F: Fn() -> T + Send + Sync + 'static> Wake for Looks<T, F> {
+    fn wake(self: Arc<Self>) {
+        self.seen.lock().get_or_insert_with(&self.at);
+    }
+}
+
+fn looks<T, F: Fn() -> T>(at: F) -> Arc<Looks<T, F>> {
+    Arc::new(Looks { at, seen: Mutex::new(None) })
+}
+
+/// Who sees the failure may ask to resume, and a report that came later would end writing once more.
+#[test]
+fn a_failure_is_told_before_anybody_is_woken_by_it() {
+    let (bench, gate) = disturbed::<Gate>();
+    let failures = bench.failures.clone();
+    let looks = looks(move || failures.load(Ordering::SeqCst));
+    let (options, waker) = (WriteOptions::new(), Waker::from(looks.clone()));
+    gate.shut.store(true, Ordering::SeqCst);
+    let mut write = pin!(bench.pipeline.write_async(&options, Source::one(put(b"a", b"1")).unwrap()));
+    assert!(write.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until(|| gate.reached.load(Ordering::SeqCst));
+    gate.shut.store(false, Ordering::SeqCst);
+    until(|| looks.seen.lock().is_some());
+    assert_eq!(*looks.seen.lock(), Some(1));
+}
+
+/// Who sees that it is published may write at once, and must not be taken for whoever came before.
+#[test]
+fn writes_are_refused_before_a_batch_whose_insert_panicked_is_published() {
+    let (bench, options) = (fragile_and_empty(rules()), WriteOptions::unlogged());
+    let order = |key: &'static [u8]| Slow::order(&bench, &options, Source::one(put(key, b"")).unwrap());
+    let [before, panics] = [&b"a"[..], b"boom"].map(order);
+    before.apply();
+    let health = bench.pipeline.health.clone();
+    let looks = looks(move || health.check_writes().is_err());
+    bench.pipeline.ring.register(1, &Waker::from(looks.clone()));
+    assert!(catch_unwind(AssertUnwindSafe(|| panics.apply())).is_err());
+    assert_eq!(*looks.seen.lock(), Some(true));
 }
 
 /// So many changes of files go well, and no more.
