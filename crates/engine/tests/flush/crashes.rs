@@ -99,3 +99,34 @@ fn an_atomic_flush_of_unlogged_entries_happens_to_all_families_or_to_none() {
     let kept = kept.into_inner();
     assert!(changes > 5 && kept[0] > 0 && kept[1] > 0, "{changes} changes, {kept:?}");
 }
+
+/// A batch goes to both families and is in the log, unsynced. If its part of one were in a table and the log lost its
+/// end, the batch would be torn.
+#[test]
+fn a_flush_of_one_family_tears_no_batch() {
+    let (mut lost, mut kept) = (0, 0);
+    for batches in 1..9 {
+        let seen = std::cell::RefCell::new((&mut lost, &mut kept));
+        lose_power_everywhere(
+            false,
+            |db| {
+                for number in 0..batches {
+                    db.write(&WriteOptions::new(), &batch(db, number)).unwrap();
+                }
+            },
+            async |db: &Db| {
+                let family = [db.default_column_family()];
+                db.flush_cfs_async(&FlushOptions::default(), &family).await.unwrap();
+            },
+            |db, done, change| {
+                let found = all_of(db, "default");
+                let at = format!("{batches} batches, power lost at change {change}, flushed: {done}");
+                assert_eq!(found, all_of(db, "other"), "{at}");
+                assert!(!done || found == expected(batches - 1), "{at}");
+                let (lost, kept) = &mut *seen.borrow_mut();
+                **(if found == expected(batches - 1) { kept } else { lost }) += 1;
+            },
+        );
+    }
+    assert!(lost > 5 && kept > 20, "{lost} times something was lost, {kept} times nothing");
+}
