@@ -1,6 +1,7 @@
 //! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled, compressed; read by KarstDB and by `ldb`, which must agree.
 
 use karst_engine::db::Db;
+use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
 use karst_testkit::eventually;
@@ -10,6 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Every file of a directory with its bytes.
@@ -273,4 +275,37 @@ fn a_database_may_be_read_while_another_process_has_it_open() {
     assert_eq!(read(directory.path(), "default").unwrap().len(), 3);
     drop(child.stdin.take());
     child.wait().unwrap();
+}
+
+/// What is recovered behind damage is brought into tables. If it stayed in the damaged log, an opening in another mode
+/// would end at the damage, and take what was written since for lost.
+#[test]
+fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more() {
+    let files = Arc::new(MemoryFileSystem::new());
+    let env = Env::builder().file_system(files.clone()).build();
+    let open = |mode| {
+        let options = Options::new().env(env.clone()).db(|db| {
+            db.create_if_missing = true;
+            db.avoid_flush_during_recovery = true;
+        });
+        Db::open("/db", &options.set("wal_recovery_mode", mode).unwrap()).unwrap()
+    };
+    let db = open("kPointInTimeRecovery");
+    // Each is larger than a block of the log, so that the others can be read.
+    let value = |key: &str| key.repeat(100_000);
+    ["a", "b", "c"].iter().for_each(|key| db.put(key, value(key)).unwrap());
+    let log = *db.log_numbers().last().unwrap();
+    db.close().unwrap();
+    let path = Path::new("/db").join(format!("{log:06}.log"));
+    let mut bytes = files.read_file(&path).unwrap();
+    let middle = bytes.windows(3).position(|three| three == b"bbb").unwrap() + 50_000;
+    bytes[middle] ^= 1;
+    files.write_file(&path, bytes).unwrap();
+    let found = |db: &Db| ["a", "b", "c", "d"].map(|key| db.get(key).unwrap().is_some());
+
+    let db = open("kSkipAnyCorruptedRecords");
+    assert_eq!(found(&db), [true, false, true, false]);
+    db.put("d", value("d")).unwrap();
+    db.close().unwrap();
+    assert_eq!(found(&open("kPointInTimeRecovery")), [true, false, true, true]);
 }
