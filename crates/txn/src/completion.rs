@@ -52,8 +52,22 @@ impl<T: Send + 'static> Drop for Completion<T> {
 mod tests {
     use super::*;
     use karst_engine::io::sleep;
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
+
+    /// It would be polled once more otherwise, by whoever drops what was awaited.
+    #[test]
+    fn what_has_completed_is_let_go_of() {
+        let held = Arc::new(());
+        let of_work = held.clone();
+        let work = std::future::poll_fn(move |_| {
+            assert_eq!(Arc::strong_count(&of_work), 2);
+            Poll::Ready(())
+        });
+        let mut completion = std::pin::pin!(complete(&Env::posix(), work));
+        assert!(completion.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready());
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
 
     #[test]
     fn what_is_dropped_on_the_way_is_done_all_the_same() {
