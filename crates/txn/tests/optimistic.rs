@@ -163,6 +163,9 @@ fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it()
     transaction.pop_save_point().unwrap();
     assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::NotFound));
     transaction.commit().unwrap();
+    assert_eq!(kind(transaction.set_save_point()), Some(ErrorKind::InvalidArgument));
+    assert_eq!(kind(transaction.rollback_to_save_point()), Some(ErrorKind::InvalidArgument));
+    assert_eq!(kind(transaction.pop_save_point()), Some(ErrorKind::InvalidArgument));
     let all = ["a", "b", "c", "d"].map(|key| read(&db, key));
     assert_eq!(all.each_ref().map(Option::as_deref), [Some("1"), None, Some("others"), Some("1")]);
 

@@ -396,6 +396,10 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
         let db = way.impatient(&directory);
         let at_once = TransactionOptions { expiration: 0, ..TransactionOptions::default() };
         let mut expired = db.begin(&WriteOptions::new(), &at_once);
+        // Nobody has stolen anything from it yet.
+        assert_eq!(kind(expired.get(&ReadOptions::new(), "a")), Some(ErrorKind::Expired));
+        assert_eq!(kind(expired.set_save_point()), Some(ErrorKind::Expired));
+        assert_eq!(kind(expired.put_log_data("a note")), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.put("a", "1")), Some(ErrorKind::Expired));
         assert_eq!(kind(way.commit(&mut expired)), Some(ErrorKind::Expired));
         expired.rollback().unwrap();

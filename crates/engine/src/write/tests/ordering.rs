@@ -1,5 +1,6 @@
 //! Order, atomicity, visibility, and what becomes of dropped futures.
 
+use super::unordered::Slow;
 use super::*;
 use crate::write::pipeline::{BUFFERED_BYTES, IN_FLIGHT};
 use std::future::Future;
@@ -158,6 +159,28 @@ fn more_writes_than_the_ring_holds_wait_for_room() {
     });
     karst_io::block_on(&bench.env, all);
     assert_eq!((bench.entries().len(), bench.pipeline.visible_seq()), (count, SeqNo(count as u64)));
+}
+
+#[test]
+fn a_write_is_not_ordered_while_the_ring_is_full() {
+    let (bench, options) = (Bench::new(rules()), WriteOptions::unlogged());
+    let keys: Vec<String> = (0..=IN_FLIGHT).map(|n| format!("{n:05}")).collect();
+    let sources = keys.iter().map(|key| Source::one(put(key.as_bytes(), b"")).unwrap());
+    let mut slow: Vec<Slow<'_>> =
+        sources.take(IN_FLIGHT).map(|source| Slow::order(&bench, &options, source)).collect();
+    let ordered = || bench.pipeline.order.lock().next_ticket as usize;
+    let mut cx = Context::from_waker(Waker::noop());
+    let last = Source::one(put(keys[IN_FLIGHT].as_bytes(), b"")).unwrap();
+    let mut next = pin!(bench.pipeline.write_async(&options, last));
+    assert!(next.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(ordered(), IN_FLIGHT);
+    slow.remove(0).insert();
+    // Now it is, and waits until it is visible.
+    assert!(next.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(ordered(), IN_FLIGHT + 1);
+    slow.into_iter().for_each(Slow::insert);
+    karst_io::block_on(&bench.env, next).unwrap();
+    assert_eq!(bench.entries().len(), IN_FLIGHT + 1);
 }
 
 /// Under `manual_wal_flush`, with leave to gather more than may be buffered.
