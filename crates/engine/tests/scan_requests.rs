@@ -79,3 +79,40 @@ fn what_is_read_ahead_of_the_next_file_is_not_read_again() {
         assert!(read <= bytes, "{read} bytes were read of {bytes} (forward: {forward})");
     }
 }
+
+/// Nothing is read of a file of L0 whose keys the bounds exclude, on either side.
+#[test]
+fn files_outside_the_bounds_are_not_read() {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
+    let options = options.set_all("disable_auto_compactions=true").unwrap();
+    let db = Db::open(Path::new("/db"), &options).unwrap();
+    for key in ["b", "d", "f"] {
+        db.put(key, "value").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    let reads_of = |lower: Option<&str>, upper: Option<&str>| {
+        let bound = |key: Option<&str>| key.map(|key| key.as_bytes().to_vec());
+        let options = ReadOptions {
+            iterate_lower_bound: bound(lower),
+            iterate_upper_bound: bound(upper),
+            fill_cache: false,
+            ..ReadOptions::default()
+        };
+        let mut iter = db.iter(&options).unwrap();
+        let before = env.io_stats().reads;
+        iter.seek_to_first().unwrap();
+        let mut keys = 0;
+        while iter.valid() {
+            keys += 1;
+            iter.next().unwrap();
+        }
+        (keys, env.io_stats().reads - before)
+    };
+    // The tables are open, and each has one block.
+    assert_eq!(reads_of(None, None).0, 3);
+    assert_eq!(reads_of(None, None), (3, 3));
+    assert_eq!(reads_of(Some("c"), Some("e")), (1, 1));
+    assert_eq!(reads_of(Some("c"), None), (2, 2));
+    assert_eq!(reads_of(None, Some("c")), (1, 1));
+}

@@ -11,7 +11,7 @@ use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogReader;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem, block_on};
-use karst_lsm::{ManifestReplay, TreeOptions, VersionSet};
+use karst_lsm::{FileCounts, ManifestReplay, TreeOptions, VersionSet};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -497,6 +497,22 @@ fn a_log_number_that_advances_while_the_manifest_is_written_is_kept() {
     // It is recorded with the next change, and from then on no older log is needed.
     database.install(database.adds_table().0).unwrap();
     assert_eq!(versions.min_log_number(), later);
+}
+
+#[test]
+fn each_file_is_told_its_own_counts() {
+    let database = Database::new(|_| {});
+    let [(mut change, first), (other, second)] = [database.adds_table(), database.adds_table()];
+    change.edits[0].new_files.extend(other.edits[0].new_files.iter().cloned());
+    change.files.extend(other.files);
+    let counts = |entries| FileCounts { entries, ..FileCounts::default() };
+    change.counts = vec![(first, counts(1)), (second, counts(2))];
+    database.install(change).unwrap();
+    let family = database.opened.families.named("default").unwrap();
+    let version = family.superversion().version().clone();
+    let found: BTreeSet<_> =
+        version.all_files().map(|(_, file)| (file.number, file.counts().map(|c| c.entries))).collect();
+    assert_eq!(found, [(first, Some(1)), (second, Some(2))].into());
 }
 
 /// What a recovery flushes was sealed with a log that may have failed since, or never have got a byte.
