@@ -2,8 +2,8 @@
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
-    CompactFilesOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, Snapshot,
-    WriteBatch, WriteOptions,
+    CompactFilesOptions, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
+    Snapshot, WriteBatch, WriteOptions,
 };
 use karst_txn::{
     OptimisticTransactionDb, OptimisticTransactionDbOptions, Transaction, TransactionDb,
@@ -189,6 +189,27 @@ fn what_is_hidden_fills_blocks_of_its_own() {
         for treat in TREATMENTS {
             treat(&db);
             assert_eq!(all(db.db(), None), if commits { after.clone() } else { before.clone() });
+        }
+    }
+}
+
+/// A key that was written many times in one transaction, of which nobody sees anything, is passed over to its older
+/// version: as far as the limit allows, from either side.
+#[test]
+fn entries_that_are_passed_over_are_limited_in_both_directions() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    db.put("k", "old").unwrap();
+    let mut one = named(&db, "one");
+    (0..30).for_each(|n| one.put("k", n.to_string()).unwrap());
+    one.prepare().unwrap();
+    for (most, found) in [(25, None), (100, Some(&b"old"[..]))] {
+        let read = ReadOptions { max_skippable_internal_keys: most, ..ReadOptions::new() };
+        for seek in [DbIterator::seek_to_first, DbIterator::seek_to_last] {
+            let mut iterator = db.db().iter(&read).unwrap();
+            let outcome = seek(&mut iterator);
+            assert_eq!(kind(outcome), found.is_none().then_some(ErrorKind::Incomplete), "at most {most}");
+            assert_eq!(iterator.valid().then(|| iterator.value()), found, "at most {most}");
         }
     }
 }
