@@ -111,7 +111,6 @@ enum Mutant {
 }
 
 struct Copy {
-    root: PathBuf,
     cache: PathBuf,
     /// Every file of the tree.
     bytes: BTreeMap<String, Vec<u8>>,
@@ -137,7 +136,7 @@ fn run(o: &Options) -> Result<(), String> {
     let sources = bytes.iter().filter(|(p, _)| p.starts_with("crates/") && p.ends_with(".rs"));
     let sources = sources.map(|(p, b)| (p.clone(), String::from_utf8_lossy(b).into_owned())).collect();
     let planted = planted::read_all(&root, &cache.join("patched"))?;
-    let copy = Copy { root, cache, bytes, sources, planted };
+    let copy = Copy { cache, bytes, sources, planted };
 
     let drawn = copy.draw(&seed)?;
     println!(
@@ -164,13 +163,18 @@ fn run(o: &Options) -> Result<(), String> {
     let journal = Journal::open(&copy.cache);
     let tree = copy.cache.join("tree");
     let suites = suites::build(&tree, &copy.cache, &[&TESTED[..], &TESTS].concat())?;
+    // What needs a build of its own kind, or the other engine, is that suite's business.
+    let ours = |row: &Row| row.expected.is_empty() || suites.iter().any(|s| s.is(&row.expected));
+    let elsewhere =
+        rows.extract_if(.., |_, row| !ours(row)).map(|(_, r)| format!("{} ({})", r.name, r.expected));
+    println!("left to other suites: {}", elsewhere.collect::<Vec<_>>().join(", "));
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
     // First the suites that patches name, each for its patches; then all, by stages.
     for stage in std::iter::once(None).chain((0..STAGES).map(Some)) {
-        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
+        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| suite.is(&r.expected));
         let is_next = |s: &&Suite| {
-            o.suite.as_ref().is_none_or(|n| *n == s.name)
+            o.suite.as_ref().is_none_or(|n| s.is(n))
                 && stage.map_or_else(|| named(s), |stage| stage_of(&s.name) == stage)
         };
         let of_stage: Vec<Suite> = suites.iter().filter(is_next).cloned().collect();
@@ -182,7 +186,7 @@ fn run(o: &Options) -> Result<(), String> {
         suites::each(ids, |worker, id| {
             let mut row = rows.lock().expect("no panic")[&id].clone();
             let reaching = tests.iter().filter(|t| t.reached.contains(&id));
-            let reaching = reaching.filter(|t| (t.suite.name == row.expected) == stage.is_none());
+            let reaching = reaching.filter(|t| t.suite.is(&row.expected) == stage.is_none());
             let reaching: Vec<&Test> = reaching.collect();
             if reaching.is_empty() {
                 return;
@@ -201,7 +205,11 @@ fn run(o: &Options) -> Result<(), String> {
             continue;
         }
         let mut row = Row::planted(id, patch);
-        copy.alone(patch, &journal, &mut row, o)?;
+        let Some(suite) = suites.iter().find(|s| s.is(&patch.suite)) else {
+            println!("left to another suite: {} ({})", patch.name, patch.suite);
+            continue;
+        };
+        copy.alone(patch, suite, &journal, &mut row, o)?;
         println!("{row}");
         rows.insert(id, row);
         say(&rows)?;
@@ -347,17 +355,21 @@ impl Copy {
     }
 
     /// A patch that is built by itself: first the suite that it names, then all, as far as it is not found.
-    fn alone(&self, patch: &Planted, journal: &Journal, row: &mut Row, o: &Options) -> Result<(), String> {
+    fn alone(
+        &self,
+        patch: &Planted,
+        suite: &Suite,
+        journal: &Journal,
+        row: &mut Row,
+        o: &Options,
+    ) -> Result<(), String> {
         self.write(&patch.files)?;
         let tree = self.cache.join("tree");
-        if let Some((package, target)) = patch.suite.split_once(' ')
-            && self.root.join("crates").join(package).exists()
-        {
-            let package = format!("karst-{package}");
-            let target = if target == "lib" { vec!["--lib"] } else { vec!["--test", target] };
-            let suites = suites::build(&tree, &self.cache, &[&["-p", &package], &target[..]].concat())?;
-            row.try_every(journal, &suites, o.at_most)?;
-        }
+        let (package, target) = suite.name.split_once(' ').unwrap_or_default();
+        let package = format!("karst-{package}");
+        let target = if target == "lib" { vec!["--lib"] } else { vec!["--test", target] };
+        let built = suites::build(&tree, &self.cache, &[&["-p", &package], &target[..]].concat())?;
+        row.try_every(journal, &built, o.at_most)?;
         if row.found.is_none() && o.suite.is_none() {
             let suites = suites::build(&tree, &self.cache, &[&TESTED[..], &TESTS].concat())?;
             for stage in 0..STAGES {

@@ -24,6 +24,13 @@ pub struct Suite {
     built: u64,
 }
 
+impl Suite {
+    /// Whether it is called so, with its crate or without.
+    pub fn is(&self, name: &str) -> bool {
+        self.name == name || self.name.split_once(' ').is_some_and(|(_, target)| target == name)
+    }
+}
+
 /// A test, and what it does while no mutant is on.
 pub struct Test {
     pub suite: Suite,
