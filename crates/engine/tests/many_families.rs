@@ -62,8 +62,11 @@ impl Disturb for Writes {
         None
     }
 
-    fn write(&self, _: &Path) -> std::io::Result<()> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        // Why not LOG: its lines are written by a thread of their own, as many at once as have come.
+        if !path.ends_with("LOG") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
