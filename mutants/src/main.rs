@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
-use suites::{Journal, Outcome, STAGES, Suite, Test, stage_of};
+use suites::{Build, EXPLORED, Journal, Outcome, STAGES, Suite, Test, stage_of};
 use weave::{Edits, Woven};
 
 /// Where mutants are drawn from.
@@ -162,17 +162,17 @@ fn run(o: &Options) -> Result<(), String> {
 
     let journal = Journal::open(&copy.cache);
     let tree = copy.cache.join("tree");
-    let suites = suites::build(&tree, &copy.cache, &[&TESTED[..], &TESTS].concat())?;
-    // What needs a build of its own kind, or the other engine, is that suite's business.
-    let ours = |row: &Row| row.expected.is_empty() || suites.iter().any(|s| s.is(&row.expected));
-    let elsewhere =
-        rows.extract_if(.., |_, row| !ours(row)).map(|(_, r)| format!("{} ({})", r.name, r.expected));
-    println!("left to other suites: {}", elsewhere.collect::<Vec<_>>().join(", "));
+    let mut suites = suites::build(&tree, &copy.cache, Build::Plain, &[&TESTED[..], &TESTS].concat())?;
+    suites.extend(suites::build(&tree, &copy.cache, Build::Shuttle, &target_of(EXPLORED))?);
+    let unknown = |patch: &&Planted| !suites.iter().any(|suite| suite.name == patch.suite);
+    if let Some(patch) = copy.planted.iter().find(unknown) {
+        return Err(format!("{}: there is no suite {}", patch.name, patch.suite));
+    }
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
     // First the suites that patches name, each for its patches; then all, by stages.
     for stage in std::iter::once(None).chain((0..STAGES).map(Some)) {
-        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| suite.is(&r.expected));
+        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
         let is_next = |s: &&Suite| {
             o.suite.as_ref().is_none_or(|n| s.is(n))
                 && stage.map_or_else(|| named(s), |stage| stage_of(&s.name) == stage)
@@ -186,7 +186,7 @@ fn run(o: &Options) -> Result<(), String> {
         suites::each(ids, |worker, id| {
             let mut row = rows.lock().expect("no panic")[&id].clone();
             let reaching = tests.iter().filter(|t| t.reached.contains(&id));
-            let reaching = reaching.filter(|t| t.suite.is(&row.expected) == stage.is_none());
+            let reaching = reaching.filter(|t| (t.suite.name == row.expected) == stage.is_none());
             let reaching: Vec<&Test> = reaching.collect();
             if reaching.is_empty() {
                 return;
@@ -205,11 +205,7 @@ fn run(o: &Options) -> Result<(), String> {
             continue;
         }
         let mut row = Row::planted(id, patch);
-        let Some(suite) = suites.iter().find(|s| s.is(&patch.suite)) else {
-            println!("left to another suite: {} ({})", patch.name, patch.suite);
-            continue;
-        };
-        copy.alone(patch, suite, &journal, &mut row, o)?;
+        copy.alone(patch, &journal, &mut row, o)?;
         println!("{row}");
         rows.insert(id, row);
         say(&rows)?;
@@ -316,8 +312,8 @@ impl Copy {
 
     /// The mutants that the compiler refuses.
     fn wrong(&self, woven: &BTreeMap<String, Woven>) -> Result<BTreeSet<u32>, String> {
-        let args = [&["check", "--keep-going"], &TESTED[..]].concat();
-        let (good, messages) = suites::cargo(&self.cache.join("tree"), &self.cache, &args)?;
+        let (verb, tree) = (["check", "--keep-going"], self.cache.join("tree"));
+        let (good, messages) = suites::cargo(&tree, &self.cache, Build::Plain, &verb, &TESTED)?;
         let mut wrong = BTreeSet::new();
         let mut unknown = Vec::new();
         for message in messages.iter().map(|m| &m["message"]).filter(|m| m["level"] == "error") {
@@ -355,23 +351,14 @@ impl Copy {
     }
 
     /// A patch that is built by itself: first the suite that it names, then all, as far as it is not found.
-    fn alone(
-        &self,
-        patch: &Planted,
-        suite: &Suite,
-        journal: &Journal,
-        row: &mut Row,
-        o: &Options,
-    ) -> Result<(), String> {
+    fn alone(&self, patch: &Planted, journal: &Journal, row: &mut Row, o: &Options) -> Result<(), String> {
         self.write(&patch.files)?;
         let tree = self.cache.join("tree");
-        let (package, target) = suite.name.split_once(' ').unwrap_or_default();
-        let package = format!("karst-{package}");
-        let target = if target == "lib" { vec!["--lib"] } else { vec!["--test", target] };
-        let built = suites::build(&tree, &self.cache, &[&["-p", &package], &target[..]].concat())?;
+        let kind = if patch.suite == EXPLORED { Build::Shuttle } else { Build::Plain };
+        let built = suites::build(&tree, &self.cache, kind, &target_of(&patch.suite))?;
         row.try_every(journal, &built, o.at_most)?;
         if row.found.is_none() && o.suite.is_none() {
-            let suites = suites::build(&tree, &self.cache, &[&TESTED[..], &TESTS].concat())?;
+            let suites = suites::build(&tree, &self.cache, Build::Plain, &[&TESTED[..], &TESTS].concat())?;
             for stage in 0..STAGES {
                 let of_stage: Vec<Suite> =
                     suites.iter().filter(|s| stage_of(&s.name) == stage).cloned().collect();
@@ -380,6 +367,14 @@ impl Copy {
         }
         Ok(())
     }
+}
+
+/// What cargo calls a suite.
+fn target_of(suite: &str) -> Vec<String> {
+    let (package, target) = suite.split_once(' ').unwrap_or_default();
+    let package = ["-p".to_string(), format!("karst-{package}")];
+    let target = if target == "lib" { vec!["--lib"] } else { vec!["--test", target] };
+    package.into_iter().chain(target.into_iter().map(str::to_string)).collect()
 }
 
 fn number(n: usize) -> u32 {

@@ -1,8 +1,8 @@
 //! Patches that bring a past defect back, and what each does to the functions of a file.
 //!
-//! Input: `mutants/planted/*.patch` and `mutants/*.patch`, plain `git diff` output against the tree, below a
-//! text that says what is taken away and a line `Suite: NAME`. A patch that changes nothing but bodies of
-//! functions is woven in behind a switch like a drawn mutant; every other one is built by itself.
+//! Input: `mutants/planted/*.patch`, plain `git diff` output against the tree, below a text that says what is taken
+//! away and a line `Suite: NAME`. A patch that changes nothing but bodies of functions is woven in behind a switch
+//! like a drawn mutant; every other one is built by itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,13 +22,11 @@ pub struct Planted {
 
 /// All patches, in the order of their names.
 pub fn read_all(root: &Path, scratch: &Path) -> Result<Vec<Planted>, String> {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for folder in ["mutants/planted", "mutants"] {
-        let entries = std::fs::read_dir(root.join(folder)).map_err(|e| format!("{folder}: {e}"))?;
-        paths.extend(
-            entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "patch")),
-        );
-    }
+    let folder = root.join("mutants/planted");
+    let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|e| e == "patch")).collect();
     paths.sort();
     paths.iter().map(|path| read(root, path, scratch)).collect()
 }

@@ -6,6 +6,7 @@
 use crate::report::Found;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,6 +24,17 @@ pub struct Suite {
     /// A hash of the program: what was run of it counts as long as it is the same.
     built: u64,
 }
+
+/// How programs are built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    Plain,
+    /// With shuttle in the place of threads and locks, for the suite that explores them.
+    Shuttle,
+}
+
+/// The suite that is built so.
+pub const EXPLORED: &str = "engine threads";
 
 impl Suite {
     /// Whether it is called so, with its crate or without.
@@ -52,7 +64,7 @@ pub fn stage_of(suite: &str) -> usize {
     match suite {
         s if s.ends_with(" lib") => 0,
         "engine simulation" => 2,
-        "txn simulation" | "txn commit_order" => 4,
+        "txn simulation" | "txn commit_order" | EXPLORED => 4,
         s if last.contains(&s) => 6,
         s if s.starts_with("engine ") => 1,
         s if s.starts_with("txn ") => 3,
@@ -61,13 +73,25 @@ pub fn stage_of(suite: &str) -> usize {
 }
 pub const STAGES: usize = 7;
 
-/// One message of cargo's.
-pub fn cargo(tree: &Path, cache: &Path, args: &[&str]) -> Result<(bool, Vec<Value>), String> {
+/// Whether cargo ended well, and its messages.
+pub fn cargo(
+    tree: &Path,
+    cache: &Path,
+    build: Build,
+    verb: &[&str],
+    args: &[impl AsRef<OsStr>],
+) -> Result<(bool, Vec<Value>), String> {
+    let (flags, target) = match build {
+        Build::Plain => ("", "target"),
+        Build::Shuttle => ("--cfg shuttle", "target-shuttle"),
+    };
     let output = Command::new("cargo")
+        .args(verb)
         .args(args)
         .arg("--message-format=json")
         .current_dir(tree)
-        .env("CARGO_TARGET_DIR", cache.join("target"))
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", cache.join(target))
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env_remove("CARGO")
@@ -80,8 +104,13 @@ pub fn cargo(tree: &Path, cache: &Path, args: &[&str]) -> Result<(bool, Vec<Valu
 }
 
 /// Builds test programs.
-pub fn build(tree: &Path, cache: &Path, args: &[&str]) -> Result<Vec<Suite>, String> {
-    let (good, messages) = cargo(tree, cache, &[&["test", "--no-run"], args].concat())?;
+pub fn build(
+    tree: &Path,
+    cache: &Path,
+    build: Build,
+    args: &[impl AsRef<OsStr>],
+) -> Result<Vec<Suite>, String> {
+    let (good, messages) = cargo(tree, cache, build, &["test", "--no-run"], args)?;
     if !good {
         let said = messages.iter().filter(|m| m["message"]["level"] == "error");
         let said: Vec<&str> = said.filter_map(|m| m["message"]["rendered"].as_str()).collect();
@@ -101,7 +130,11 @@ pub fn build(tree: &Path, cache: &Path, args: &[&str]) -> Result<Vec<Suite>, Str
         };
         let built = std::fs::read(program).map_err(|e| format!("{program}: {e}"))?;
         let built = twox_hash::XxHash64::oneshot(0, &built);
-        suites.push(Suite { name: format!("{package} {target}"), program: program.into(), folder, built });
+        let name = format!("{package} {target}");
+        // Why not the plain one: there are no tests in it.
+        if (name == EXPLORED) == (build == Build::Shuttle) {
+            suites.push(Suite { name, program: program.into(), folder, built });
+        }
     }
     suites.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(suites)

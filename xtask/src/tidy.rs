@@ -103,7 +103,7 @@ pub(crate) fn run(root: &Path) -> Result {
             check_edges(path, &text, &mut found);
         }
         check_machine_paths(path, &text, &mut found);
-        if path.starts_with("mutants/") && path.ends_with(".patch") {
+        if path.starts_with("mutants/planted/") && path.ends_with(".patch") {
             check_patch(root, path, &text, &mut found);
         }
         modules.take(path, &text);
