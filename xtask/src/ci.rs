@@ -29,6 +29,10 @@ pub(crate) fn ci(args: &[String]) -> Result {
     }
     step("cargo", &["fmt", "--all", "--check"], &[])?;
     tidy::run(&repository_root())?;
+    // Why so early: a lock file that is behind is the commonest reason why what comes last fails.
+    for workspace in ["fuzz", "judge", "mutants"] {
+        step_in(&repository_root().join(workspace), "cargo", &["fetch", "--locked"], &[])?;
+    }
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     model_checks()?;
