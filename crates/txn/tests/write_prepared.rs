@@ -747,17 +747,54 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back
         // Why: tables that overlap are not just moved.
         db.put("0", "").unwrap();
         db.flush(&FlushOptions::default()).unwrap();
-        let levels = |wanted| {
-            let files = db.live_files().into_iter().filter(|file| (file.level == Some(0)) == wanted);
-            files.map(|file| file.number).collect::<Vec<u64>>()
-        };
-        assert_eq!(levels(false).len(), 1, "the put that was rolled back to is below");
+        assert_eq!(files(&db, |level| level > 1).len(), 1, "the put that was rolled back to is below");
         assert_eq!(db.get("a").unwrap().as_deref(), None);
-        // All but what is below.
-        db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &levels(true), 1)
-            .unwrap();
+        compact_top(&db);
         assert_eq!(db.get("a").unwrap().as_deref(), None, "{rolled_back}, flushed before: {flushed}");
     }
+}
+
+/// A put that hid the deletion of what was rolled back leaves with a single deletion; what was rolled back, which lies
+/// below both, must stay hidden.
+#[test]
+fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let db = open(path);
+    let mut one = named(&db, "one");
+    one.put("a", "never").unwrap();
+    one.prepare().unwrap();
+    compact(&db);
+    one.rollback().unwrap();
+    // Why: tables that overlap are not just moved.
+    db.put("0", "").unwrap();
+    flush(&db);
+    db.db().close().unwrap();
+    drop((one, db));
+    let db = Db::open_cf(path, &options(), &["default", "other"]).unwrap();
+    let mut removing = WriteBatch::new();
+    removing.single_delete("a").unwrap();
+    // First the put hides the deletion that the rollback wrote, then it meets the single deletion.
+    for (mut batch, value) in [(putting("a", "once"), Some("once")), (removing, None)] {
+        batch.put("0", "").unwrap();
+        db.write(&WriteOptions::new(), &batch).unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        assert_eq!(files(&db, |level| level > 1).len(), 1, "what was rolled back is below");
+        compact_top(&db);
+        assert_eq!(db.get("a").unwrap().map(|value| text(&value)).as_deref(), value);
+    }
+}
+
+/// The numbers of the files in such levels.
+fn files(db: &Db, wanted: impl Fn(u32) -> bool) -> Vec<u64> {
+    let files = db.live_files().into_iter().filter(|file| file.level.is_some_and(&wanted));
+    files.map(|file| file.number).collect()
+}
+
+/// Everything in levels 0 and 1 becomes one run of level 1, and what is below stays as it is.
+fn compact_top(db: &Db) {
+    let top = files(db, |level| level <= 1);
+    db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &top, 1).unwrap();
 }
 
 /// What is undecided is logged anew by each opening; it must not be added anew to families that have it in tables.
