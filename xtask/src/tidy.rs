@@ -86,6 +86,9 @@ const NOT_EXPLORED: &[(&str, &str)] = &[
     ("crates/io/src/waking.rs", "its events: the engine's `sync` module puts others in their place"),
 ];
 
+/// The one file that calls `tracing`: a subscriber is the user's code.
+const REPORTS: &str = "crates/io/src/reporting.rs";
+
 const BANNED_NAMES: &[&str] = &["util", "utils", "common", "manager", "impl", "helpers", "misc"];
 const LINES_AT_MOST: usize = 1000;
 
@@ -196,6 +199,12 @@ fn check_source(path: &str, text: &str, found: &mut Vec<String>) {
         let line = line.trim();
         if line.starts_with("//") {
             continue;
+        }
+        if path.starts_with("crates/") && line.contains("tracing::") && path != REPORTS {
+            found.push(format!(
+                "{}: `tracing` is called through karst_io::report!, where its panic ends",
+                at()
+            ));
         }
         if engine_module.is_some() {
             for effect in EFFECTS.iter().filter(|e| line.contains(*e)) {

@@ -32,7 +32,7 @@ use crate::sync::Mutex;
 use crate::table::Value;
 use crate::table::drive::{Attempt, Lazy};
 use karst_format::key::SeqNo;
-use karst_io::Env;
+use karst_io::{Env, report};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -529,7 +529,7 @@ fn end(live: Option<&Live>, writable: Option<&Writable>) -> Result<()> {
 /// The end of a database whose last handle was dropped, where nobody can be told what failed.
 fn end_unseen(live: Option<Live>, writable: Option<Writable>, path: &Path) {
     if let Err(error) = end(live.as_ref(), writable.as_ref()) {
-        tracing::warn!(database = %path.display(), %error, "closing the database");
+        report!(warn, database = %path.display(), %error, "closing the database");
     }
 }
 
@@ -556,7 +556,7 @@ impl Drop for Inner {
         // Why on a thread of its own: the job that this is a part of may be one that has to end first.
         let apart = move || end_unseen(live, writable, &path);
         if let Err(error) = self.opened.env.run_apart("karst-close", apart) {
-            tracing::error!(%error, "a database is not closed in order: there is no thread for it");
+            report!(error, %error, "a database is not closed in order: there is no thread for it");
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::giving_way::{GivingWay, Hurry};
 use crate::reactor::{Join, JoinError, Reactor, with_ending};
+use crate::report;
 use crate::sync::Mutex;
 use crate::sync::{AtomicUsize, Ordering, counting};
 use std::fmt;
@@ -202,7 +203,7 @@ impl Pools {
         let mut refused = self.0[priority as usize].run(env, job);
         while let Err(job) = refused {
             let Some(pool) = pools.next() else {
-                return tracing::error!("a background job is cancelled: no thread");
+                return report!(error, "a background job is cancelled: no thread");
             };
             refused = pool.run_on_started(job);
         }
@@ -237,7 +238,7 @@ impl Pool {
             && threads.running.len() < limit
             && let Err(e) = self.start(env, &mut threads)
         {
-            tracing::warn!(error = %e, priority = ?self.priority, "cannot start another background thread");
+            report!(warn, error = %e, priority = ?self.priority, "cannot start another background thread");
         }
         threads.give(limit, job)
     }

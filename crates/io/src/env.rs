@@ -15,6 +15,7 @@ use crate::file::FileSystem;
 use crate::giving_way::Hurry;
 use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
+use crate::report;
 use crate::ring::Ring;
 use crate::simulation::executor::{Executor, NoTransport};
 use crate::stats::{CounterSet, IoStats};
@@ -187,7 +188,7 @@ impl ChannelMaker {
             flights: self.shared(&self.flights),
         };
         let channel = Channel::new(self.transport(depth), self.counters.add_channel(), &options);
-        tracing::debug!(transport = channel.transport_name(), ?purpose, "made an I/O channel");
+        report!(debug, transport = channel.transport_name(), ?purpose, "made an I/O channel");
         channel
     }
 
@@ -210,7 +211,7 @@ impl ChannelMaker {
                 Ok(ring) => return Box::new(ring),
                 Err(e) => {
                     if !self.fallback_said.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(error = %e, "io_uring cannot be used here; reading with threads instead");
+                        report!(warn, error = %e, "io_uring cannot be used here; reading with threads instead");
                     }
                 }
             }
@@ -352,7 +353,7 @@ impl Env {
     /// Says, once for the environment, that a file is read or written through the page cache because direct I/O, which was asked for, is not to be had.
     pub fn say_direct_refused(&self, refused: &Error) {
         if !self.0.direct_refusal_said.swap(true, Ordering::Relaxed) {
-            tracing::warn!(error = %refused, "the file system refuses direct I/O: files go through the page cache");
+            report!(warn, error = %refused, "the file system refuses direct I/O: files go through the page cache");
         }
     }
 

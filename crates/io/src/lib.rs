@@ -57,6 +57,8 @@ mod outcome;
 mod posix;
 mod reactor;
 mod remote;
+#[doc(hidden)]
+pub mod reporting;
 #[allow(unsafe_code)] // io_uring
 mod ring;
 mod simulation;

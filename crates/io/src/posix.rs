@@ -12,6 +12,7 @@ use crate::file::{
     Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, WritableFile,
 };
+use crate::report;
 use crate::sync::counting::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -308,7 +309,7 @@ impl Drop for PosixLock {
         if self.fork_generation == fork_generation()
             && let Err(error) = set_lock(self.file.as_fd(), libc::F_UNLCK)
         {
-            tracing::warn!(file = %self.path.display(), %error, "a lock was not released before its file was closed");
+            report!(warn, file = %self.path.display(), %error, "a lock was not released before its file was closed");
         }
     }
 }

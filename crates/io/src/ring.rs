@@ -10,6 +10,7 @@
 use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
+use crate::report;
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
@@ -163,7 +164,7 @@ impl Ring {
         // Anything else means that the kernel will not take these entries at all: their reads fail.
         // Invariant: nothing is submitted after that, for the entries' memory goes back to its owners now.
         if !std::mem::replace(&mut self.broken, true) {
-            tracing::error!(error = %e, "io_uring_enter failed");
+            report!(error, error = %e, "io_uring_enter failed");
         }
         for token in std::mem::take(&mut self.unsubmitted) {
             self.refuse(token, errno);
@@ -406,7 +407,7 @@ impl Transport for Ring {
             regions.iter().map(|r| libc::iovec { iov_base: r.base().cast(), iov_len: r.bytes() }).collect();
         // SAFETY: the regions are kept in `self` until the ring is gone.
         if let Err(e) = unsafe { self.ring.submitter().register_buffers(&vectors) } {
-            tracing::debug!(error = %e, "reading into unregistered buffers");
+            report!(debug, error = %e, "reading into unregistered buffers");
             return false;
         }
         for (kept, region) in self.regions.iter_mut().zip(regions) {

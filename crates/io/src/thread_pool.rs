@@ -15,6 +15,7 @@
 
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
+use crate::report;
 use crate::sync::{Condvar, Mutex};
 use crate::threads::Starter;
 use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
@@ -143,7 +144,7 @@ impl PoolShared {
             self.available.notify_one();
         }
         if let Some(e) = refused {
-            tracing::warn!(error = %e, "cannot start an I/O thread");
+            report!(warn, error = %e, "cannot start an I/O thread");
         }
         has_threads
     }
@@ -217,7 +218,7 @@ impl Work {
     /// counted and has others' work to do, nor whoever does the work in its place.
     fn perform_and_go_on(self) {
         if catch_unwind(AssertUnwindSafe(|| self.perform())).is_err() {
-            tracing::error!("a waker, or the end of a job, has panicked");
+            report!(error, "a waker, or the end of a job, has panicked");
         }
     }
 

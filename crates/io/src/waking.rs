@@ -4,6 +4,7 @@
 //!
 //! In: wakers. Out: [`wake`], which calls one, and [`Event`], for many who wait for the same.
 
+use crate::report;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Calls a waker. Its panic goes no further.
 pub fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("a waker has panicked");
+        report!(error, "a waker has panicked");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::sync::Event;
 use crate::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::options::{DbOptions, InfoLogLevel};
-use karst_io::{Env, WritableFile};
+use karst_io::{Env, WritableFile, report};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl Sink {
     /// Says so the first time.
     fn failed(&mut self, what: &str, error: &karst_io::Error) {
         if !std::mem::replace(&mut self.fails, true) {
-            tracing::warn!(%error, "{what}");
+            report!(warn, %error, "{what}");
         }
     }
 

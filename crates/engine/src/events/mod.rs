@@ -13,6 +13,7 @@ use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
 use crate::sync::counting::{AtomicU64, Ordering};
 use karst_format::options::{DbOptions, OptionInfo, OptionSet};
+use karst_io::report;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -175,7 +176,7 @@ impl Events {
     fn tell(&self, call: impl Fn(&dyn EventListener)) {
         for listener in &self.listeners {
             if catch_unwind(AssertUnwindSafe(|| call(&**listener))).is_err() {
-                tracing::error!(?listener, "an event listener panicked");
+                report!(error, ?listener, "an event listener panicked");
                 self.log(LogLevel::Error, format_args!("An event listener panicked"));
             }
         }
@@ -255,7 +256,7 @@ impl Events {
         let names: Vec<&str> = without.map(|info| info.name).collect();
         if !names.is_empty() {
             let names = names.join(", ");
-            tracing::info!(of = whose, "options without effect: {names}");
+            report!(info, of = whose, "options without effect: {names}");
             self.log(
                 LogLevel::Warn,
                 format_args!("[{whose}] Options that have no effect in KarstDB: {names}"),

@@ -11,6 +11,7 @@ use crate::table::writer::{TablePlace, file_checksums, table_options};
 use karst_format::comparator::Comparator;
 use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;
+use karst_io::report;
 
 /// Checks the options of a database that is to be written.
 pub(super) fn database(options: &DbOptions) -> Result<()> {
@@ -76,7 +77,7 @@ pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
         );
         options.avoid_flush_during_recovery = false;
     }
-    notes.iter().for_each(|note| tracing::warn!("{note}"));
+    notes.iter().for_each(|note| report!(warn, "{note}"));
     notes
 }
 

@@ -29,6 +29,7 @@ use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};
 use karst_format::file_name::FileName;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::options::OptionsFile;
+use karst_io::report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,7 +96,7 @@ impl Search<'_> {
         let note = format!(
             "options come from {taken} and the caller, as the newest OPTIONS file cannot be used: {why}"
         );
-        tracing::warn!("{note}");
+        report!(warn, "{note}");
         found.notes.push(note);
         Ok(found)
     }

@@ -33,7 +33,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::log::RecoveryMode;
 use karst_format::options::Cache;
-use karst_io::Env;
+use karst_io::{Env, report};
 use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -292,7 +292,7 @@ impl Logs {
             path => Some(match Directory::list(env, Path::new(path)) {
                 // Compat: as RocksDB, which makes it, and refuses only to read without it.
                 Err(e) if purpose == Purpose::Writing && e.kind() == ErrorKind::NotFound => {
-                    tracing::warn!(wal_dir = path, "the directory of logs is missing, and is made");
+                    report!(warn, wal_dir = path, "the directory of logs is missing, and is made");
                     Directory::none(env, Path::new(path))
                 }
                 listed => listed.map_err(|e| e.in_context("wal_dir"))?,
@@ -345,9 +345,10 @@ impl Logs {
         let with_tables = families.iter().filter(|family| self.families[&family.id()].1);
         let recovered = recovery
             .finish(with_tables.map(|family| (family.config.name.as_str(), self.families[&family.id()].0)))?;
-        tracing::debug!("{} entries replayed from {} logs", recovered.applied, self.numbers.len());
+        report!(debug, "{} entries replayed from {} logs", recovered.applied, self.numbers.len());
         for passed in &recovered.passed {
-            tracing::warn!(
+            report!(
+                warn,
                 "column family {}: {} entries of the logs, up to sequence number {}, were passed over: tables have them already",
                 passed.column_family,
                 passed.entries,
@@ -355,7 +356,8 @@ impl Logs {
             );
         }
         if !recovered.undecided.is_empty() {
-            tracing::info!(
+            report!(
+                info,
                 "{} prepared transactions are not committed and have no effect",
                 recovered.undecided.len()
             );

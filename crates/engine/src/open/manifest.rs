@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use karst_format::file_name::FileName;
 use karst_format::log::LogReader;
 use karst_format::version_edit::VersionEdit;
+use karst_io::report;
 use karst_lsm::ManifestReplay;
 use std::path::PathBuf;
 
@@ -44,7 +45,7 @@ impl Manifest {
             return Err(Error::corruption_at(&path, 0, "expected version edits, found no record"));
         }
         if replay.in_atomic_group() {
-            tracing::warn!(manifest = %path.display(), "an atomic group is cut short at the end and has no effect");
+            report!(warn, manifest = %path.display(), "an atomic group is cut short at the end and has no effect");
         }
         Ok(Manifest { path, name, size_bytes: bytes.len() as u64, replay })
     }

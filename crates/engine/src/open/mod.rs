@@ -54,7 +54,7 @@ use find_options::Purpose;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_io::Env;
+use karst_io::{Env, report};
 use karst_mem::PendingRanges;
 use load::{Loaded, Wanted, load};
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
             Ok(opened) => return Ok(opened),
             // Why compare: what is missing or torn in a directory that nobody changes stays so.
             Err(e) if may_have_moved(e.kind()) && Moment::of(&env, path) != before => {
-                tracing::debug!(error = %e, "the database changed while it was opened for reading; starting over");
+                report!(debug, error = %e, "the database changed while it was opened for reading; starting over");
             }
             Err(e) => return Err(e),
         }

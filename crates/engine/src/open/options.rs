@@ -17,7 +17,7 @@ use crate::stats::Statistics;
 use karst_format::comparator::Comparator;
 use karst_format::options::{OptionsFile, UnknownOptions};
 use karst_format::slice_transform::PrefixExtractor;
-use karst_io::Env;
+use karst_io::{Env, report};
 use karst_mem::CacheOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -419,7 +419,7 @@ impl Options {
         })?;
         for option in &file.unknown {
             let (section, name) = (&option.section, &option.name);
-            tracing::warn!(file = %path.display(), line = option.line, "unknown option {name} in [{section}]");
+            report!(warn, file = %path.display(), line = option.line, "unknown option {name} in [{section}]");
         }
         Ok(file)
     }

@@ -42,7 +42,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::options::changed_head;
 use karst_format::version_edit::{Temperature, VersionEdit};
-use karst_io::{Env, FileLock, block_on};
+use karst_io::{Env, FileLock, block_on, report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Drop for Writable {
     fn drop(&mut self) {
         // Why: what fails between opening and the first write shall leave no lock behind either.
         if let Err(error) = self.close() {
-            tracing::warn!(%error, "closing the database");
+            report!(warn, %error, "closing the database");
         }
     }
 }

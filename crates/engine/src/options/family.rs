@@ -17,6 +17,7 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::options::{NamedColumnFamily, Object, changed_sections};
 use karst_format::slice_transform::PrefixExtractor;
+use karst_io::report;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -161,7 +162,7 @@ impl FamilyConfig {
             &mut options.compaction_filter_factory,
             factory_name,
         );
-        notes.iter().for_each(|note| tracing::warn!(column_family = name, "{note}"));
+        notes.iter().for_each(|note| report!(warn, column_family = name, "{note}"));
         Ok(FamilyConfig {
             id,
             name: name.to_owned(),

@@ -21,7 +21,7 @@ use crate::sync::Event;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use karst_format::ids::ColumnFamilyId;
-use karst_io::Env;
+use karst_io::{Env, report};
 use karst_lsm::stall::{StallCause, WriteStall};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -455,7 +455,7 @@ impl StallController {
                 Way::In => return Ok(()),
                 Way::Shut => return Err(Error::new(ErrorKind::Closed, "the database is closed")),
                 Way::Wait(held) => {
-                    tracing::debug!("{}", describe(WriteStall::Stopped(held)));
+                    report!(debug, "{}", describe(WriteStall::Stopped(held)));
                     wait_within(env, race(&mut changed, health), self.limit(Hold::Stop, start, &entry))
                         .await?;
                 }

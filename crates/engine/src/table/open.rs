@@ -21,7 +21,7 @@ use karst_format::options::choice::{IndexType, PinningTier};
 use karst_format::properties::TableProperties;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_format::unique_id::table_unique_id;
-use karst_io::{OpenOptions, RandomAccessFile};
+use karst_io::{OpenOptions, RandomAccessFile, report};
 use karst_lsm::FileMetadata;
 use karst_mem::Handle;
 
@@ -264,7 +264,7 @@ impl Opening<'_> {
         if policy == COMPATIBILITY_NAME {
             return Some((handle, kind));
         }
-        tracing::warn!(file = %self.path().display(), policy, "filter policy is not known; its filter is not used");
+        report!(warn, file = %self.path().display(), policy, "filter policy is not known; its filter is not used");
         None
     }
 

@@ -42,7 +42,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 #[cfg(test)]
 use karst_format::key::SeqNo;
-use karst_io::Env;
+use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
 use manifest::{ManifestFile, NotWritten, Writing};
 use staged::{Described, FamilyState, ManifestState, Staged};
@@ -543,7 +543,7 @@ impl Versions {
         if may_count {
             self.obsolete.uncertain();
         }
-        tracing::error!(database = %self.path.display(), %error, "the MANIFEST could not be written");
+        report!(error, database = %self.path.display(), %error, "the MANIFEST could not be written");
         if let Some(hook) = &*self.on_failure.lock() {
             hook(&error);
         }

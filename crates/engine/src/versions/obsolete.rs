@@ -20,7 +20,7 @@ use crate::wal::archive::Archive;
 use crate::wal::retired::RetiredLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
-use karst_io::{Env, FileLock, OwnProcess};
+use karst_io::{Env, FileLock, OwnProcess, report};
 use karst_lsm::{Reaper, StoredId, StoredKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -201,7 +201,7 @@ impl ObsoleteFiles {
             Ok(()) => true,
             Err(e) if e.is_not_found() => true,
             Err(error) => {
-                tracing::warn!(%log, %error, "a log could not be archived");
+                report!(warn, %log, %error, "a log could not be archived");
                 false
             }
         }
@@ -229,12 +229,12 @@ impl ObsoleteFiles {
         }
         match self.env.fs().remove(&path) {
             Ok(()) => {
-                tracing::debug!(file = %path.display(), "removed");
+                report!(debug, file = %path.display(), "removed");
                 true
             }
             Err(e) if e.is_not_found() => true,
             Err(e) => {
-                tracing::warn!(file = %path.display(), error = %e, "an obsolete file could not be removed");
+                report!(warn, file = %path.display(), error = %e, "an obsolete file could not be removed");
                 false
             }
         }

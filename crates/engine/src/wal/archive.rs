@@ -10,7 +10,7 @@ use crate::options::DbOptions;
 use crate::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
-use karst_io::{Env, Result};
+use karst_io::{Env, Result, report};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Archive {
         if self.is_time(env.unix_time())
             && let Err(error) = self.purge_now(env)
         {
-            tracing::warn!(directory = %self.directory.display(), %error, "archived logs could not be looked at");
+            report!(warn, directory = %self.directory.display(), %error, "archived logs could not be looked at");
         }
     }
 

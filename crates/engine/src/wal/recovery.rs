@@ -21,6 +21,7 @@ use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::{LogEvent, LogReader, Predecessor, Record, RecoveryMode};
 use karst_format::write_batch::BatchReader;
+use karst_io::report;
 use std::path::{Path, PathBuf};
 
 /// What is done with a full memtable.
@@ -162,7 +163,7 @@ impl Recovery {
                 Err(corruption) => match self.mode {
                     RecoveryMode::SkipAnyCorruptedRecords => {
                         let offset = corruption.offset;
-                        tracing::warn!(log = %path.display(), offset, "skipped: {}", corruption.what);
+                        report!(warn, log = %path.display(), offset, "skipped: {}", corruption.what);
                         self.skipped = true;
                     }
                     RecoveryMode::PointInTimeRecovery => {
@@ -327,9 +328,9 @@ impl Recovery {
             }
             let (log, offset) = (stopped.path.display(), stopped.corruption.offset);
             if stopped.is_plain_end() {
-                tracing::debug!(%log, offset, "the newest log ends before its file does");
+                report!(debug, %log, offset, "the newest log ends before its file does");
             } else {
-                tracing::warn!(%log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
+                report!(warn, %log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
             }
         }
         Ok(Recovered {

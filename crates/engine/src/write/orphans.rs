@@ -13,6 +13,7 @@
 use super::host::Host;
 use super::pipeline::{Ordered, Pipeline};
 use super::source::{Pins, Source};
+use karst_io::report;
 use karst_mem::commit::Fate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,7 +44,7 @@ impl<H: Host> Pipeline<H> {
             };
             // Why caught: the batches behind it in this list have nobody else who would finish them. The panic was reported.
             if catch_unwind(AssertUnwindSafe(settle)).is_err() {
-                tracing::error!("inserting a batch for its writer panicked");
+                report!(error, "inserting a batch for its writer panicked");
             }
         }
     }

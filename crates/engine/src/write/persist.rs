@@ -19,7 +19,7 @@ use crate::sync::{Event, EventListener};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::writer::LogFile;
 use karst_format::ids::FileNumber;
-use karst_io::Standstill;
+use karst_io::{Standstill, report};
 use karst_mem::commit::{Fate, Leadership};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -272,17 +272,14 @@ impl<H: Host> Pipeline<H> {
             wake_end = self.order.lock().next_ticket;
         }
         persist.leadership.leave();
-        if let Err(error) = &outcome {
+        if let Err(error) = outcome {
+            report!(error, "writes are refused: {error}");
             // Why before anyone is woken: who sees the failure may ask to resume, and a report that came later would end writing once more.
-            self.host.log_failed(error);
+            self.host.log_failed(&error);
         }
         self.ring.wake(first, wake_end);
         persist.progress.notify(usize::MAX);
         self.ring_room();
-        if let Err(error) = outcome {
-            // Why only now: a subscriber of the user's may panic, and nobody may sleep on for that.
-            tracing::error!("writes are refused: {error}");
-        }
         self.settle_orphans();
     }
 

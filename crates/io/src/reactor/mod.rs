@@ -17,6 +17,7 @@ use crate::current::{self, Enter};
 use crate::env::{Env, Purpose};
 use crate::error::Error;
 use crate::giving_way::GivingWay;
+use crate::report;
 use crate::stats::{Counters, IoStats};
 use crate::sync::counting::AtomicU64;
 use crate::sync::mpsc::{Receiver, Sender, channel};
@@ -326,7 +327,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
         if let Some(number) = pin_to
             && let Err(e) = crate::posix::pin_to_cpu(number)
         {
-            tracing::warn!(error = %e, "cannot bind a reactor's thread to a CPU");
+            report!(warn, error = %e, "cannot bind a reactor's thread to a CPU");
         }
         let _gives_way = gives_way.map(|group| group.join());
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
