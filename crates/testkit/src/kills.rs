@@ -159,9 +159,9 @@ pub trait Keeper {
     fn name(&self, engine: usize) -> String;
     /// The process of a life, which is to call [`live`].
     fn command(&self, life: &Life) -> Result<Command, String>;
-    /// Whether it is known of this engine that it locks up now and then with such options. Then a
+    /// Whether it is known of this engine that it locks up now and then while it writes. Then a
     /// life that does is killed and counted, and what it leaves is checked as after any other kill.
-    fn may_hang(&self, _engine: usize, _chosen: &Chosen) -> bool {
+    fn may_hang(&self, _engine: usize) -> bool {
         false
     }
     /// What a life has left, without changing it, as everyone reads it.
@@ -243,7 +243,9 @@ fn one(
     if !matches!(status, Ok(Some(_))) {
         let _ = child.kill();
         let killed = child.wait().map_err(io)?;
-        if status == Ok(None) && keeper.may_hang(life.engine(keeper.engines()), &life.options()) {
+        // Why not in opening: that may be for what another engine has left.
+        let wrote = heard.acknowledged > 0;
+        if status == Ok(None) && wrote && keeper.may_hang(life.engine(keeper.engines())) {
             report.hung += 1;
             // Why the rest: what it said before it was killed may lie in the pipe.
             lines.iter().try_for_each(|line| heard.take(&line))?;
