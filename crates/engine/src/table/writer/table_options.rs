@@ -101,6 +101,7 @@ pub(crate) fn table_options(
         Some(text) => FilterPolicy::from_option_string(text)
             .map_err(|e| Error::invalid_argument(format!("option filter_policy: {}", e.what)))?,
     };
+    let index_type = index_type(tables.index_type.number())?;
     Ok(TableOptions {
         comparator: config.comparator.clone(),
         block_bytes: bytes("block_size", tables.block_size)?,
@@ -121,7 +122,7 @@ pub(crate) fn table_options(
         verify_compression: tables.verify_compression,
         verify_filters: tables.detect_filter_construct_corruption,
         compress_index: tables.enable_index_compression,
-        index_type: index_type(tables.index_type.number())?,
+        index_type,
         index_shortening: match tables.index_shortening {
             Shortening::NoShortening => IndexShortening::NoShortening,
             Shortening::ShortenSeparators => IndexShortening::ShortenSeparators,
@@ -141,7 +142,8 @@ pub(crate) fn table_options(
             .collect(),
         uniform_cv_threshold: tables.uniform_cv_threshold,
         filter_policy,
-        partition_filters: tables.partition_filters,
+        // Compat: without partitions of the index there are none of the filter, whatever is asked.
+        partition_filters: tables.partition_filters && index_type == IndexType::TwoLevelIndexSearch,
         whole_key_filtering: tables.whole_key_filtering,
         prefix_extractor: config.prefix_extractor.clone(),
         merge_operator_name: config.merge_operator.as_ref().map(|operator| operator.name().to_owned()),

@@ -296,3 +296,18 @@ fn a_run_that_is_dropped_leaves_its_helpers_nothing_to_wait_for() {
     }
     drop(run);
 }
+
+#[test]
+fn filters_are_partitioned_only_as_the_index_is() {
+    for (index, partitioned) in [("kTwoLevelIndexSearch", true), ("kBinarySearch", false)] {
+        let tables = "partition_filters=true;filter_policy=bloomfilter:10:false";
+        let text = format!("block_based_table_factory={{index_type={index};{tables}}}");
+        let directory = tempfile::tempdir().unwrap();
+        let outputs = outputs(directory.path(), &text);
+        let options = table_options(&outputs.config, &outputs.place, TableIdentity::default()).unwrap();
+        assert_eq!(options.partition_filters, partitioned);
+        let mut run = RunWriter::new(outputs, NeverCut, None, (None, None)).unwrap();
+        run.add(&internal("key", 5), b"value").unwrap();
+        assert_eq!(block_on(run.finish()).unwrap().0.tables.len(), 1);
+    }
+}
