@@ -118,6 +118,8 @@ enum Wanted {
     },
     /// To merge the collected operands with.
     MergeBase,
+    /// The same, the column without a name of the entity that is their base.
+    MergeColumn,
     /// To be shown to the user's filter.
     FilteredValue {
         seq: SeqNo,
@@ -169,6 +171,8 @@ pub(crate) struct EntryFilter<'a> {
     operands: Operands,
     wanted: Wanted,
     reference: Vec<u8>,
+    /// The entity whose column is wanted to merge with.
+    entity: Vec<u8>,
     counts: EntryCounts,
 }
 
@@ -202,6 +206,7 @@ impl<'a> EntryFilter<'a> {
             operands: Operands::default(),
             wanted: Wanted::Nothing,
             reference: Vec::new(),
+            entity: Vec::new(),
             counts: EntryCounts::default(),
         }
     }
@@ -290,6 +295,11 @@ impl<'a> EntryFilter<'a> {
                 self.emit(seq, ValueType::Value, value, sink)?;
             }
             Wanted::MergeBase => self.merge_fully(Some(value), sink)?,
+            Wanted::MergeColumn => {
+                let entity = std::mem::take(&mut self.entity);
+                self.merge_column(&entity, Some(value), sink)?;
+                self.entity = entity;
+            }
             Wanted::FilteredValue { seq } => return self.filter_brought(seq, value, sink),
             Wanted::FilteredColumn { seq } => return self.column_brought(seq, value, sink),
         }

@@ -6,7 +6,6 @@
 //! | a deletion, or something that a range tombstone hides | the same, without a value |
 //! | nothing, and nothing older can exist | the same, without a value |
 //! | an entry of an older stripe, or nothing that is known | one operand, if the operator can; else themselves |
-//! | an entity with columns in blob files | themselves; the entity follows |
 //!
 //! Invariant: what comes out has the newest operand's sequence number, or each operand its own.
 
@@ -152,20 +151,39 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// The operands apply to the entity's default column; the others stay.
+    /// The operands apply to the entity's default column; the others stay, those in blob files too.
+    ///
+    /// Why never left for later: a file of the last level is rewritten until it holds no operands.
     fn merge_with_entity(&mut self, entity: &[u8], sink: &mut impl EntrySink) -> Result<Flow> {
-        let user_key = self.user_key();
-        let columns = wide_column::decode(entity).map_err(|c| {
-            Error::new(ErrorKind::Corruption, format!("wide-column entity of key {}: {c}", Shown(user_key)))
-        })?;
-        if columns.iter().any(|column| column.is_blob) {
-            self.emit_operands(sink)?;
-            // The entity is the base of what was just emitted, not hidden by it.
-            self.last = None;
-            return Ok(Flow::GoOn);
+        let columns = self.columns(entity)?;
+        if let Some(first) = columns.first().filter(|first| first.name.is_empty() && first.is_blob) {
+            let reference = first.value;
+            self.entity.clear();
+            self.entity.extend_from_slice(entity);
+            self.want(Wanted::MergeColumn, reference);
+            return Ok(Flow::NeedsBlob);
         }
+        self.merge_column(entity, None, sink)?;
+        Ok(Flow::Consumed)
+    }
+
+    fn columns<'e>(&self, entity: &'e [u8]) -> Result<Vec<WideColumn<'e>>> {
+        wide_column::decode(entity).map_err(|c| {
+            let text = format!("wide-column entity of key {}: {c}", Shown(self.user_key()));
+            Error::new(ErrorKind::Corruption, text)
+        })
+    }
+
+    /// Merges with the default column of an entity, whose value is `brought` if it is in a blob file.
+    pub(super) fn merge_column(
+        &mut self,
+        entity: &[u8],
+        brought: Option<&[u8]>,
+        sink: &mut impl EntrySink,
+    ) -> Result<()> {
+        let columns = self.columns(entity)?;
         let (default, others) = match columns.split_first() {
-            Some((first, others)) if first.name.is_empty() => (first.value, others),
+            Some((first, others)) if first.name.is_empty() => (brought.unwrap_or(first.value), others),
             _ => (&[][..], &columns[..]),
         };
         let merged = self.full_merge(Some(default))?;
@@ -179,8 +197,7 @@ impl EntryFilter<'_> {
         wide_column::encode_into(&merged, &mut encoded);
         self.counts.operands_merged += self.operands.len() as u64;
         let seq = self.operands.newest_seq();
-        self.emit(seq, ValueType::WideColumnEntity, &encoded, sink)?;
-        Ok(Flow::Consumed)
+        self.emit(seq, ValueType::WideColumnEntity, &encoded, sink)
     }
 
     /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing more of the key at all.

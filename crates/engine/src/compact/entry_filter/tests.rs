@@ -418,6 +418,31 @@ fn operands_are_merged_as_far_as_is_known() {
 }
 
 #[test]
+fn operands_are_merged_with_entities_whose_columns_are_in_blob_files() {
+    let encoded = |default: &[u8], is_blob: bool, other: &[u8]| {
+        let columns = [
+            WideColumn { name: b"", value: default, is_blob },
+            WideColumn { name: b"z", value: other, is_blob: true },
+        ];
+        let mut entity = Vec::new();
+        wide_column::encode_into(&columns, &mut entity);
+        entity
+    };
+    let (one, two) = (reference(7, b"one"), reference(7, b"two"));
+    for (default, is_blob) in [(&one[..], true), (b"one", false)] {
+        let entry = |seq, kind, value: &[u8]| (b"a".to_vec(), seq, kind, value.to_vec());
+        let entries = [
+            entry(9, ValueType::Merge, b"more"),
+            entry(5, ValueType::WideColumnEntity, &encoded(default, is_blob, &two)),
+        ];
+        let job = Job { bottommost: true, operator: "stringappend", ..Job::default() };
+        let (out, counts) = job.run(&entries).unwrap();
+        assert_eq!(out, [entry(0, ValueType::WideColumnEntity, &encoded(b"one,more", false, &two))]);
+        assert_eq!((counts.blobs_read, counts.operands_merged), (u64::from(is_blob), 1));
+    }
+}
+
+#[test]
 fn a_merge_operator_that_fails_fails_the_job() {
     let job = Job { operator: "uint64add", ..Job::default() };
     let entries = [(b"a".to_vec(), 5, Merge, vec![1]), (b"a".to_vec(), 4, Put, vec![0; 8])];
