@@ -26,6 +26,7 @@
 
 mod by_user;
 mod counts;
+mod entities;
 mod merging;
 #[cfg(test)]
 mod tests;
@@ -120,6 +121,10 @@ enum Wanted {
     MergeBase,
     /// The same, the column without a name of the entity that is their base.
     MergeColumn,
+    /// To stand in its entity, as the blob file that it is in is to be emptied.
+    MovedColumn {
+        seq: SeqNo,
+    },
     /// To be shown to the user's filter.
     FilteredValue {
         seq: SeqNo,
@@ -171,7 +176,7 @@ pub(crate) struct EntryFilter<'a> {
     operands: Operands,
     wanted: Wanted,
     reference: Vec<u8>,
-    /// The entity whose column is wanted to merge with.
+    /// The entity whose column is wanted.
     entity: Vec<u8>,
     counts: EntryCounts,
 }
@@ -300,6 +305,7 @@ impl<'a> EntryFilter<'a> {
                 self.merge_column(&entity, Some(value), sink)?;
                 self.entity = entity;
             }
+            Wanted::MovedColumn { seq } => return self.column_moved(seq, value, sink),
             Wanted::FilteredValue { seq } => return self.filter_brought(seq, value, sink),
             Wanted::FilteredColumn { seq } => return self.column_brought(seq, value, sink),
         }
@@ -361,6 +367,9 @@ impl<'a> EntryFilter<'a> {
             ValueType::ValuePreferredSeqno => self.take_timed_put(seq, stripe, value, sink)?,
             _ if self.is_covered(seq, stripe) => {}
             ValueType::BlobIndex => return self.take_reference(seq, value, sink),
+            ValueType::WideColumnEntity if self.blob_cutoff.0 > 0 => {
+                return self.take_entity(seq, value, sink);
+            }
             _ => self.emit(seq, kind, value, sink)?,
         }
         Ok(Pushed::Done)

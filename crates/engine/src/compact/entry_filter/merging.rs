@@ -10,13 +10,12 @@
 //! Invariant: what comes out has the newest operand's sequence number, or each operand its own.
 
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
-use karst_format::wide_column::{self, WideColumn};
 use karst_format::write_batch::split_packed_value;
 use smallvec::SmallVec;
 
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
-use crate::error::{Error, ErrorKind, Result, Shown};
+use crate::error::Result;
 use crate::merge_operator::{self, Merged};
 
 /// Operands, newest first, their bytes one behind the other. The memory is used again.
@@ -42,7 +41,7 @@ impl Operands {
         self.ends.is_empty()
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
@@ -52,7 +51,7 @@ impl Operands {
         (seq, &self.bytes[start..end])
     }
 
-    fn newest_seq(&self) -> SeqNo {
+    pub(super) fn newest_seq(&self) -> SeqNo {
         self.ends[0].0
     }
 
@@ -62,7 +61,7 @@ impl Operands {
 }
 
 /// What a merge came to.
-enum Outcome {
+pub(super) enum Outcome {
     Bytes(Vec<u8>),
     /// The base stays as it is.
     Base,
@@ -141,7 +140,7 @@ impl EntryFilter<'_> {
         }
     }
 
-    fn full_merge(&self, base: Option<&[u8]>) -> Result<Outcome> {
+    pub(super) fn full_merge(&self, base: Option<&[u8]>) -> Result<Outcome> {
         let operator = self.config.merge_operator()?;
         let operands = self.operands.oldest_first();
         Ok(match merge_operator::full_merge(&**operator, self.user_key(), base, &operands)? {
@@ -149,55 +148,6 @@ impl EntryFilter<'_> {
             Merged::Operand(index) => Outcome::Bytes(operands[index].to_vec()),
             Merged::Existing => Outcome::Base,
         })
-    }
-
-    /// The operands apply to the entity's default column; the others stay, those in blob files too.
-    ///
-    /// Why never left for later: a file of the last level is rewritten until it holds no operands.
-    fn merge_with_entity(&mut self, entity: &[u8], sink: &mut impl EntrySink) -> Result<Flow> {
-        let columns = self.columns(entity)?;
-        if let Some(first) = columns.first().filter(|first| first.name.is_empty() && first.is_blob) {
-            let reference = first.value;
-            self.entity.clear();
-            self.entity.extend_from_slice(entity);
-            self.want(Wanted::MergeColumn, reference);
-            return Ok(Flow::NeedsBlob);
-        }
-        self.merge_column(entity, None, sink)?;
-        Ok(Flow::Consumed)
-    }
-
-    fn columns<'e>(&self, entity: &'e [u8]) -> Result<Vec<WideColumn<'e>>> {
-        wide_column::decode(entity).map_err(|c| {
-            let text = format!("wide-column entity of key {}: {c}", Shown(self.user_key()));
-            Error::new(ErrorKind::Corruption, text)
-        })
-    }
-
-    /// Merges with the default column of an entity, whose value is `brought` if it is in a blob file.
-    pub(super) fn merge_column(
-        &mut self,
-        entity: &[u8],
-        brought: Option<&[u8]>,
-        sink: &mut impl EntrySink,
-    ) -> Result<()> {
-        let columns = self.columns(entity)?;
-        let (default, others) = match columns.split_first() {
-            Some((first, others)) if first.name.is_empty() => (brought.unwrap_or(first.value), others),
-            _ => (&[][..], &columns[..]),
-        };
-        let merged = self.full_merge(Some(default))?;
-        let value = match &merged {
-            Outcome::Bytes(bytes) => bytes,
-            Outcome::Base => default,
-        };
-        let mut merged = vec![WideColumn { name: b"", value, is_blob: false }];
-        merged.extend_from_slice(others);
-        let mut encoded = Vec::new();
-        wide_column::encode_into(&merged, &mut encoded);
-        self.counts.operands_merged += self.operands.len() as u64;
-        let seq = self.operands.newest_seq();
-        self.emit(seq, ValueType::WideColumnEntity, &encoded, sink)
     }
 
     /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing more of the key at all.

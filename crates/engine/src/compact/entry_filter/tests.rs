@@ -443,6 +443,27 @@ fn operands_are_merged_with_entities_whose_columns_are_in_blob_files() {
 }
 
 #[test]
+fn columns_leave_blob_files_that_are_to_be_emptied() {
+    fn encoded(columns: &[(&str, &[u8], bool)]) -> Vec<u8> {
+        let column = |&(name, value, is_blob)| WideColumn { name: str::as_bytes(name), value, is_blob };
+        let columns: Vec<_> = columns.iter().map(column).collect();
+        let mut entity = Vec::new();
+        wide_column::encode_into(&columns, &mut entity);
+        entity
+    }
+    let (old, older, young) = (reference(7, b"old"), reference(6, b"older"), reference(9, b"young"));
+    let entity =
+        encoded(&[("", &old, true), ("x", b"plain", false), ("y", &young, true), ("z", &older, true)]);
+    let entry = |value: &[u8]| (b"a".to_vec(), 5, ValueType::WideColumnEntity, value.to_vec());
+    let job = Job { blob_cutoff: 8, ..Job::default() };
+    let (out, counts) = job.run(&[entry(&entity)]).unwrap();
+    let moved =
+        encoded(&[("", b"old", false), ("x", b"plain", false), ("y", &young, true), ("z", b"older", false)]);
+    assert_eq!(out, [entry(&moved)]);
+    assert_eq!((counts.blobs_read, counts.blobs_relocated), (2, 2));
+}
+
+#[test]
 fn a_merge_operator_that_fails_fails_the_job() {
     let job = Job { operator: "uint64add", ..Job::default() };
     let entries = [(b"a".to_vec(), 5, Merge, vec![1]), (b"a".to_vec(), 4, Put, vec![0; 8])];
