@@ -1,7 +1,7 @@
 //! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its locks and its log for as long as it has to.
 
 use karst_engine::stats::{Statistics, Ticker};
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteOptions};
 use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
@@ -168,6 +168,45 @@ fn a_log_is_kept_while_a_prepared_section_needs_it() {
     assert!(!kept(&db), "they are in a table");
     drop((transaction, db));
     assert_eq!(read(&open(directory.path()), "a").as_deref(), Some("1"));
+}
+
+/// Logs that are too long are none the shorter for a flush while the oldest has what is prepared;
+/// once that is decided, what it brought is flushed and the log goes.
+#[test]
+fn logs_that_are_kept_for_a_transaction_cause_no_flushes() {
+    let directory = tempfile::tempdir().unwrap();
+    let stats = Arc::new(Statistics::default());
+    let options = options().statistics(stats.clone()).db(|db| {
+        db.create_missing_column_families = true;
+        db.max_total_wal_size = 2_000;
+    });
+    let transactions = TransactionDbOptions::default();
+    let db =
+        TransactionDb::open_cf(directory.path(), &options, &transactions, &["default", "other"]).unwrap();
+    let other = db.db().column_family("other").unwrap();
+    let mut transaction = prepared(&db, "one", "a", "1");
+    let log = *db.db().log_numbers().last().unwrap();
+    let kept = || db.db().log_numbers().contains(&log);
+    let write = || {
+        db.put("filler", "x").unwrap();
+        db.db().put_cf(&WriteOptions::new(), &other, "filler", "x").unwrap();
+    };
+    for _ in 0..1_000 {
+        write();
+    }
+    db.db().wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(stats.ticker(Ticker::FlushWriteBytes), 0);
+    assert!(kept());
+    transaction.commit().unwrap();
+    let began = Instant::now();
+    while kept() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the log stays");
+        write();
+    }
+    drop((transaction, other, db));
+    let db =
+        TransactionDb::open_cf(directory.path(), &options, &transactions, &["default", "other"]).unwrap();
+    assert_eq!(read(&db, "a").as_deref(), Some("1"));
 }
 
 /// What the process leaves behind if it dies now.

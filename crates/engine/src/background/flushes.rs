@@ -75,23 +75,24 @@ impl Background {
             Trigger::MemtableFull(family) if !family.pin().mem().is_asked_to_be_sealed() => return,
             Trigger::MemtableFull(family) => (vec![family.clone()], FlushReason::WriteBufferFull),
             Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
-            Trigger::LogsTooLong => (self.holders_of_oldest_log(), FlushReason::WalFull),
+            Trigger::LogsTooLong => (self.keepers_of_oldest_log(), FlushReason::WalFull),
         };
-        // Why first: whatever is noticed while it is being sealed is worth another look.
-        match trigger {
-            Trigger::MemtableFull(_) => {}
-            Trigger::OverBudget => self.parts.triggers.budget_dealt_with(),
-            Trigger::LogsTooLong => self.parts.triggers.logs_dealt_with(),
+        if let Trigger::OverBudget = trigger {
+            // Why first: whatever is noticed while it is being sealed is worth another look.
+            self.parts.triggers.budget_dealt_with();
         }
-        if families.is_empty() {
-            return;
-        }
-        if let Err(error) = self.seal_now(Sealing::Of(families), reason).await {
+        if !families.is_empty()
+            && let Err(error) = self.seal_now(Sealing::Of(families), reason).await
+        {
             // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
             self.parts
                 .flush
                 .events
                 .log(LogLevel::Warn, format_args!("memtables could not be sealed: {error}"));
+        }
+        if let Trigger::LogsTooLong = trigger {
+            // Why last: until it is sealed a memtable keeps the log, and would be sealed twice.
+            self.parts.triggers.logs_dealt_with();
         }
     }
 
@@ -102,17 +103,38 @@ impl Background {
         families.iter().filter(|f| !f.is_dropped()).max_by_key(size).cloned().into_iter().collect()
     }
 
-    /// The families that keep the oldest log.
-    fn holders_of_oldest_log(&self) -> Vec<Arc<Family>> {
+    /// The families whose memtables have to be sealed for the oldest log to go. Those that have
+    /// sealed ones flush these first, and are asked again if that was not enough.
+    ///
+    /// Why: the logs stay too long until a flush ends, and each write says so. Memtables that were
+    /// sealed for each would be tiny, and soon so many that writers are stopped.
+    fn keepers_of_oldest_log(self: &Arc<Self>) -> Vec<Arc<Family>> {
         let versions = &self.parts.flush.versions;
+        // Invariant: first those that are undecided; see `PreparedLogs`.
+        let undecided = versions.prepared_logs().oldest();
         let families = self.parts.families.all();
         let log_of = |family: &Arc<Family>| {
             let view = family.superversion();
             let holds = !view.mem().is_empty() || !view.immutable().is_empty();
-            versions.log_number(family.id()).filter(|_| holds && !family.is_dropped())
+            let log = versions.log_number(family.id()).filter(|_| holds && !family.is_dropped())?;
+            view.memtables().filter_map(|mem| mem.needed_log()).chain([log]).min()
         };
         let oldest = families.iter().filter_map(log_of).min();
-        families.iter().filter(|f| oldest.is_some() && log_of(f) == oldest).cloned().collect()
+        // Whatever is flushed, the log stays for what is prepared in it.
+        if oldest.is_none() || undecided.is_some_and(|log| Some(log) <= oldest) {
+            return Vec::new();
+        }
+        let keepers = families.iter().filter(|family| log_of(family) == oldest).cloned();
+        let (sealed, open): (Vec<_>, Vec<_>) =
+            keepers.partition(|family| !family.superversion().immutable().is_empty());
+        {
+            let mut state = self.state.lock();
+            for family in &sealed {
+                state.jobs(&self.options(), family).flush_wanted.get_or_insert(FlushReason::WalFull);
+            }
+        }
+        self.schedule();
+        open
     }
 
     /// Bytes of all logs above which the oldest are flushed.

@@ -61,6 +61,46 @@ fn writers_stop_when_memtables_wait_and_go_on_when_they_are_flushed() {
     assert_eq!(all(&db), model);
 }
 
+/// Logs that are too long stay so until a flush ends. What is written until then goes to memtables
+/// that are kept, and stops nobody.
+#[test]
+fn logs_that_are_too_long_seal_each_memtable_once() {
+    let simulation = Simulation::new(4);
+    let env = simulation.env().clone();
+    let options = options(&env)
+        .db(|db| {
+            db.create_missing_column_families = true;
+            db.max_total_wal_size = 2_000;
+        })
+        .column_families(|cf| cf.min_write_buffer_number_to_merge = 2);
+    let db = Db::open_cf("/db", &options, &["default", "other"]).unwrap();
+    let families = ["default", "other"].map(|name| db.column_family(name).unwrap());
+    let sealed = || families.each_ref().map(|f| db.int_property_cf(f, "rocksdb.num-immutable-mem-table"));
+    db.pause_background_work().unwrap();
+    let write = |from: u64| {
+        for i in from..from + 100 {
+            for family in &families {
+                db.put_cf(&hasty(), family, key(i), b"value").unwrap();
+            }
+            // Why: memtables are sealed by a job.
+            simulation.run(karst_io::sleep(&env, std::time::Duration::from_micros(500)));
+        }
+    };
+    write(0);
+    assert_eq!(sealed(), [Some(1), Some(1)]);
+    let logs = db.log_numbers();
+    db.continue_background_work().unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    // A single one is flushed too, though two are merged otherwise.
+    assert_eq!(sealed(), [Some(0), Some(0)]);
+    assert!(!db.log_numbers().contains(&logs[0]), "{logs:?}");
+    // And the next time it is the same again.
+    write(100);
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert_eq!(sealed(), [Some(0), Some(0)]);
+    assert!(!db.log_numbers().contains(logs.last().unwrap()), "{logs:?}");
+}
+
 #[test]
 fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
     let simulation = Simulation::new(2);
