@@ -1,13 +1,14 @@
 //! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
 //! it reads from them, it reads and goes on with what KarstDB writes, and it runs the same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | bench ...`;
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | lockstep ... | bench ...`;
 //! see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]
 mod karst;
 mod kills;
+mod lockstep;
 mod matrix;
 mod prepared;
 #[path = "../../crates/engine/tests/kill/reading.rs"]
@@ -29,6 +30,8 @@ const HELP: &str = "karst-judge COMMAND
   prepared          transactions that one engine prepares and the other recovers and decides, in turns
   kills ...         processes of both engines that write counters to one directory, in turns, and are killed;
                     [--kills N] [--seed S] [--folder DIR]
+  lockstep ...      the same random operations on both, every answer compared, directories swapped at each reopening;
+                    [--ops N] [--seed S] [--folder DIR]; of one seed [--until N] [--without KIND] [--set OPTION=VALUE]
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         ["prepared-life", path, seed, number] => prepared::live(path, seed, number),
         ["kills", rest @ ..] => kills::run(rest),
         ["kills-life", line] => kills::live(line),
+        ["lockstep", rest @ ..] => lockstep::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         _ => Err(format!("which command?\n\n{HELP}")),
     };

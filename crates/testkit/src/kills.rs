@@ -333,7 +333,10 @@ impl Heard {
 }
 
 /// Copy a flat directory's files and those of directories in it, to a place that is made anew.
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+///
+/// # Errors
+/// A file could not be read or written.
+pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(to) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
         _ => std::fs::create_dir_all(to)?,

@@ -5,6 +5,8 @@
 use crate::Entry;
 use crate::subject::{Cursor, Move, ReadSettings, Subject};
 use std::cmp::Ordering;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// The comparators that RocksDB ships and that its tools can be told to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,8 +97,34 @@ impl ModelFamily {
         self.entries.partition_point(|(k, _)| self.order.compare(k, key) == Ordering::Less)
     }
 
-    fn find(&self, key: &[u8]) -> Option<&[u8]> {
+    /// The value of a key.
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
         self.entries.get(self.before(key)).filter(|(k, _)| k == key).map(|(_, v)| v.as_slice())
+    }
+
+    /// Gives a key a value, or takes it away.
+    pub fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        let at = self.before(key);
+        let is_there = self.entries.get(at).is_some_and(|(k, _)| k == key);
+        match value {
+            Some(value) if is_there => self.entries[at].1 = value,
+            Some(value) => self.entries.insert(at, (key.to_vec(), value)),
+            None if is_there => drop(self.entries.remove(at)),
+            None => {}
+        }
+    }
+
+    /// Takes away the keys from `begin` to before `end`.
+    pub fn remove_range(&mut self, begin: &[u8], end: &[u8]) {
+        let (begin, end) = (self.before(begin), self.before(end));
+        self.entries.drain(begin..end.max(begin));
+    }
+
+    /// A cursor over the family as it is now, which keeps it.
+    #[must_use]
+    pub fn cursor(self: Arc<Self>, settings: &ReadSettings) -> ModelCursor<Arc<Self>> {
+        ModelCursor::new(self, settings)
     }
 }
 
@@ -122,70 +150,68 @@ impl Subject for Model {
         column_family: &str,
         settings: &ReadSettings,
     ) -> Result<Box<dyn Cursor + 'a>, String> {
-        let family = self.family(column_family)?;
-        let low = settings.lower_bound.as_deref().map_or(0, |k| family.before(k));
-        let high = settings.upper_bound.as_deref().map_or(family.entries.len(), |k| family.before(k));
-        Ok(Box::new(ModelCursor {
-            family,
-            low,
-            high,
-            same_prefix: settings.prefix_same_as_start,
-            prefix: None,
-            at: None,
-        }))
+        Ok(Box::new(ModelCursor::new(self.family(column_family)?, settings)))
     }
 }
 
-struct ModelCursor<'a> {
-    family: &'a ModelFamily,
+/// A position in a family of the model.
+#[derive(Clone, Debug)]
+pub struct ModelCursor<F> {
+    family: F,
     /// The entries within the bounds are `low..high`.
     low: usize,
     high: usize,
     same_prefix: bool,
-    prefix: Option<&'a [u8]>,
+    prefix: Option<Vec<u8>>,
     at: Option<usize>,
 }
 
-impl ModelCursor<'_> {
+impl<F: Deref<Target = ModelFamily>> ModelCursor<F> {
+    fn new(family: F, settings: &ReadSettings) -> Self {
+        let low = settings.lower_bound.as_deref().map_or(0, |k| family.before(k));
+        let high = settings.upper_bound.as_deref().map_or(family.entries.len(), |k| family.before(k));
+        let same_prefix = settings.prefix_same_as_start;
+        ModelCursor { family, low, high, same_prefix, prefix: None, at: None }
+    }
+
+    /// What it goes over.
+    #[must_use]
+    pub fn family(&self) -> &ModelFamily {
+        &self.family
+    }
+
     fn stand(&mut self, at: Option<usize>) {
         self.at = at.filter(|i| (self.low..self.high).contains(i));
     }
 
     /// Invariant: in prefix mode a cursor stands on keys of the prefix sought, or nowhere.
     fn keep_prefix(&mut self) {
-        if let (Some(wanted), Some(i), Some(extractor)) = (self.prefix, self.at, self.family.prefix)
-            && extractor.of(&self.family.entries[i].0) != Some(wanted)
+        if let (Some(wanted), Some(i), Some(extractor)) = (&self.prefix, self.at, self.family.prefix)
+            && extractor.of(&self.family.entries[i].0) != Some(&wanted[..])
         {
             self.at = None;
         }
     }
 }
 
-impl Cursor for ModelCursor<'_> {
+impl<F: Deref<Target = ModelFamily>> Cursor for ModelCursor<F> {
     fn apply(&mut self, step: &Move) -> Result<(), String> {
-        let entries = &self.family.entries;
         match step {
             Move::First => self.stand(Some(self.low)),
             Move::Last => self.stand(self.high.checked_sub(1)),
             Move::Seek(key) => self.stand(Some(self.family.before(key).max(self.low))),
             Move::SeekForPrev(key) => {
-                let after =
-                    entries.partition_point(|(k, _)| self.family.order.compare(k, key) != Ordering::Greater);
+                let family = &*self.family;
+                let after = family
+                    .entries
+                    .partition_point(|(k, _)| family.order.compare(k, key) != Ordering::Greater);
                 self.stand(after.min(self.high).checked_sub(1));
             }
             Move::Next => self.stand(self.at.ok_or("next without an entry")?.checked_add(1)),
             Move::Prev => self.stand(self.at.ok_or("prev without an entry")?.checked_sub(1)),
         }
         if let (true, Move::Seek(key) | Move::SeekForPrev(key)) = (self.same_prefix, step) {
-            // The prefix must outlive the move; an entry that has it lends it, and no entry means no answer.
-            let wanted = self.family.prefix.and_then(|p| p.of(key));
-            self.prefix = None;
-            if let (Some(wanted), Some(extractor)) = (wanted, self.family.prefix) {
-                match self.at.and_then(|i| extractor.of(&entries[i].0)) {
-                    Some(found) if found == wanted => self.prefix = Some(found),
-                    _ => self.at = None,
-                }
-            }
+            self.prefix = self.family.prefix.and_then(|p| p.of(key)).map(<[u8]>::to_vec);
         }
         self.keep_prefix();
         Ok(())

@@ -101,7 +101,9 @@ impl Merging {
         })
     }
 
-    fn merge(&self, existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
+    /// The value of a key behind one more operand.
+    #[must_use]
+    pub fn merge(&self, existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         match (self, existing) {
             (Merging::Append(delimiter), Some(existing)) => [existing, delimiter, operand].concat(),

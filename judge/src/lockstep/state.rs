@@ -1,0 +1,341 @@
+//! What is in the database, by the plainest possible code: the third opinion.
+//!
+//! In: operations, one after the other. Out: how each has to be answered. A state that a snapshot
+//! or an iterator holds is shared until it is changed.
+
+use super::engine::{Answer, Change, Failure, Op, Read};
+use super::options::{FamilyChoice, Nature};
+use karst_testkit::model::{ModelCursor, ModelFamily, Prefix};
+use karst_testkit::script::Write;
+use karst_testkit::subject::{Cursor, Move, ReadSettings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A column family, dropped or not. Its number is its place among all.
+pub(super) struct Family {
+    pub(super) name: String,
+    pub(super) nature: Nature,
+    pub(super) dropped: bool,
+    /// It was dropped in a life before, so nobody has a handle.
+    gone: bool,
+    /// The options it has in this life.
+    pub(super) choice: FamilyChoice,
+}
+
+/// An open iterator.
+#[derive(Clone)]
+pub(super) struct Iterating {
+    pub(super) read: Read,
+    cursor: ModelCursor<Arc<ModelFamily>>,
+    /// Where it only finds keys with the prefix sought for certain: that prefix.
+    sought: Option<Vec<u8>>,
+}
+
+impl Iterating {
+    /// Whether it is in prefix mode, and thus knows only keys of the prefix sought.
+    pub(super) fn by_prefix(&self) -> Option<Prefix> {
+        let total = self.read.total_order || self.read.auto_prefix;
+        if total { None } else { self.cursor.family().prefix }
+    }
+
+    /// Moves it, and tells whether it is defined where it stands.
+    pub(super) fn apply(&mut self, step: &Move) -> bool {
+        if let (Some(prefix), Move::Seek(key) | Move::SeekForPrev(key)) = (self.by_prefix(), step) {
+            self.sought = prefix.of(key).map(<[u8]>::to_vec);
+        }
+        self.cursor.apply(step).expect("it is moved by steps only where it stands");
+        // Beyond the prefix RocksDB promises nothing.
+        self.by_prefix().is_none() || self.read.settings.prefix_same_as_start || self.stands()
+    }
+
+    /// Whether it stands where it is defined to, and so can be moved by a step.
+    pub(super) fn stands(&self) -> bool {
+        let beyond = match (self.by_prefix(), self.cursor.current()) {
+            (Some(prefix), Some((key, _))) => prefix.of(key) != self.sought.as_deref(),
+            _ => false,
+        };
+        self.cursor.current().is_some() && !beyond
+    }
+
+    /// The entry it stands at.
+    pub(super) fn current(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.cursor.current().map(|(key, value)| (key.to_vec(), value.to_vec()))
+    }
+}
+
+/// What a transaction has done.
+pub(super) struct InTransaction {
+    pub(super) name: String,
+    /// Changes, and keys that were locked without one.
+    done: Vec<Done>,
+    save_points: Vec<usize>,
+    pub(super) prepared: bool,
+    /// It comes from a life before, so RocksDB holds no locks for it.
+    pub(super) recovered: bool,
+}
+
+enum Done {
+    Changed(Change),
+    Locked(usize, Vec<u8>),
+}
+
+impl InTransaction {
+    fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.done.iter().map(|done| match done {
+            Done::Changed(change) => (change.family(), change.key()),
+            Done::Locked(family, key) => (*family, &key[..]),
+        })
+    }
+
+    /// How often it changes a key.
+    pub(super) fn times(&self, family: usize, key: &[u8]) -> usize {
+        self.changes().filter(|change| change.family() == family && change.key() == key).count()
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.done.iter().filter_map(|done| match done {
+            Done::Changed(change) => Some(change),
+            Done::Locked(..) => None,
+        })
+    }
+
+    pub(super) fn has_save_point(&self) -> bool {
+        !self.save_points.is_empty()
+    }
+}
+
+/// The contents of families, by their numbers.
+type Contents = Vec<Arc<ModelFamily>>;
+
+/// Everything there is.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) families: Vec<Family>,
+    contents: Contents,
+    pub(super) snapshots: BTreeMap<usize, Contents>,
+    pub(super) iterators: BTreeMap<usize, Iterating>,
+    pub(super) transactions: BTreeMap<usize, InTransaction>,
+}
+
+fn failed(kind: &'static str) -> Answer {
+    Answer::Failed(Failure { kind, text: "by the rules".into() })
+}
+
+impl State {
+    /// One more family; its number.
+    pub(super) fn add_family(&mut self, name: String, nature: Nature, choice: FamilyChoice) -> usize {
+        self.contents.push(Arc::new(ModelFamily {
+            name: name.clone(),
+            order: nature.order,
+            prefix: choice.prefix,
+            entries: Vec::new(),
+        }));
+        self.families.push(Family { name, nature, dropped: false, gone: false, choice });
+        self.families.len() - 1
+    }
+
+    /// The families that are not dropped.
+    pub(super) fn live(&self) -> Vec<usize> {
+        (0..self.families.len()).filter(|number| !self.families[*number].dropped).collect()
+    }
+
+    /// Those that there are handles for.
+    pub(super) fn readable(&self) -> Vec<usize> {
+        (0..self.families.len()).filter(|number| !self.families[*number].gone).collect()
+    }
+
+    pub(super) fn contents(&self, family: usize) -> &ModelFamily {
+        &self.contents[family]
+    }
+
+    /// Everything that ends with a life has ended, and families have these options now.
+    pub(super) fn reopen(&mut self, choices: Vec<(usize, FamilyChoice)>) {
+        self.iterators.clear();
+        self.snapshots.clear();
+        self.families.iter_mut().for_each(|family| family.gone = family.dropped);
+        self.transactions.retain(|_, transaction| transaction.prepared);
+        self.transactions.values_mut().for_each(|transaction| transaction.recovered = true);
+        for (number, choice) in choices {
+            Arc::make_mut(&mut self.contents[number]).prefix = choice.prefix;
+            self.families[number].choice = choice;
+        }
+    }
+
+    /// Keys that transactions have locked; all, or those that RocksDB has forgotten.
+    pub(super) fn is_locked(&self, family: usize, key: &[u8], recovered_only: bool) -> bool {
+        self.others_lock(usize::MAX, family, key, recovered_only)
+    }
+
+    fn others_lock(&self, own: usize, family: usize, key: &[u8], recovered_only: bool) -> bool {
+        let others = self.transactions.iter().filter(|(number, _)| **number != own);
+        others
+            .filter(|(_, transaction)| transaction.recovered || !recovered_only)
+            .any(|(_, transaction)| transaction.keys().any(|locked| locked == (family, key)))
+    }
+
+    /// All keys of a family that are locked.
+    pub(super) fn locked(&self, family: usize) -> BTreeSet<Vec<u8>> {
+        let keys = self.transactions.values().flat_map(InTransaction::keys);
+        keys.filter(|(of, _)| *of == family).map(|(_, key)| key.to_vec()).collect()
+    }
+
+    fn as_of(&self, read: &Read, family: usize) -> Option<&Arc<ModelFamily>> {
+        match read.snapshot {
+            None => self.contents.get(family),
+            // It was made behind the snapshot.
+            Some(number) => self.snapshots[&number].get(family),
+        }
+    }
+
+    fn get(&self, read: &Read, family: usize, key: &[u8]) -> Option<Vec<u8>> {
+        self.as_of(read, family).and_then(|family| family.find(key)).map(<[u8]>::to_vec)
+    }
+
+    /// Moves an iterator: where it stands after each move, and whether that is defined.
+    pub(super) fn walk(&mut self, number: usize, moves: &[Move]) -> (Answer, Vec<bool>) {
+        let iterating = self.iterators.get_mut(&number).expect("it is open");
+        let (mut walked, mut defined) = (Vec::new(), Vec::new());
+        for step in moves {
+            defined.push(iterating.apply(step));
+            walked.push(iterating.current());
+        }
+        (Answer::Walked(walked), defined)
+    }
+
+    /// How an operation that changes nothing here has to be answered; for others that it is done.
+    pub(super) fn answer(&self, op: &Op) -> Answer {
+        match op {
+            Op::Get { family, key, read } | Op::MayExist { family, key, read } => {
+                Answer::Value(self.get(read, *family, key))
+            }
+            Op::MultiGet { keys, read } => {
+                Answer::Values(keys.iter().map(|(family, key)| self.get(read, *family, key)).collect())
+            }
+            Op::GetInside { transaction, family, key, for_update } => {
+                if *for_update && self.others_lock(*transaction, *family, key, false) {
+                    return failed("timed out");
+                }
+                let mut value = self.get(&Read::default(), *family, key);
+                let own = self.transactions[transaction].changes();
+                for change in own.filter(|change| change.family() == *family && change.key() == &**key) {
+                    value = self.changed(value, change);
+                }
+                Answer::Value(value)
+            }
+            Op::Change { transaction, change } => {
+                match self.others_lock(*transaction, change.family(), change.key(), false) {
+                    true => failed("timed out"),
+                    false => Answer::Done,
+                }
+            }
+            Op::RollbackToSavePoint { transaction } if !self.transactions[transaction].has_save_point() => {
+                failed("not found")
+            }
+            Op::CreateFamily { name, .. }
+                if self.families.iter().any(|family| !family.dropped && family.name == *name) =>
+            {
+                failed("invalid argument")
+            }
+            Op::DropFamily { number: 0 } => failed("invalid argument"),
+            Op::SetOptions { name, value, .. } => {
+                let wrong = ["no_such_option", "num_levels"].contains(&&**name) || value == "many";
+                if wrong { failed("invalid argument") } else { Answer::Done }
+            }
+            Op::Property { family, name } => Answer::Number(match *name {
+                "rocksdb.num-snapshots" => Some(self.snapshots.len() as u64),
+                "rocksdb.estimate-num-keys" => Some(self.contents[*family].entries.len() as u64),
+                "rocksdb.background-errors" | "rocksdb.is-write-stopped" => Some(0),
+                _ => None,
+            }),
+            _ => Answer::Done,
+        }
+    }
+
+    /// What becomes of a value.
+    fn changed(&self, value: Option<Vec<u8>>, change: &Change) -> Option<Vec<u8>> {
+        match change {
+            Change::Plain(Write::Put { value, .. }) => Some(value.clone()),
+            Change::Plain(Write::Delete { .. } | Write::SingleDelete { .. } | Write::DeleteRange { .. }) => {
+                None
+            }
+            Change::Plain(Write::Merge { family, operand, .. }) => {
+                Some(self.families[*family].nature.merging.merge(value.as_deref(), operand))
+            }
+            // A plain read finds the column without a name.
+            Change::Entity { columns, .. } => {
+                let column = columns.iter().find(|(name, _)| name.is_empty());
+                Some(column.map_or(Vec::new(), |(_, value)| value.clone()))
+            }
+        }
+    }
+
+    fn change(&mut self, change: &Change) {
+        let family = change.family();
+        if let Change::Plain(Write::DeleteRange { begin, end, .. }) = change {
+            Arc::make_mut(&mut self.contents[family]).remove_range(begin, end);
+            return;
+        }
+        let before = self.contents[family].find(change.key()).map(<[u8]>::to_vec);
+        let value = self.changed(before, change);
+        Arc::make_mut(&mut self.contents[family]).set(change.key(), value);
+    }
+
+    fn transaction(&mut self, number: usize) -> &mut InTransaction {
+        self.transactions.get_mut(&number).expect("it is there")
+    }
+
+    /// What an operation does that has been carried out.
+    pub(super) fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Write { changes, .. } => changes.iter().for_each(|change| self.change(change)),
+            Op::OpenIterator { number, family, read } => {
+                let settings: &ReadSettings = &read.settings;
+                let found = match self.as_of(read, *family) {
+                    Some(found) => found.clone(),
+                    None => {
+                        Arc::new(ModelFamily { entries: Vec::new(), ..(*self.contents[*family]).clone() })
+                    }
+                };
+                let cursor = found.cursor(settings);
+                let iterating = Iterating { read: read.clone(), cursor, sought: None };
+                self.iterators.insert(*number, iterating);
+            }
+            Op::CloseIterator { number } => drop(self.iterators.remove(number)),
+            Op::Snapshot { number } => drop(self.snapshots.insert(*number, self.contents.clone())),
+            Op::Release { number } => drop(self.snapshots.remove(number)),
+            Op::DropFamily { number } => self.families[*number].dropped = true,
+            Op::Begin { number, name, .. } => {
+                let transaction = InTransaction {
+                    name: name.clone(),
+                    done: Vec::new(),
+                    save_points: Vec::new(),
+                    prepared: false,
+                    recovered: false,
+                };
+                self.transactions.insert(*number, transaction);
+            }
+            Op::Change { transaction, change } => {
+                self.transaction(*transaction).done.push(Done::Changed(change.clone()));
+            }
+            Op::GetInside { transaction, family, key, for_update: true } => {
+                self.transaction(*transaction).done.push(Done::Locked(*family, key.0.clone()));
+            }
+            Op::SavePoint { transaction } => {
+                let transaction = self.transaction(*transaction);
+                transaction.save_points.push(transaction.done.len());
+            }
+            Op::RollbackToSavePoint { transaction } => {
+                let transaction = self.transaction(*transaction);
+                let length = transaction.save_points.pop().expect("it has one");
+                transaction.done.truncate(length);
+            }
+            Op::Prepare { transaction } => self.transaction(*transaction).prepared = true,
+            Op::Commit { transaction } => {
+                let ended = self.transactions.remove(transaction).expect("it is there");
+                ended.changes().for_each(|change| self.change(change));
+            }
+            Op::Rollback { transaction } => drop(self.transactions.remove(transaction)),
+            _ => {}
+        }
+    }
+}
