@@ -20,6 +20,8 @@ pub(crate) fn test() -> Result {
 
 /// Kills of both engines' processes: what two minutes are enough for.
 const CI_KILLS: &str = "100";
+/// Operations in lockstep with RocksDB.
+const CI_LOCKSTEP: &str = "60000";
 
 /// Everything that must hold before a change lands, beyond [`test()`].
 pub(crate) fn ci(args: &[String]) -> Result {
@@ -124,12 +126,14 @@ pub(crate) fn path_text(path: &std::path::Path) -> Result<&str> {
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
 /// what RocksDB reads; KarstDB writes one for each, and both go on with it in turns; each decides
-/// the transactions that the other has prepared; and processes of both are killed while they count.
+/// the transactions that the other has prepared; both do the same random operations, from a new
+/// seed each time; and processes of both are killed while they count.
 fn judge_matrix() -> Result {
     install_judge()?;
     judge(&["matrix"])?;
     judge(&["written"])?;
     judge(&["prepared"])?;
+    judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &crate::soak::fresh_seed().to_string()])?;
     judge(&["kills", "--kills", CI_KILLS])
 }
 

@@ -416,7 +416,7 @@ fn clock(span: Duration) -> String {
 }
 
 /// Another one for each run: milliseconds of now, so that what goes on from one seed does not meet the next run's.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     since_epoch().as_millis() as u64 % 1_000_000_000_000
 }
 
