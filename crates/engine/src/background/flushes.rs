@@ -357,3 +357,11 @@ impl Drop for AskedSlot {
         self.0.notify();
     }
 }
+
+#[cfg(test)]
+impl Background {
+    /// Has all memtables sealed, and nobody told of it yet.
+    pub(crate) fn seal_untold(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.parts.flush.pipeline.seal(Sealing::All)).map(drop)
+    }
+}

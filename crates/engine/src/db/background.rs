@@ -144,9 +144,12 @@ const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
 mod tests {
     use super::*;
     use crate::background::overtaken;
+    use crate::events::{EventListener, FlushInfo};
     use crate::open::Options;
-    use crate::write::WriteOptions;
-    use karst_io::{Env, MemoryFileSystem};
+    use crate::sync::Mutex;
+    use crate::write::{WriteBatch, WriteOptions};
+    use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem};
+    use std::path::Path;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -224,13 +227,100 @@ mod tests {
         overtaken::BETWEEN.set(Some(Box::new(between)));
         db.continue_background_work().unwrap();
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
-        let sealed = || db.int_property("rocksdb.num-immutable-mem-table").unwrap();
+        until(|| db.int_property("rocksdb.num-immutable-mem-table") == Some(0));
+    }
+
+    fn until(holds: impl Fn() -> bool) {
         for _ in 0..1_000 {
-            if sealed() == 0 {
+            if holds() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("{} sealed memtables of the other family are left", sealed());
+        panic!("it does not come to that");
+    }
+
+    /// How many entries each flush of a family had.
+    #[derive(Debug, Default)]
+    struct Flushed(Mutex<Vec<u64>>);
+
+    impl EventListener for Flushed {
+        fn flush_completed(&self, flush: &FlushInfo) {
+            self.0.lock().push(flush.entries);
+        }
+    }
+
+    /// A family that was looked at before it was sealed would be flushed without it, and a batch that went to both in
+    /// part.
+    #[test]
+    fn what_is_sealed_while_an_atomic_flush_is_chosen_is_left_to_the_next() {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let flushed = Arc::new(Flushed::default());
+        let options = Options::new()
+            .env(env)
+            .event_listener(flushed.clone())
+            .db(|db| (db.create_if_missing, db.atomic_flush) = (true, true))
+            .column_families(|family| family.max_write_buffer_number = 4);
+        let db = Db::open("/db", &options).unwrap();
+        let other = db.create_column_family("other", &options).unwrap();
+        let write = |db: &Db, other: &ColumnFamily, key: &str| {
+            let mut batch = WriteBatch::new();
+            batch.put(key, "1").unwrap();
+            batch.put_cf(other, key, "1").unwrap();
+            db.write(&WriteOptions::default(), &batch).unwrap();
+        };
+        let at_once = FlushOptions { wait: false, allow_write_stall: true };
+        db.pause_background_work().unwrap();
+        write(&db, &other, "before");
+        db.flush(&at_once).unwrap();
+        let between = {
+            let (db, other) = (db.clone(), other.clone());
+            move || {
+                write(&db, &other, "meanwhile");
+                db.live().unwrap().background.seal_untold().unwrap();
+            }
+        };
+        overtaken::BETWEEN.set(Some(Box::new(between)));
+        db.continue_background_work().unwrap();
+        db.flush(&at_once).unwrap();
+        until(|| flushed.0.lock().iter().sum::<u64>() == 4);
+        assert_eq!(*flushed.0.lock(), [1; 4]);
+    }
+
+    /// A disk on which no file of this name can be changed or synced.
+    #[derive(Debug, Default)]
+    struct Loses(Mutex<Option<String>>);
+
+    impl Disturb for Loses {
+        fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+            None
+        }
+        fn write(&self, path: &Path) -> std::io::Result<()> {
+            match &*self.0.lock() {
+                Some(name) if path.ends_with(name) => Err(std::io::Error::other("it is lost")),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// What the log may lose is a hole for whoever is said to need none before the next one, and the next change of the
+    /// MANIFEST may say so.
+    #[test]
+    fn a_family_without_anything_in_memory_needs_its_log_until_that_is_synced() {
+        let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());
+        let options = Options::new()
+            .env(Env::builder().file_system(Arc::new(disk.clone())).build())
+            .db(|db| (db.create_if_missing, db.max_bgerror_resume_count) = (true, 0));
+        let db = Db::open("/db", &options).unwrap();
+        let idle = db.create_column_family("idle", &options).unwrap();
+        db.put("key", "value").unwrap();
+        let versions = &db.0.opened.writable.as_ref().unwrap().versions;
+        let needs = || versions.log_number(idle.0.id());
+        let before = needs();
+        let log = db.log_numbers().pop().unwrap();
+        *disk.between().0.lock() = Some(format!("{log:06}.log"));
+        let told = db.flush(&FlushOptions::default()).unwrap_err();
+        assert!(told.to_string().contains("sync"), "{told}");
+        assert_eq!(needs(), before);
     }
 }

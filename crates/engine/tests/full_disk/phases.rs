@@ -528,3 +528,26 @@ fn a_compaction_of_another_family_does_not_have_one_without_room_tried_again() {
     assert!(machine.until_it_goes_on() < GOES_ON);
     machine.check("with room again");
 }
+
+/// Whoever asked for it is told, and nobody tries it again.
+#[test]
+fn a_compaction_by_hand_without_room_holds_up_no_other() {
+    let by_hand = |options: Options| options.column_families(|cf| cf.disable_auto_compactions = true);
+    let mut machine = Machine::new(9, WriteOptions::default(), by_hand);
+    machine.puts(1_000);
+    machine.db.flush(&FlushOptions::default()).unwrap();
+    let small = machine.options.clone().column_families(|cf| cf.disable_auto_compactions = false);
+    let small = machine.db.create_column_family("small", &small).unwrap();
+    machine.leave_room(600 << 10);
+    let told = machine.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NoSpace, "{told}");
+    machine.pause(Duration::from_secs(1));
+    for _ in 0..4 {
+        machine.db.put_cf(&WriteOptions::default(), &small, "key", "value").unwrap();
+        machine.db.flush_cfs(&FlushOptions::default(), &[&small]).unwrap();
+    }
+    machine.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    let files = machine.db.property_cf(&small, "rocksdb.num-files-at-level0");
+    assert_eq!(files.as_deref(), Some("0"), "they have been compacted");
+    machine.check("with room for small ones");
+}

@@ -169,6 +169,29 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
+/// What it recovers from is another failure, and its thread may have others to serve.
+#[test]
+fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
+    let (bench, gate) = disturbed::<Gate>();
+    bench.put("a", "1").unwrap();
+    gate.shut.store(true, Ordering::SeqCst);
+    let mut synced = pin!(bench.pipeline.flush_wal(true));
+    assert!(synced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until(|| gate.reached.load(Ordering::SeqCst));
+    bench.pipeline.refuse(&Error::new(ErrorKind::Io, "something else"));
+    let pipeline = bench.pipeline.clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    let resumes = std::thread::spawn(move || {
+        let mut resumed = pin!(pipeline.resume(FileNumber(1)));
+        let waits = resumed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        tell.send(waits).unwrap();
+    });
+    let waits = told.recv_timeout(Duration::from_secs(10));
+    gate.shut.store(false, Ordering::SeqCst);
+    resumes.join().unwrap();
+    assert_eq!(waits, Ok(true), "it is polled for as long as the leader syncs");
+}
+
 /// Whoever is woken looks at something then, and keeps what it saw first.
 struct Looks<T, F> {
     at: F,
