@@ -419,6 +419,30 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
     });
 }
 
+/// It has come too late for the key that it waited for.
+#[test]
+fn a_transaction_that_expires_while_it_waits_for_a_key_does_not_keep_it() {
+    in_each_way(|way| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = way.impatient(&directory);
+        let mut first = begin(&db);
+        first.put("a", "1").unwrap();
+        let soon =
+            TransactionOptions { expiration: 200, lock_timeout: 60_000, ..TransactionOptions::default() };
+        let mut soon = db.begin(&WriteOptions::new(), &soon);
+        {
+            let mut put = pin!(soon.put_async(b"a", b"2"));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(put.as_mut().poll(&mut cx).is_pending());
+            std::thread::sleep(Duration::from_millis(250));
+            first.rollback().unwrap();
+            let Poll::Ready(outcome) = put.as_mut().poll(&mut cx) else { panic!("nobody has the key") };
+            assert_eq!(kind(outcome), Some(ErrorKind::Expired));
+        }
+        assert!(db.lock_status().is_empty(), "{:?}", db.lock_status());
+    });
+}
+
 /// A disk that, once, holds up who writes a log, and fails when it is let go on.
 #[derive(Debug)]
 struct HoldsUp {
