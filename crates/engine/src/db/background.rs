@@ -144,6 +144,7 @@ const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
 mod tests {
     use super::*;
     use crate::background::overtaken;
+    use crate::caller::Caller;
     use crate::events::{EventListener, FlushInfo};
     use crate::open::Options;
     use crate::sync::Mutex;
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(*flushed.0.lock(), [1; 4]);
     }
 
-    /// A disk on which no file of this name can be changed or synced.
+    /// A disk on which no file whose name ends so can be changed or synced.
     #[derive(Debug, Default)]
     struct Loses(Mutex<Option<String>>);
 
@@ -296,10 +297,8 @@ mod tests {
             None
         }
         fn write(&self, path: &Path) -> std::io::Result<()> {
-            match &*self.0.lock() {
-                Some(name) if path.ends_with(name) => Err(std::io::Error::other("it is lost")),
-                _ => Ok(()),
-            }
+            let lost = self.0.lock().as_ref().is_some_and(|end| path.to_string_lossy().ends_with(end));
+            if lost { Err(std::io::Error::other("it is lost")) } else { Ok(()) }
         }
     }
 
@@ -322,5 +321,48 @@ mod tests {
         let told = db.flush(&FlushOptions::default()).unwrap_err();
         assert!(told.to_string().contains("sync"), "{told}");
         assert_eq!(needs(), before);
+    }
+
+    /// Has the log fail as soon as a flush has begun.
+    #[derive(Debug)]
+    struct FailsLog {
+        db: Mutex<Option<Db>>,
+        disk: Arc<Loses>,
+    }
+
+    impl EventListener for FailsLog {
+        fn flush_begun(&self, _: &FlushInfo) {
+            let Some(db) = self.db.lock().take() else { return };
+            *self.disk.0.lock() = Some(".log".into());
+            db.flush_wal(true).unwrap_err();
+            *self.disk.0.lock() = None;
+        }
+    }
+
+    /// The next opening needs that log for what is prepared, and finds its torn end; no table may have what came behind.
+    #[test]
+    fn a_recovery_puts_nothing_into_tables_when_the_log_that_prepared_sections_need_has_failed() {
+        let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());
+        let fails = Arc::new(FailsLog { db: Mutex::default(), disk: disk.between().clone() });
+        let options = Options::new()
+            .env(Env::builder().file_system(Arc::new(disk)).build())
+            .event_listener(fails.clone())
+            .db(|db| {
+                (db.create_if_missing, db.allow_2pc, db.max_bgerror_resume_count) = (true, true, 0);
+            });
+        let db = Db::open("/db", &options).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put("prepared", "value").unwrap();
+        let write = WriteOptions::default();
+        let prepared = db.prepare(Caller::Thread, &write, b"name", batch);
+        karst_io::block_on(db.env(), prepared).unwrap();
+        db.put("key", "value").unwrap();
+        *fails.disk.0.lock() = Some(".sst".into());
+        db.flush(&FlushOptions::default()).unwrap_err();
+        *fails.disk.0.lock() = None;
+        *fails.db.lock() = Some(db.clone());
+        let told = db.resume().unwrap_err();
+        assert!(fails.db.lock().is_none(), "no flush has begun: {told}");
+        assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"), "{told}");
     }
 }

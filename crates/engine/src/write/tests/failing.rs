@@ -169,16 +169,23 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
-/// What it recovers from is another failure, and its thread may have others to serve.
-#[test]
-fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
+/// A log that a leader syncs until the gate is opened, and a pipeline that something else has failed meanwhile.
+fn failed_beside_a_leader() -> (Bench, Arc<Gate>) {
     let (bench, gate) = disturbed::<Gate>();
     bench.put("a", "1").unwrap();
     gate.shut.store(true, Ordering::SeqCst);
-    let mut synced = pin!(bench.pipeline.flush_wal(true));
+    let mut synced = Box::pin(bench.pipeline.flush_wal(true));
     assert!(synced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     until(|| gate.reached.load(Ordering::SeqCst));
     bench.pipeline.refuse(&Error::new(ErrorKind::Io, "something else"));
+    drop(synced);
+    (bench, gate)
+}
+
+/// Its thread may have others to serve.
+#[test]
+fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
+    let (bench, gate) = failed_beside_a_leader();
     let pipeline = bench.pipeline.clone();
     let (tell, told) = std::sync::mpsc::channel();
     let resumes = std::thread::spawn(move || {
@@ -190,6 +197,16 @@ fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
     gate.shut.store(false, Ordering::SeqCst);
     resumes.join().unwrap();
     assert_eq!(waits, Ok(true), "it is polled for as long as the leader syncs");
+}
+
+#[test]
+fn closing_waits_for_a_leader_that_still_syncs() {
+    let (bench, gate) = failed_beside_a_leader();
+    let mut closed = pin!(bench.pipeline.close_log());
+    let outcome = closed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    gate.shut.store(false, Ordering::SeqCst);
+    assert!(outcome.is_pending(), "{outcome:?}");
+    karst_io::block_on(&bench.env, closed).unwrap();
 }
 
 /// Whoever is woken looks at something then, and keeps what it saw first.
