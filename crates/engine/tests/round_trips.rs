@@ -97,8 +97,16 @@ fn made(benchmarks: &str, flags: &[&str], cache_bytes: usize, cached_metadata: b
 
 /// A database, opened with nothing in the cache.
 fn opened(directory: tempfile::TempDir, cache_bytes: usize, cached_metadata: bool) -> Cold {
-    let keys: Vec<Vec<u8>> =
-        ldb_scan(directory.path(), "default").unwrap().into_iter().map(|(key, _)| key).collect();
+    let keys = ldb_scan(directory.path(), "default").unwrap().into_iter().map(|(key, _)| key).collect();
+    opened_with(directory, keys, cache_bytes, cached_metadata)
+}
+
+fn opened_with(
+    directory: tempfile::TempDir,
+    keys: Vec<Vec<u8>>,
+    cache_bytes: usize,
+    cached_metadata: bool,
+) -> Cold {
     let waves = Waves { begin: Instant::now(), reads: Mutex::default() };
     let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), waves);
     let waves = files.between().clone();
@@ -282,6 +290,50 @@ fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
     assert_eq!(cold.waves.take().0, 1);
     // By now the filter has mostly been right.
     assert_eq!(cold.read(&ReadOptions::default(), 250, false).0, 2);
+}
+
+/// A key has an operand in each, and lies elsewhere in each.
+#[test]
+fn blocks_of_files_with_operands_are_read_at_the_same_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new()
+        .db(|db| db.create_if_missing = true)
+        .set_all("merge_operator=uint64add;disable_auto_compactions=true;compression=kNoCompression")
+        .unwrap();
+    let db = Db::open(directory.path(), &options).unwrap();
+    for file in 0..4 {
+        (0..file * 200).for_each(|number| db.put(format!("before{number:05}"), [b'a'; 100]).unwrap());
+        db.merge("key", 1u64.to_le_bytes()).unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    drop(db);
+    let cold = opened_with(directory, vec![b"key".to_vec()], 64 << 20, false);
+    let value = cold.db.multi_get(&cold.keys).remove(0).unwrap().unwrap();
+    assert_eq!(value[..], 4u64.to_le_bytes());
+    // The first round trip tells that the newest is an operand.
+    assert_eq!(cold.waves.take(), (2, 4));
+}
+
+#[test]
+fn a_scan_that_waits_reads_further_and_further_ahead() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().db(|db| db.create_if_missing = true);
+    let db = Db::open(directory.path(), &options.set("compression", "kNoCompression").unwrap()).unwrap();
+    (0..20_000).for_each(|number| db.put(format!("{number:05}"), [b'a'; 100]).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    drop(db);
+    let cold = opened_with(directory, Vec::new(), 64 << 20, false);
+    let options = ReadOptions { readahead_size: 64 << 10, ..ReadOptions::default() };
+    let mut scan = cold.db.iter(&options).unwrap();
+    scan.seek_to_first().unwrap();
+    let mut entries = 0;
+    while scan.valid() {
+        entries += 1;
+        scan.next().unwrap();
+    }
+    assert_eq!(entries, 20_000);
+    let (waves, reads) = cold.waves.take();
+    assert!(waves < 12, "{waves} round trips for {reads} reads of two megabytes");
 }
 
 #[test]
