@@ -162,31 +162,22 @@ fn run(o: &Options) -> Result<(), String> {
 
     let journal = Journal::open(&copy.cache);
     let tree = copy.cache.join("tree");
-    let mut suites = suites::build(&tree, &copy.cache, Build::Plain, &[&TESTED[..], &TESTS].concat())?;
-    suites.extend(suites::build(&tree, &copy.cache, Build::Shuttle, &target_of(EXPLORED))?);
-    let unknown = |patch: &&Planted| !suites.iter().any(|suite| suite.name == patch.suite);
+    let suites = suites::build(&tree, &copy.cache, Build::Plain, &[&TESTED[..], &TESTS].concat())?;
+    let is_known = |name: &str| name == EXPLORED || suites.iter().any(|suite| suite.name == name);
+    let unknown = |patch: &&Planted| !is_known(&patch.suite);
     if let Some(patch) = copy.planted.iter().find(unknown) {
         return Err(format!("{}: there is no suite {}", patch.name, patch.suite));
     }
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
-    // First the suites that patches name, each for its patches; then all, by stages.
-    for stage in std::iter::once(None).chain((0..STAGES).map(Some)) {
-        let named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
-        let is_next = |s: &&Suite| {
-            o.suite.as_ref().is_none_or(|n| s.is(n))
-                && stage.map_or_else(|| named(s), |stage| stage_of(&s.name) == stage)
-        };
-        let of_stage: Vec<Suite> = suites.iter().filter(is_next).cloned().collect();
-        let tests = journal.baseline(&of_stage)?;
-        let time: f64 = tests.iter().map(|t| t.seconds).sum();
-        println!("stage {stage:?}: {} tests, {time:.0} s without a mutant", tests.len());
-        let ids: Vec<u32> =
-            rows.lock().expect("no panic").values().filter(|r| r.found.is_none()).map(|r| r.id).collect();
+    // Tries tests on all mutants that `whose` says, as far as none has noticed them.
+    let try_on = |tests: &[Test], whose: &(dyn Fn(&Row, &Test) -> bool + Sync)| {
+        let known = rows.lock().expect("no panic");
+        let ids: Vec<u32> = known.values().filter(|r| r.found.is_none()).map(|r| r.id).collect();
+        drop(known);
         suites::each(ids, |worker, id| {
             let mut row = rows.lock().expect("no panic")[&id].clone();
-            let reaching = tests.iter().filter(|t| t.reached.contains(&id));
-            let reaching = reaching.filter(|t| (t.suite.name == row.expected) == stage.is_none());
+            let reaching = tests.iter().filter(|t| t.reached.contains(&id) && whose(&row, t));
             let reaching: Vec<&Test> = reaching.collect();
             if reaching.is_empty() {
                 return;
@@ -197,6 +188,28 @@ fn run(o: &Options) -> Result<(), String> {
             rows.insert(id, row);
             let _ = say(&rows);
         });
+    };
+    let is_asked = |suite: &Suite| o.suite.as_ref().is_none_or(|name| suite.is(name));
+    let baseline = |what: &str, suites: Vec<Suite>| {
+        let tests = journal.baseline(&suites)?;
+        let time: f64 = tests.iter().map(|t| t.seconds).sum();
+        println!("{what}: {} tests, {time:.0} s without a mutant", tests.len());
+        Ok::<_, String>(tests)
+    };
+    // First the suites that patches name, each for its patches; then all, by stages.
+    let is_named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
+    let named = suites.iter().filter(|suite| is_asked(suite) && is_named(suite)).cloned().collect();
+    try_on(&baseline("suites that are named", named)?, &|row, test| row.expected == test.suite.name);
+    for stage in 0..STAGES {
+        let of_stage = suites.iter().filter(|suite| is_asked(suite) && stage_of(&suite.name) == stage);
+        let tests = baseline(&format!("stage {stage}"), of_stage.cloned().collect())?;
+        try_on(&tests, &|row, test| row.expected != test.suite.name && row.expected != EXPLORED);
+    }
+    // Why not for the others: its tests take minutes each, and they are about what threads do.
+    if rows.lock().expect("no panic").values().any(|row| row.expected == EXPLORED) {
+        let explored = suites::build(&tree, &copy.cache, Build::Shuttle, &target_of(EXPLORED))?;
+        let explored = explored.into_iter().filter(is_asked).collect();
+        try_on(&baseline("explored threads", explored)?, &|row, _| row.expected == EXPLORED);
     }
     let mut rows = rows.into_inner().expect("no panic");
     for (n, patch) in apart.iter().map(|n| (*n, &copy.planted[*n])) {
