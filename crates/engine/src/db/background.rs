@@ -241,6 +241,18 @@ mod tests {
         panic!("it does not come to that");
     }
 
+    #[test]
+    fn a_flush_of_what_hides_each_other_makes_no_table_and_lets_go_of_its_memtable() {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = Options::new().env(env).db(|db| db.create_if_missing = true);
+        let db = Db::open("/db", &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.single_delete("key").unwrap();
+        db.flush(&FlushOptions { wait: false, allow_write_stall: true }).unwrap();
+        until(|| db.int_property("rocksdb.num-immutable-mem-table") == Some(0));
+        assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
+    }
+
     /// How many entries each flush of a family had.
     #[derive(Debug, Default)]
     struct Flushed(Mutex<Vec<u64>>);
