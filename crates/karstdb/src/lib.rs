@@ -158,7 +158,8 @@ pub use karst_txn::{
     TransactionState, WriteBatchWithIndex, WritePolicy,
 };
 
-/// The README's snippets, compiled.
+/// The snippets of the README and of docs/using.md, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/using.md")]
+struct Pages;
