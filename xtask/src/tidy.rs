@@ -3,10 +3,12 @@
 //!
 //! Input: the files git tracks or would track. Output: every violation, one a line, with its file and line.
 
+mod compatibility;
 mod counted;
 mod modules;
 
 use crate::run::Result;
+use compatibility::Compatibility;
 use counted::Counted;
 use modules::Modules;
 use std::fs;
@@ -95,6 +97,7 @@ const LINES_AT_MOST: usize = 1000;
 pub(crate) fn run(root: &Path) -> Result {
     let mut found = Vec::new();
     let (mut counted, mut modules) = (Counted::default(), Modules::default());
+    let mut compatibility = Compatibility::default();
     let files = tracked_files(root)?;
     for path in &files {
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
@@ -110,9 +113,11 @@ pub(crate) fn run(root: &Path) -> Result {
             check_patch(root, path, &text, &mut found);
         }
         modules.take(path, &text);
+        compatibility.take(path, &text);
         counted.take(path, text);
     }
     counted.check(&mut found);
+    compatibility.check(&mut found);
     modules.check(&mut found);
     for name in SAFE_CRATES {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("crates/{name}/src/{file}"));
