@@ -20,8 +20,8 @@ pub(crate) fn test() -> Result {
 
 /// Kills of both engines' processes: what two minutes are enough for.
 const CI_KILLS: &str = "100";
-/// Operations in lockstep with RocksDB.
-const CI_LOCKSTEP: &str = "60000";
+/// Operations in lockstep with RocksDB: one database of twelve lives, or two.
+const CI_LOCKSTEP: &str = "20000";
 
 /// Everything that must hold before a change lands, beyond [`test()`].
 pub(crate) fn ci(args: &[String]) -> Result {
