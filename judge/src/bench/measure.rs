@@ -145,19 +145,11 @@ pub(super) struct Section<'a> {
     unit: &'static str,
     before: Prepare<'a>,
     entries: Vec<(String, Run<'a>)>,
-    /// Figures of machines and builds that cannot be run here, said to be so.
-    quoted: Vec<(String, f64, f64)>,
 }
 
 impl<'a> Section<'a> {
     pub(super) fn new(title: impl Into<String>, unit: &'static str) -> Self {
-        Section {
-            title: title.into(),
-            unit,
-            before: Box::new(|| Ok(())),
-            entries: Vec::new(),
-            quoted: Vec::new(),
-        }
+        Section { title: title.into(), unit, before: Box::new(|| Ok(())), entries: Vec::new() }
     }
 
     /// What is to be done before every run of an entry, and is not measured.
@@ -171,10 +163,6 @@ impl<'a> Section<'a> {
         run: impl FnMut() -> Result<Figures, String> + 'a,
     ) {
         self.entries.push((label.into(), Box::new(run)));
-    }
-
-    pub(super) fn quote(&mut self, label: impl Into<String>, rate: f64, cpu_us: f64) {
-        self.quoted.push((label.into(), rate, cpu_us));
     }
 
     /// Run all entries in turn, `repeat` times, and print the medians.
@@ -225,14 +213,6 @@ impl<'a> Section<'a> {
                 number(f.batch_ms, 2),
                 number(fio.map(|r| f.rate() / r), 2),
                 number(rocks.map(|r| f.rate() / r), 2),
-            );
-        }
-        for (label, rate, cpu) in &self.quoted {
-            let cpu = if *cpu > 0.0 { format!("{cpu:.2}") } else { String::new() };
-            println!(
-                "| {label} (quoted) | {rate:.0} | {cpu} | | | | | {} | {} |",
-                number(fio.map(|r| rate / r), 2),
-                number(rocks.map(|r| rate / r), 2)
             );
         }
     }

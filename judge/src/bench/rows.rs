@@ -128,9 +128,6 @@ fn point(settings: &Settings) -> Result<(), String> {
         section.entry("KarstDB get, 1 reactor thread, 64 in flight", || {
             workload::karst_reactor(&karst, 64, seconds)
         });
-        if !layout.blobs {
-            section.quote("RocksDB coroutine Get, 1 thread, 64 jobs", 49_000.0, 19.5);
-        }
         section.run(settings.repeat)?;
     }
     Ok(())
@@ -331,7 +328,6 @@ fn multiget(settings: &Settings) -> Result<(), String> {
                 workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
             });
         }
-        section.quote("RocksDB with coroutines, across levels", if direct { 6_200.0 } else { 19_100.0 }, 0.0);
         section.run(settings.repeat)?;
     }
     Ok(())
@@ -407,9 +403,6 @@ fn cached(settings: &Settings) -> Result<(), String> {
         section.entry("RocksDB", || workload::rocks_cached(&rocks, batch, seconds));
         section.entry("KarstDB, synchronous", || workload::karst_cached(&karst, batch, false, seconds));
         section.entry("KarstDB, asynchronous", || workload::karst_cached(&karst, batch, true, seconds));
-        if batch == 1 {
-            section.quote("RocksDB coroutine Get", 1e6 / 7.9, 7.9);
-        }
         section.run(settings.repeat)?;
     }
     Ok(())
