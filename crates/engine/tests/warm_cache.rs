@@ -112,3 +112,22 @@ fn compactions_do_so_only_if_they_are_asked_to() {
         assert_eq!(store.blocks_read() == 0, is_warm, "{mode}");
     }
 }
+
+/// `no_block_cache`: nothing enters the cache, by reads or by what is written, and all is found.
+#[test]
+fn nothing_is_cached_where_the_options_say_so() {
+    for more in ["", "partition_filters=true;index_type=kTwoLevelIndexSearch;metadata_block_size=512;"] {
+        let store = filled(&format!(
+            "block_based_table_factory={{no_block_cache=true;prepopulate_block_cache=kFlushAndCompaction;{more}}}"
+        ));
+        store.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        for _ in 0..2 {
+            for number in (0..KEYS).step_by(7) {
+                assert_eq!(*store.db.get(key(number)).unwrap().unwrap(), *vec![number as u8; 100]);
+            }
+        }
+        assert_eq!(store.statistics.ticker(Ticker::BlockCacheAdd), 0, "{more}");
+        assert_eq!(store.db.int_property("rocksdb.block-cache-usage"), Some(0), "{more}");
+        assert_eq!(store.in_cache(), 0, "{more}");
+    }
+}

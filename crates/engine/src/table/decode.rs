@@ -189,8 +189,9 @@ impl Table {
         spare: &mut Option<BlockRef>,
     ) -> Result<BlockRef> {
         count_read(kind, bytes.len());
+        let fills_cache = ctx.options.fill_cache && !ctx.tables.table_options.no_block_cache;
         if kind.is_metadata()
-            && ctx.options.fill_cache
+            && fills_cache
             && let Some(block) = ctx.cache().get(self.cache_key(handle))
         {
             // Why: reads of many lookups that missed it together are one read, and the first of them has decoded it.
@@ -209,7 +210,7 @@ impl Table {
             .map_err(|corruption| self.corrupt(handle, corruption))?;
         let block =
             self.layout.parse(kind, contents).map_err(|corruption| self.corrupt(handle, corruption))?;
-        if !ctx.options.fill_cache {
+        if !fills_cache {
             return Ok(match spare.take() {
                 Some(mut spare) => match spare.replace_if_alone(block) {
                     Ok(_) => spare,

@@ -34,6 +34,9 @@ pub(crate) struct Warming {
 impl Warming {
     /// `None` if the options keep what such a job writes out of the cache. Compat: blocks of compactions are the first to leave it again.
     pub(crate) fn of(shared: &Arc<Shared>, options: &BlockBasedTableOptions, flush: bool) -> Option<Self> {
+        if options.no_block_cache {
+            return None;
+        }
         let data = match (options.prepopulate_block_cache, flush) {
             (PrepopulateBlockCache::Disable, _) | (PrepopulateBlockCache::FlushOnly, false) => return None,
             (_, true) => Priority::Low,

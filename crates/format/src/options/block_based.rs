@@ -19,7 +19,7 @@ option_table! {
         data_block_index_type: DataBlockIndexType = DataBlockIndexType::BinarySearch, mutable, honoured, "Whether new data blocks get a hash index";
         data_block_hash_table_util_ratio: f64 = 0.75, mutable, honoured, "Keys per bucket of that hash index", in 0.0..=f64::MAX;
         checksum: Checksum = Checksum::Xxh3, mutable, honoured, "The checksum behind new blocks";
-        no_block_cache: bool = false, mutable, kept, "Cache no blocks";
+        no_block_cache: bool = false, mutable, honoured, "Cache no blocks: each is read anew, but for metadata that open tables hold";
         block_size: u64 = 4096, mutable, honoured, "Uncompressed bytes of user data in a block, about", in 1..=u64::from(u32::MAX);
         block_size_deviation: i32 = 10, mutable, honoured, "Percent of a block left free rather than overfilled", in 0..=100;
         block_restart_interval: i32 = 16, mutable, honoured, "Keys between restart points of a data block", in 1..=i32::MAX;

@@ -103,7 +103,7 @@ option_table! {
         blob_direct_write_partitions: u32 = 1, fixed, kept, "Blob files written at a time by it";
         blob_direct_write_partition_strategy: Unprinted = Unprinted::default(), fixed, kept, "Which of them a value goes to";
         persist_user_defined_timestamps: bool = true, fixed, kept, "Keep user-defined timestamps in tables";
-        cf_allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
+        cf_allow_ingest_behind: bool = false, fixed, honoured, "Keep the last level free for files that are ingested behind";
     }
     retired {
         "bottommost_temperature", "check_flush_compaction_key_order", "compaction_measure_io_stats",

@@ -59,7 +59,7 @@ option_table! {
         advise_random_on_open: bool = true, fixed, kept, "Tell the kernel that tables are read at random";
         db_write_buffer_size: usize = 0, fixed, honoured, "Bytes of all memtables together; 0 for no limit";
         compaction_readahead_size: usize = 2 << 20, mutable, honoured, "Bytes that a compaction reads ahead";
-        writable_file_max_buffer_size: usize = 1 << 20, mutable, kept, "Bytes buffered of a file that is written";
+        writable_file_max_buffer_size: usize = 1 << 20, mutable, honoured, "Bytes of the log that may gather in the process with manual_wal_flush";
         use_adaptive_mutex: bool = false, fixed, kept, "Mutexes spin before they sleep";
         bytes_per_sync: u64 = 0, mutable, honoured, "Start writing back after this many bytes of a file; 0 for never";
         wal_bytes_per_sync: u64 = 0, mutable, honoured, "The same for logs";
@@ -82,7 +82,7 @@ option_table! {
         avoid_flush_during_recovery: bool = false, fixed, honoured, "Keep what was recovered from logs in memory";
         enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
         avoid_flush_during_shutdown: bool = false, mutable, honoured, "Do not flush unlogged data on closing";
-        allow_ingest_behind: bool = false, fixed, kept, "Keep the last level free for files that are ingested behind";
+        allow_ingest_behind: bool = false, fixed, honoured, "Keep the last level free for files that are ingested behind";
         two_write_queues: bool = false, fixed, honoured, "Writes that only log do not wait for those that insert";
         manual_wal_flush: bool = false, fixed, honoured, "The log leaves memory only when asked to";
         wal_compression: Compression = Compression::None, fixed, honoured, "How log records are compressed";
