@@ -130,6 +130,13 @@ fn only_what_decides_is_synced_for_jobs() {
     assert_eq!(syncs(), 0, "nothing is decided");
     bench.pipeline.write(&options, phase(&one, Phase::Commit)).unwrap();
     assert_eq!((syncs(), syncs()), (1, 1));
+    // All before the next decision is synced already.
+    let two = section("two", "b");
+    bench.pipeline.write(&options, phase(&two, Phase::Prepare)).unwrap();
+    karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap();
+    assert_eq!(syncs(), 2);
+    bench.pipeline.write(&options, phase(&two, Phase::Commit)).unwrap();
+    assert_eq!((syncs(), syncs()), (3, 3));
 }
 
 /// RocksDB gives the operations of a batch one number until a mark; a range covers only what has a smaller one.

@@ -192,6 +192,18 @@ fn a_single_deletion_that_everybody_sees_ends_what_is_undecided_below_it() {
     assert_eq!(run(&read, &entries[..2]), ["a@9 SingleDeletion ", "a@5 Value undecided"]);
 }
 
+/// It was decided before that was written, since a transaction keeps its keys, or it is never seen.
+#[test]
+fn what_everybody_sees_ends_what_is_undecided_below_it() {
+    let pending = vec![(SeqNo(5), SeqNo(6), None)];
+    let job = Job { pending, older: [b"a".to_vec()].into(), ..Job::default() };
+    let entries = [("a", 9, Put, "x"), ("a", 5, Put, "undecided")];
+    assert_eq!(run(&job, &entries), ["a@9 Value x"]);
+    assert_eq!(run(&job, &[("a", 9, Del, ""), entries[1]]), ["a@9 Deletion "]);
+    let read = Job { snapshots: vec![7], ..job };
+    assert_eq!(run(&read, &entries), ["a@9 Value x", "a@5 Value undecided"]);
+}
+
 /// What was put, rolled back and put there again is more than its user knows of, who deletes it once.
 #[test]
 fn a_single_deletion_hides_what_was_rolled_back_in_older_files() {
