@@ -171,7 +171,7 @@ fn run(o: &Options) -> Result<(), String> {
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
     // Tries tests on all mutants that `whose` says, as far as none has noticed them.
-    let try_on = |tests: &[Test], whose: &(dyn Fn(&Row, &Test) -> bool + Sync)| {
+    let try_on = |tests: &[Test], at_most: f64, whose: &(dyn Fn(&Row, &Test) -> bool + Sync)| {
         let known = rows.lock().expect("no panic");
         let ids: Vec<u32> = known.values().filter(|r| r.found.is_none()).map(|r| r.id).collect();
         drop(known);
@@ -182,7 +182,7 @@ fn run(o: &Options) -> Result<(), String> {
             if reaching.is_empty() {
                 return;
             }
-            row.try_all(&journal, worker, &reaching, o.at_most);
+            row.try_all(&journal, worker, &reaching, at_most);
             println!("{row}");
             let mut rows = rows.lock().expect("no panic");
             rows.insert(id, row);
@@ -196,20 +196,21 @@ fn run(o: &Options) -> Result<(), String> {
         println!("{what}: {} tests, {time:.0} s without a mutant", tests.len());
         Ok::<_, String>(tests)
     };
-    // First the suites that patches name, each for its patches; then all, by stages.
+    // First the suites that patches name, each for its patches and however long it takes; then all, by stages.
     let is_named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
     let named = suites.iter().filter(|suite| is_asked(suite) && is_named(suite)).cloned().collect();
-    try_on(&baseline("suites that are named", named)?, &|row, test| row.expected == test.suite.name);
+    let by_name = |row: &Row, test: &Test| row.expected == test.suite.name;
+    try_on(&baseline("suites that are named", named)?, f64::INFINITY, &by_name);
     for stage in 0..STAGES {
         let of_stage = suites.iter().filter(|suite| is_asked(suite) && stage_of(&suite.name) == stage);
         let tests = baseline(&format!("stage {stage}"), of_stage.cloned().collect())?;
-        try_on(&tests, &|row, test| row.expected != test.suite.name && row.expected != EXPLORED);
+        try_on(&tests, o.at_most, &|row, test| row.expected != test.suite.name && row.expected != EXPLORED);
     }
     // Why not for the others: its tests take minutes each, and they are about what threads do.
     if rows.lock().expect("no panic").values().any(|row| row.expected == EXPLORED) {
         let explored = suites::build(&tree, &copy.cache, Build::Shuttle, &target_of(EXPLORED))?;
         let explored = explored.into_iter().filter(is_asked).collect();
-        try_on(&baseline("explored threads", explored)?, &|row, _| row.expected == EXPLORED);
+        try_on(&baseline("explored threads", explored)?, f64::INFINITY, &by_name);
     }
     let mut rows = rows.into_inner().expect("no panic");
     for (n, patch) in apart.iter().map(|n| (*n, &copy.planted[*n])) {
@@ -402,7 +403,9 @@ impl Row {
                 return;
             }
             self.tests += 1;
-            self.time_of_tests += test.seconds;
+            if at_most.is_finite() {
+                self.time_of_tests += test.seconds;
+            }
             let (outcome, seconds) = journal.outcome(worker, test, self.id);
             self.seconds += seconds;
             if outcome != Outcome::Passes {
