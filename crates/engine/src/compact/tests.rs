@@ -277,6 +277,23 @@ fn everything_reads_the_same_in_one_part_with_partitions_and_a_limit_on_open_fil
 }
 
 #[test]
+fn a_compaction_is_cut_into_as_many_parts_as_are_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options("");
+    build(directory.path(), &options);
+    let workshop = Workshop::open(directory.path(), &options);
+    let compaction = workshop.compaction(&[0, 3, 6], 6, true);
+    let comparator = &workshop.family.settings().comparator;
+    for parts in 1..4 {
+        let cuts = super::inputs::boundaries(comparator, &compaction.inputs, parts);
+        assert_eq!(cuts.len() + 1, parts as usize, "{cuts:?}");
+        assert!(
+            cuts.is_sorted_by(|a, b| a < b) && cuts.iter().all(|cut| *cut > compaction.smallest_user_key)
+        );
+    }
+}
+
+#[test]
 fn blobs_stay_or_move_and_garbage_is_counted() {
     let text = "enable_blob_files=true;min_blob_size=100;blob_file_size=30K";
     check(text, |_| {});

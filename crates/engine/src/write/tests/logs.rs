@@ -284,3 +284,18 @@ fn a_closed_pipeline_seals_nothing() {
     let error = bench.seal_with(&mut Some(bench.new_log(2))).unwrap_err();
     assert_eq!(error.kind(), crate::ErrorKind::Closed, "{error}");
 }
+
+#[test]
+fn what_logs_have_that_are_needed_no_more_does_not_count() {
+    let bench = Bench::new(rules());
+    bench.put("a", "1").unwrap();
+    let first = bench.pipeline.order.lock().log_bytes();
+    bench.seal(2);
+    bench.put("b", "2").unwrap();
+    let both = bench.pipeline.order.lock().log_bytes();
+    assert!(first > 0 && both > first, "{first}, then {both}");
+    bench.pipeline.release_logs(FileNumber(1));
+    assert_eq!(bench.pipeline.order.lock().log_bytes(), both);
+    bench.pipeline.release_logs(FileNumber(2));
+    assert_eq!(bench.pipeline.order.lock().log_bytes(), both - first);
+}
