@@ -273,6 +273,8 @@ fn an_ended_transaction_takes_nothing_more() {
         assert_eq!(kind(transaction.commit()), refused);
         assert_eq!(kind(transaction.rollback()), refused);
         assert_eq!(kind(transaction.get(&ReadOptions::new(), "a").map(drop)), refused);
+        assert_eq!(kind(transaction.iter(&ReadOptions::new()).map(drop)), refused);
+        assert_eq!(kind(transaction.set_save_point()), refused);
     }
     assert_eq!(read(&db, "a").as_deref(), Some("1"));
 }
