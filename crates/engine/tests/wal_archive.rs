@@ -68,6 +68,23 @@ fn logs_are_archived_and_say_what_was_written() {
 }
 
 #[test]
+fn a_log_that_cannot_be_archived_is_archived_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, archive) = (directory.path(), directory.path().join("archive"));
+    let db = Db::open(path, &options("WAL_ttl_seconds=100000")).unwrap();
+    fill(&db, 0..1);
+    eventually(true, || archive.is_dir() && names(&archive).len() == 1);
+    // A file is in the way of the folder.
+    std::fs::rename(&archive, path.join("away")).unwrap();
+    std::fs::write(&archive, "").unwrap();
+    fill(&db, 1..3);
+    std::fs::remove_file(&archive).unwrap();
+    std::fs::rename(path.join("away"), &archive).unwrap();
+    fill(&db, 3..4);
+    eventually(4, || names(&archive).len());
+}
+
+#[test]
 fn archived_logs_go_when_there_are_too_many_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

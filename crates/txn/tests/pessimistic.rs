@@ -401,6 +401,8 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
         assert_eq!(kind(expired.set_save_point()), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.put_log_data("a note")), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.put("a", "1")), Some(ErrorKind::Expired));
+        // Though it has no name either.
+        assert_eq!(kind(expired.prepare()), Some(ErrorKind::Expired));
         assert_eq!(kind(way.commit(&mut expired)), Some(ErrorKind::Expired));
         expired.rollback().unwrap();
 
