@@ -224,7 +224,6 @@ fn run(o: &Options) -> Result<(), String> {
         rows.insert(id, row);
         say(&rows)?;
     }
-    copy.write(&BTreeMap::new())?;
     say(&rows)?;
     println!("\n{}", report::summary(&rows));
     Ok(())
