@@ -1,6 +1,6 @@
 //! The tasks `test`, `ci`, `mutants` and `compare`.
 
-use crate::run::{Result, cache_dir, found, repository_root, step, step_in, succeeds};
+use crate::run::{Result, cache_dir, found, fresh_seed, repository_root, step, step_in, succeeds};
 use crate::sanitizers::sanitizers;
 use crate::tidy;
 
@@ -133,7 +133,7 @@ fn judge_matrix() -> Result {
     judge(&["matrix"])?;
     judge(&["written"])?;
     judge(&["prepared"])?;
-    judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &crate::soak::fresh_seed().to_string()])?;
+    judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &fresh_seed().to_string()])?;
     judge(&["kills", "--kills", CI_KILLS])
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 /// What every task returns: nothing, or one message for the person who ran it.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
@@ -12,6 +12,16 @@ pub(crate) fn repository_root() -> PathBuf {
     // Why what cargo says now: checkouts may share a target directory, and with it the program that one of them has built.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&xtask).parent().expect("xtask sits in the repository").to_path_buf()
+}
+
+/// Another one for each run: milliseconds of now, so that what goes on from one seed does not meet
+/// the next run's.
+pub(crate) fn fresh_seed() -> u64 {
+    since_epoch().as_millis() as u64 % 1_000_000_000_000
+}
+
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 /// Where builds that must outlive a clone are kept: `$KARST_CACHE`, else `~/.cache/karstdb`.

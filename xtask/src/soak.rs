@@ -4,12 +4,12 @@
 //! a failure stops nothing, and makes the exit code 1. The suites are a table ([`SUITES`]): a suite that is added is a line there.
 
 use crate::ci::{install_judge, path_text};
-use crate::run::{Result, cache_dir, repository_root};
+use crate::run::{Result, cache_dir, fresh_seed, repository_root, since_epoch};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Who runs a suite. Arguments and variables have `{seed}` where the round's seed goes.
 #[derive(Clone, Copy)]
@@ -413,15 +413,6 @@ fn report(asked: &Asked, outcomes: &[Outcome], elapsed: Duration) -> String {
 fn clock(span: Duration) -> String {
     let seconds = span.as_secs();
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-}
-
-/// Another one for each run: milliseconds of now, so that what goes on from one seed does not meet the next run's.
-pub(crate) fn fresh_seed() -> u64 {
-    since_epoch().as_millis() as u64 % 1_000_000_000_000
-}
-
-fn since_epoch() -> Duration {
-    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 #[cfg(test)]
