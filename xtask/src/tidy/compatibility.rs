@@ -4,7 +4,7 @@
 //! In: the paths that git knows, the document, the sources with the tables. Out: a path that is not
 //! there, a count that differs, a row of counts that is missing.
 
-use std::collections::BTreeSet;
+use super::Tree;
 
 const DOCUMENT: &str = "docs/compatibility.md";
 const TABLES: &str = "crates/format/src/options/";
@@ -19,42 +19,26 @@ const COUNTED: [(&str, &[&str]); 7] = [
     ("MetadataCacheOptions", &["MetadataCacheOptions"]),
 ];
 
-/// What the check needs of the files that tidy reads.
-#[derive(Default)]
-pub(super) struct Compatibility {
-    paths: BTreeSet<String>,
-    tables: String,
-    document: String,
-}
-
-impl Compatibility {
-    pub(super) fn take(&mut self, path: &str, text: &str) {
-        self.paths.insert(path.to_string());
-        if path.starts_with(TABLES) {
-            self.tables.push_str(text);
-        } else if path == DOCUMENT {
-            self.document = text.to_string();
+pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
+    let document = tree.text(DOCUMENT).unwrap_or_default();
+    for named in document.split('`').skip(1).step_by(2).filter(|code| is_source(code)) {
+        if tree.text(named).is_none() {
+            found.push(format!("{DOCUMENT}: `{named}` is not there"));
         }
     }
-
-    pub(super) fn check(&self, found: &mut Vec<String>) {
-        for named in self.document.split('`').skip(1).step_by(2).filter(|code| is_source(code)) {
-            if !self.paths.contains(named) {
-                found.push(format!("{DOCUMENT}: `{named}` is not there"));
+    let sources = tree.sources().filter(|(path, _)| path.starts_with(TABLES));
+    let all: String = sources.map(|(_, text)| text).collect();
+    for (name, tables) in COUNTED {
+        let counts = tables.iter().map(|table| count(&all, table));
+        let (honoured, kept) = counts.fold((0, 0), |(a, b), (honoured, kept)| (a + honoured, b + kept));
+        match row(document, name) {
+            None => found.push(format!("{DOCUMENT}: no counts of `{name}`")),
+            Some([known, says, without, refused])
+                if (known, says, without + refused) != (honoured + kept, honoured, kept) =>
+            {
+                found.push(format!("{DOCUMENT}: `{name}`: {honoured} are honoured and {kept} are not"));
             }
-        }
-        for (name, tables) in COUNTED {
-            let counts = tables.iter().map(|table| count(&self.tables, table));
-            let (honoured, kept) = counts.fold((0, 0), |(a, b), (honoured, kept)| (a + honoured, b + kept));
-            match row(&self.document, name) {
-                None => found.push(format!("{DOCUMENT}: no counts of `{name}`")),
-                Some([known, says, without, refused])
-                    if (known, says, without + refused) != (honoured + kept, honoured, kept) =>
-                {
-                    found.push(format!("{DOCUMENT}: `{name}`: {honoured} are honoured and {kept} are not"));
-                }
-                Some(_) => {}
-            }
+            Some(_) => {}
         }
     }
 }
@@ -83,21 +67,17 @@ fn row(document: &str, name: &str) -> Option<[usize; 4]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{COUNTED, Compatibility, DOCUMENT, TABLES};
+    use super::super::said;
+    use super::{COUNTED, DOCUMENT, TABLES};
 
     fn found(document: &str) -> Vec<String> {
-        let mut check = Compatibility::default();
-        for table in COUNTED.iter().flat_map(|(_, tables)| *tables) {
-            let table = format!(
+        let tables = COUNTED.iter().flat_map(|(_, tables)| *tables).map(|table| {
+            format!(
                 "    {table} in Db {{\n        a: u8 = 0, fixed, honoured, \"\";\n        b: u8 = 0, fixed, kept, \"\";\n    }}\n"
-            );
-            check.take(&format!("{TABLES}db.rs"), &table);
-        }
-        check.take("judge/src/main.rs", "");
-        check.take(DOCUMENT, document);
-        let mut found = Vec::new();
-        check.check(&mut found);
-        found
+            )
+        });
+        let (path, tables) = (format!("{TABLES}db.rs"), tables.collect::<String>());
+        said(super::check, &[(&path, &tables), ("judge/src/main.rs", ""), (DOCUMENT, document)])
     }
 
     #[test]

@@ -2,41 +2,22 @@
 //!
 //! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is never counted and not listed there, or listed though it is; a pattern that fits no name.
 
+use super::{Tree, is_test_file};
+
 /// Where the names are, and what counts them.
 const NAMED: [&str; 2] = ["crates/engine/src/stats/names.rs", "crates/engine/src/perf_context.rs"];
 const DOCUMENT: &str = "docs/statistics.md";
 const SECTION: &str = "## Not counted";
 
-/// What the check needs of the files that tidy reads.
-#[derive(Default)]
-pub(super) struct Counted {
-    named: Vec<String>,
-    /// All other sources that ship.
-    sources: Vec<String>,
-    document: String,
+pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
+    let named: Vec<&str> = NAMED.iter().filter_map(|path| tree.text(path)).collect();
+    let ships = |path: &str| path.starts_with("crates/") && path.contains("/src/") && !is_test_file(path);
+    let sources = tree.sources().filter(|(path, _)| ships(path) && !NAMED.contains(path));
+    let sources: Vec<&str> = sources.map(|(_, text)| text).collect();
+    check_names(&named, &sources, tree.text(DOCUMENT).unwrap_or_default(), found);
 }
 
-impl Counted {
-    pub(super) fn take(&mut self, path: &str, text: String) {
-        if NAMED.contains(&path) {
-            self.named.push(text);
-        } else if path == DOCUMENT {
-            self.document = text;
-        } else if path.starts_with("crates/")
-            && path.contains("/src/")
-            && path.ends_with(".rs")
-            && !super::is_test_file(path)
-        {
-            self.sources.push(text);
-        }
-    }
-
-    pub(super) fn check(&self, found: &mut Vec<String>) {
-        check(&self.named, &self.sources, &self.document, found);
-    }
-}
-
-fn check(named: &[String], sources: &[String], document: &str, found: &mut Vec<String>) {
+fn check_names(named: &[&str], sources: &[&str], document: &str, found: &mut Vec<String>) {
     let patterns: Vec<&str> = listed(document).collect();
     let mut fits = vec![false; patterns.len()];
     for (variant, name) in named.iter().flat_map(|text| names_in(text)) {
@@ -98,13 +79,12 @@ mod tests {
     #[test]
     fn sees_what_is_neither_counted_nor_listed_and_what_is_both() {
         let named = [
-            "Ticker {\n    Hit = \"rocksdb.hit\",\n    Miss = \"rocksdb.a.miss\",\n    MissMore = \"rocksdb.more\",\n"
-                .to_string(),
+            "Ticker {\n    Hit = \"rocksdb.hit\",\n    Miss = \"rocksdb.a.miss\",\n    MissMore = \"rocksdb.more\",\n",
         ];
-        let sources = ["stats.tick(Ticker::Hit); let _ = (Ticker::MissMore, Other::Miss);".to_string()];
+        let sources = ["stats.tick(Ticker::Hit); let _ = (Ticker::MissMore, Other::Miss);"];
         let check = |document: &str| {
             let mut found = Vec::new();
-            super::check(&named, &sources, document, &mut found);
+            super::check_names(&named, &sources, document, &mut found);
             found
         };
         assert_eq!(check("## Not counted\n| `a.*` | none |\n"), Vec::<String>::new());

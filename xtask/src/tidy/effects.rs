@@ -1,0 +1,115 @@
+//! Where effects may live, and what threads share: what a simulation or an exploration of threads must own.
+
+use super::{Tree, is_test_file};
+
+/// What the engine must take from `io::Env`, so that a simulation can own it.
+const EFFECTS: &[&str] = &["std::fs", "std::thread", "std::time::Instant", "std::time::SystemTime", "rand::"];
+
+/// Crates whose threads are explored, so that what threads share comes from their `sync` modules.
+const EXPLORED_CRATES: &[&str] = &["mem", "io", "engine"];
+const SHARED_BY_THREADS: &[&str] = &[
+    "parking_lot::",
+    "arc_swap::",
+    "event_listener::",
+    "std::sync::atomic",
+    "std::sync::mpsc",
+    "std::sync::Mutex",
+    "std::sync::Condvar",
+    "std::sync::RwLock",
+    "std::sync::Barrier",
+    "std::thread::",
+];
+/// Files that name what threads share all the same, and why they may.
+const NOT_EXPLORED: &[(&str, &str)] = &[
+    ("crates/mem/src/arena/stock.rs", "the process's, and nothing happens under its lock"),
+    ("crates/mem/src/skiplist.rs", "gives out names of the process"),
+    ("crates/io/src/buffer.rs", "counts references to memory, for which nobody waits"),
+    ("crates/io/src/posix.rs", "asks the operating system"),
+    ("crates/io/src/ring.rs", "io_uring is not explored"),
+    ("crates/io/src/simulation/", "it has one thread, and checks that"),
+    ("crates/io/src/soft/latency.rs", "sleeps by the clock"),
+    ("crates/io/src/testing/", "for tests on real threads"),
+    ("crates/io/src/waking.rs", "its events: the engine's `sync` module puts others in their place"),
+];
+
+/// The one file that calls `tracing`: a subscriber is the user's code.
+const REPORTS: &str = "crates/io/src/reporting.rs";
+
+pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
+    for (path, text) in tree.sources().filter(|(path, _)| !is_test_file(path)) {
+        // Why: unit tests close a file; what they use of the outside world binds nobody.
+        let tests = ["#[cfg(test)]\nmod ", "#[cfg(all(test, not(loom)))]\nmod tests {"];
+        let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+        for (number, line) in text[..end].lines().enumerate() {
+            check_line(path, number + 1, line.trim(), found);
+        }
+    }
+}
+
+fn check_line(path: &str, number: usize, line: &str, found: &mut Vec<String>) {
+    if line.starts_with("//") {
+        return;
+    }
+    if path.starts_with("crates/") && line.contains("tracing::") && path != REPORTS {
+        let why = "is called through karst_io::report!, where its panic ends";
+        found.push(format!("{path}:{number}: `tracing` {why}"));
+    }
+    if path.starts_with("crates/engine/src/") {
+        for effect in EFFECTS.iter().filter(|effect| line.contains(*effect)) {
+            found.push(format!("{path}:{number}: `{effect}` in the engine; take it from io::Env"));
+        }
+    }
+    if must_share_through_sync(path)
+        && let Some(named) = shared_by_threads(line)
+    {
+        found.push(format!("{path}:{number}: `{named}` outside of the crate's `sync` module"));
+    }
+}
+
+/// Whether what threads share must come from its crate's `sync` module.
+fn must_share_through_sync(path: &str) -> bool {
+    let in_crate = EXPLORED_CRATES.iter().find_map(|name| path.strip_prefix(&format!("crates/{name}/src/")));
+    in_crate.is_some_and(|file| file != "sync.rs" && !file.starts_with("sync/"))
+        && !NOT_EXPLORED.iter().any(|(excepted, _)| path.starts_with(excepted))
+        && !path.ends_with("loom_tests.rs")
+}
+
+/// What a line names that threads share, by its path or in a list.
+fn shared_by_threads(line: &str) -> Option<&'static str> {
+    let listed = line.split_once("std::sync::{").map_or("", |(_, list)| list);
+    let in_list = |name: &&&str| {
+        let word = name.strip_prefix("std::sync::").unwrap_or("\0");
+        listed.split(|c: char| !c.is_alphanumeric()).any(|listed| listed == word)
+    };
+    SHARED_BY_THREADS.iter().find(|name| line.contains(**name) || in_list(name)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::said;
+
+    #[test]
+    fn sees_what_threads_share_outside_of_sync_modules() {
+        let of = |path: &str, line: &str| said(super::check, &[(path, line)]).len();
+        let pool = "crates/io/src/thread_pool.rs";
+        for line in
+            ["use std::sync::{Arc, Mutex};", "use std::sync::atomic::AtomicBool;", "std::thread::park();"]
+        {
+            assert_eq!(of(pool, line), 1, "{line}");
+        }
+        assert_eq!(of(pool, "use std::sync::{Arc, OnceLock};"), 0);
+        assert_eq!(of("crates/engine/src/db.rs", "use parking_lot::Mutex;"), 1);
+        assert_eq!(of("crates/engine/src/sync.rs", "pub(crate) use parking_lot::Mutex;"), 0);
+        assert_eq!(of("crates/io/src/ring.rs", "use std::sync::atomic::AtomicBool;"), 0);
+        assert_eq!(of("crates/tools/src/main.rs", "use std::sync::Mutex;"), 0);
+    }
+
+    #[test]
+    fn sees_effects_in_the_engine_only() {
+        let text = "//! x\nuse std::time::Instant;\n#[cfg(test)]\nmod tests {\nuse std::fs;\n}\n";
+        let files = [("crates/engine/src/db.rs", text), ("crates/io/src/clock.rs", text)];
+        let found = said(super::check, &files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("crates/engine/src/db.rs:2: `std::time::Instant`"), "{found:?}");
+    }
+}

@@ -1,0 +1,61 @@
+//! How files are named, headed and sized, and that they name no path of one machine.
+
+use super::Tree;
+
+const BANNED_NAMES: &[&str] = &["util", "utils", "common", "manager", "impl", "helpers", "misc"];
+const LINES_AT_MOST: usize = 1000;
+
+pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
+    for (path, text) in tree.sources() {
+        check_name(path, found);
+        check_head_and_size(path, text, found);
+    }
+    for (path, text) in &tree.files {
+        check_machine_paths(path, text, found);
+    }
+}
+
+fn check_name(path: &str, found: &mut Vec<String>) {
+    for part in path.trim_end_matches(".rs").split('/') {
+        if BANNED_NAMES.contains(&part) || part.ends_with("_v2") {
+            found.push(format!("{path}: `{part}` says nothing; name the file for the noun it holds"));
+        }
+    }
+}
+
+fn check_head_and_size(path: &str, text: &str, found: &mut Vec<String>) {
+    if !text.starts_with("//!") && !text.starts_with("#!") {
+        found.push(format!("{path}:1: must open with //!: what it is, what goes in and out, its invariants"));
+    }
+    let lines = text.lines().count();
+    if lines > LINES_AT_MOST {
+        found.push(format!("{path}: {lines} lines; find the seam (at most {LINES_AT_MOST})"));
+    }
+}
+
+fn check_machine_paths(path: &str, text: &str, found: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        let personal = ["/root/", "/home/"].iter().any(|p| {
+            line.match_indices(p).any(|(i, _)| i == 0 || !line.as_bytes()[i - 1].is_ascii_alphanumeric())
+        });
+        if personal && path != "xtask/src/tidy/files.rs" {
+            found.push(format!("{path}:{}: a path of one machine", number + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::said;
+
+    #[test]
+    fn sees_a_name_that_says_nothing_a_missing_head_and_a_path_of_one_machine() {
+        let files =
+            [("crates/a/src/utils.rs", "fn a() {}\n"), ("notes.md", "in /home/me, not in x/home/y\n")];
+        let found = said(super::check, &files);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("`utils` says nothing"), "{found:?}");
+        assert!(found[1].contains("must open with //!"), "{found:?}");
+        assert_eq!(found[2], "notes.md:1: a path of one machine");
+    }
+}

@@ -1,0 +1,31 @@
+//! Patches that plant a defect still apply, and name the suite that is to find it.
+
+use super::Tree;
+use std::path::Path;
+use std::process::Command;
+
+pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
+    for (path, text) in &tree.files {
+        if path.starts_with("mutants/planted/") && path.ends_with(".patch") {
+            check_patch(&tree.root, path, text, found);
+        }
+    }
+}
+
+/// A patch that plants a defect applies to the tree as it is, and says which suite is to find it.
+fn check_patch(root: &Path, path: &str, text: &str, found: &mut Vec<String>) {
+    let header = text.split("diff --git").next().unwrap_or_default();
+    if !header.lines().any(|line| line.strip_prefix("Suite: ").is_some_and(|suite| !suite.trim().is_empty()))
+    {
+        found.push(format!("{path}: must say `Suite: NAME`, who is to find it, before the first diff"));
+    }
+    let output = Command::new("git").args(["apply", "--check", path]).current_dir(root).output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            found.push(format!("{path}: does not apply, so write it anew for today's code: {why}"));
+        }
+        Err(error) => found.push(format!("{path}: cannot run git: {error}")),
+    }
+}
