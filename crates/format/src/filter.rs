@@ -16,6 +16,7 @@
 //! Invariant: a key that was added is never denied, whatever the bits, unless the bits were damaged behind the checksum's back.
 //! Built by [`builder`]; used by the table reader, one probe a table or partition.
 
+mod bits_per_key;
 pub mod builder;
 mod fast_bloom;
 mod hash64;
@@ -25,6 +26,7 @@ pub mod policy;
 mod ribbon;
 mod ribbon_solver;
 
+pub use bits_per_key::BitsPerKey;
 pub use builder::{FilterBitsBuilder, FilterBuilder};
 pub use hash64::hash64;
 pub use partition::PartitionedFilterBuilder;

@@ -21,7 +21,9 @@ pub mod block_based;
 pub mod choice;
 pub mod column_family;
 pub mod db;
+mod error;
 pub mod file;
+mod info;
 pub mod nested;
 pub mod text;
 pub mod value;
@@ -30,8 +32,10 @@ pub use block_based::BlockBasedTableOptions;
 pub use choice::InfoLogLevel;
 pub use column_family::{ColumnFamilyOptions, TableFactory};
 pub use db::DbOptions;
+pub use error::{OptionError, OptionErrorKind};
 pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions, changed_head, changed_sections};
-pub use table::{Assigned, OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, Section};
+pub use info::{OptionInfo, Section};
+pub use table::{Assigned, OptionEntry, OptionSet};
 pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! Compat: RocksDB by default rounds a filter's size to what its allocator hands out anyway (optimize_filters_for_memory); here it is the size that
 //! the policy says. Readers take any size.
 
-use super::policy::BitsPerKey;
+use super::bits_per_key::BitsPerKey;
 use super::{
     FilterReader, METADATA_BYTES, fast_bloom, hash64, legacy_bloom, legacy_filter_hash, ribbon_solver,
 };

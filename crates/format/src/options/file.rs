@@ -24,7 +24,8 @@
 use super::block_based::BlockBasedTableOptions;
 use super::column_family::{BLOCK_BASED_TABLE, ColumnFamilyOptions};
 use super::db::DbOptions;
-use super::table::{Assigned, OptionError, OptionErrorKind, OptionSet};
+use super::error::{OptionError, OptionErrorKind};
+use super::table::{Assigned, OptionSet};
 use super::text;
 use crate::file_name::FileName;
 use std::collections::{HashMap, HashSet};

@@ -5,53 +5,10 @@
 //! [`OptionSet::table`].
 //!
 //! Invariant: names in one table are unique (tested), and rows keep the order in which they are declared and printed.
-use std::fmt;
-
+use super::error::{OptionError, OptionErrorKind};
+use super::info::{OptionInfo, Section};
 use super::text;
 use super::value::ValueError;
-
-/// Where in an OPTIONS file an option stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Section {
-    /// `[DBOptions]`
-    Db,
-    /// `[CFOptions "name"]`
-    ColumnFamily,
-    /// `[TableOptions/BlockBasedTable "name"]`
-    BlockBasedTable,
-    /// Inside the braces of another option.
-    Nested,
-}
-
-impl fmt::Display for Section {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Section::Db => "DBOptions",
-            Section::ColumnFamily => "CFOptions",
-            Section::BlockBasedTable => "TableOptions/BlockBasedTable",
-            Section::Nested => "nested options",
-        })
-    }
-}
-
-/// The description of one option.
-#[derive(Clone, Copy, Debug)]
-pub struct OptionInfo {
-    /// Where it stands.
-    pub section: Section,
-    /// RocksDB's name.
-    pub name: &'static str,
-    /// The type's name, for people.
-    pub kind: &'static str,
-    /// It may change while the database is open.
-    pub mutable: bool,
-    /// KarstDB does what it says. Otherwise it is parsed, kept and printed, and has no effect.
-    pub honoured: bool,
-    /// It is printed in OPTIONS files and option strings. Objects that live outside of the database are not.
-    pub printed: bool,
-    /// What it means, in one line.
-    pub meaning: &'static str,
-}
 
 /// One row of a table: the description, and access to the field.
 #[derive(Debug)]
@@ -63,62 +20,6 @@ pub struct OptionEntry<S: 'static> {
     pub(super) part_info: fn(&str) -> Option<&'static OptionInfo>,
     pub(super) assign_part: fn(&mut S, &str, &str) -> Result<(), ValueError>,
 }
-
-/// Why an option was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionErrorKind {
-    /// No option has this name.
-    Unknown,
-    /// The value is ill formed or out of range.
-    Invalid,
-    /// The text around the options is ill formed.
-    Syntax,
-}
-
-/// An option, or the text that should hold options, that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionError {
-    /// What kind of problem it is.
-    pub kind: OptionErrorKind,
-    /// The section, with its argument where it has one; empty if there is none.
-    pub section: String,
-    /// The option's name; empty if the problem is not with one option.
-    pub option: String,
-    /// The line of the OPTIONS file, counted from 1, if the option came from one.
-    pub line: Option<u32>,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl OptionError {
-    pub(super) fn new(kind: OptionErrorKind, option: &str, what: impl Into<String>) -> OptionError {
-        let (section, option) = (String::new(), option.to_owned());
-        OptionError { kind, section, option, line: None, what: what.into() }
-    }
-
-    pub(super) fn within(mut self, section: impl Into<String>, line: u32) -> OptionError {
-        self.section = section.into();
-        self.line = Some(line);
-        self
-    }
-}
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if !self.section.is_empty() {
-            write!(f, "[{}] ", self.section)?;
-        }
-        if !self.option.is_empty() {
-            write!(f, "{}: ", self.option)?;
-        }
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for OptionError {}
 
 /// What [`OptionSet::set`] did.
 #[derive(Clone, Copy, Debug)]

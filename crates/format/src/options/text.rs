@@ -3,7 +3,7 @@
 //!
 //! Compat: a value that starts with a brace ends with the brace that matches it, and keeps its inside as it is. Braces
 //! around a whole option string fall away. Recursion is the caller's, one level a call, so depth costs no stack here.
-use super::table::{OptionError, OptionErrorKind};
+use super::error::{OptionError, OptionErrorKind};
 
 fn syntax(what: impl Into<String>) -> OptionError {
     OptionError::new(OptionErrorKind::Syntax, "", what)

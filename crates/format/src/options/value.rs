@@ -5,7 +5,8 @@
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
 
-use super::{OptionInfo, text};
+use super::info::OptionInfo;
+use super::text;
 
 /// A text that is no value of its option's type.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,59 @@
+//! Why an option is refused: the section, its name, the line, and what is wrong.
+
+use std::fmt;
+
+/// Why an option was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionErrorKind {
+    /// No option has this name.
+    Unknown,
+    /// The value is ill formed or out of range.
+    Invalid,
+    /// The text around the options is ill formed.
+    Syntax,
+}
+
+/// An option, or the text that should hold options, that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError {
+    /// What kind of problem it is.
+    pub kind: OptionErrorKind,
+    /// The section, with its argument where it has one; empty if there is none.
+    pub section: String,
+    /// The option's name; empty if the problem is not with one option.
+    pub option: String,
+    /// The line of the OPTIONS file, counted from 1, if the option came from one.
+    pub line: Option<u32>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl OptionError {
+    pub(super) fn new(kind: OptionErrorKind, option: &str, what: impl Into<String>) -> OptionError {
+        let (section, option) = (String::new(), option.to_owned());
+        OptionError { kind, section, option, line: None, what: what.into() }
+    }
+
+    pub(super) fn within(mut self, section: impl Into<String>, line: u32) -> OptionError {
+        self.section = section.into();
+        self.line = Some(line);
+        self
+    }
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        if !self.section.is_empty() {
+            write!(f, "[{}] ", self.section)?;
+        }
+        if !self.option.is_empty() {
+            write!(f, "{}: ", self.option)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for OptionError {}
