@@ -88,7 +88,6 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("io", "channel::outbox", "channel::slot", "as the one before, of what other threads hand in"),
     ("io", "simulation::disk", "simulation::journal", "a disk keeps a journal of what happened to its names"),
     ("io", "soft::aligned", "soft::memory", "errors are declared with the files in memory"),
-    ("lsm", "pick::fifo", "pick::score", "scores of all levels, of which the first is told by FIFO"),
     ("tools", "bench::flags", "bench::transactions", "a limit of a flag is told by what it limits"),
     ("tools", "sst_dump", "ldb", "arguments are read in the same way"),
     ("tools", "stress::further", "stress::lane", "what is wrong is declared with what finds it"),

@@ -11,7 +11,6 @@ use karst_format::options::nested::FifoOptions;
 use super::assemble::Draft;
 use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::intra_l0;
-use super::score::scores;
 use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
 
@@ -87,7 +86,7 @@ pub(crate) fn pick(tree: &Tree<'_>) -> Option<Compaction> {
 fn delete(tree: &Tree<'_>, files: &Selection, reason: CompactionReason) -> Compaction {
     let mut draft = Draft::new(tree, vec![tree.input(files)], files.level, reason);
     draft.work = Some(CompactionWork::Delete);
-    draft.score = scores(tree).of(0);
+    draft.score = score(tree);
     draft.assemble(tree)
 }
 
@@ -157,6 +156,6 @@ fn small_files(tree: &Tree<'_>) -> Option<Compaction> {
     let mut draft = Draft::new(tree, vec![tree.input(&files)], 0, CompactionReason::FifoReduceNumFiles);
     draft.target_file_size = MERGED_FILE_BYTES;
     draft.compression = Some(family.compression);
-    draft.score = scores(tree).of(0);
+    draft.score = score(tree);
     Some(draft.assemble(tree))
 }
