@@ -91,12 +91,6 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("tools", "bench::flags", "bench::transactions", "a limit of a flag is told by what it limits"),
     ("tools", "sst_dump", "ldb", "arguments are read in the same way"),
     ("tools", "stress::further", "stress::lane", "what is wrong is declared with what finds it"),
-    (
-        "txn",
-        "optimistic::transaction",
-        "optimistic::db",
-        "a transaction belongs to a database, which begins it",
-    ),
     ("txn", "pessimistic::transaction", "pessimistic::db", "as the one before"),
 ];
 

@@ -5,7 +5,9 @@
 //! Whoever writes is seen: other transactions, and plain writes through the database, since it is the commit pipeline that takes note of keys.
 
 mod db;
+mod options;
 mod transaction;
 
-pub use db::{OptimisticTransactionDb, OptimisticTransactionDbOptions, OptimisticTransactionOptions};
+pub use db::OptimisticTransactionDb;
+pub use options::{OptimisticTransactionDbOptions, OptimisticTransactionOptions};
 pub use transaction::OptimisticTransaction;

@@ -6,7 +6,7 @@
 //! - A commit either writes all, or nothing; then the transaction goes on and may be rolled back. One whose future was dropped on the way takes nothing more, as it is not known what became
 //!   of it.
 
-use super::db::OptimisticTransactionOptions;
+use super::options::OptimisticTransactionOptions;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
 use crate::reads::reads;
 use crate::tracked::Tracked;
