@@ -86,8 +86,6 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("io", "channel", "remote", "a channel gives out operations, which know its slots"),
     ("io", "channel::sharing", "channel::core", "a read that is shared is part of a channel, and knows it"),
     ("io", "channel::outbox", "channel::slot", "as the one before, of what other threads hand in"),
-    ("io", "simulation::disk", "simulation::journal", "a disk keeps a journal of what happened to its names"),
-    ("io", "soft::aligned", "soft::memory", "errors are declared with the files in memory"),
     ("tools", "bench::flags", "bench::transactions", "a limit of a flag is told by what it limits"),
     ("tools", "sst_dump", "ldb", "arguments are read in the same way"),
     ("tools", "stress::further", "stress::lane", "what is wrong is declared with what finds it"),

@@ -8,10 +8,10 @@
 //! What was synced is in every state: bytes by a sync of their file, names by a sync of their directory. A sector that was
 //! synced is never damaged by a write beside it, and no file has bytes of another.
 
-use super::disk::{NameChange, Names, remove_orphans};
 use super::executor::Random;
 use super::inode::{Change, SECTOR};
 use super::journal::{Effect, Entry, Image, Journal};
+use super::names::{NameChange, Names, remove_orphans};
 use crate::env::mix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

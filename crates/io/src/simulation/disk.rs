@@ -10,9 +10,10 @@ use super::executor::Random;
 use super::fault::{Fault, Faulty, Operation};
 use super::inode::{Change, Inode};
 use super::journal::{Effect, Image, Journal};
+use super::names::{NameChange, Names, remove_orphans};
 use crate::soft::errno;
 use crate::sync::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,15 +26,12 @@ pub(super) enum Node {
     File(File),
 }
 
-/// What is at a path. By normalized absolute path; the root is always there and not listed.
-pub(super) type Names<N = Node> = BTreeMap<PathBuf, N>;
-
 #[derive(Debug)]
 pub(super) struct Disk {
-    pub(super) names: Names,
-    durable: Names,
+    pub(super) names: Names<Node>,
+    durable: Names<Node>,
     /// Changes of names that are not in `durable`, in order.
-    unsynced: Vec<NameChange>,
+    unsynced: Vec<NameChange<Node>>,
     pub(super) locked: BTreeSet<PathBuf>,
     pub(super) random: Random,
     pub(super) trouble: Trouble,
@@ -54,63 +52,6 @@ pub(super) struct Disk {
     /// What has happened, if that is recorded.
     pub(super) journal: Option<Journal>,
     files_made: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum NameChange<N = Node> {
-    Put(PathBuf, N),
-    Remove(PathBuf),
-    Rename { from: PathBuf, to: PathBuf, node: N },
-}
-
-impl<N: Clone> NameChange<N> {
-    pub(super) fn is_in(&self, dir: &Path) -> bool {
-        match self {
-            Self::Put(path, _) | Self::Remove(path) => path.parent() == Some(dir),
-            Self::Rename { from, to, .. } => [from, to].iter().any(|path| path.parent() == Some(dir)),
-        }
-    }
-
-    /// The same of something else at that path.
-    pub(super) fn map<M>(&self, of: impl Fn(&N) -> M) -> NameChange<M> {
-        match self {
-            Self::Put(path, node) => NameChange::Put(path.clone(), of(node)),
-            Self::Remove(path) => NameChange::Remove(path.clone()),
-            Self::Rename { from, to, node } => {
-                NameChange::Rename { from: from.clone(), to: to.clone(), node: of(node) }
-            }
-        }
-    }
-
-    pub(super) fn apply(&self, names: &mut Names<N>) {
-        match self {
-            Self::Put(path, node) => drop(names.insert(path.clone(), node.clone())),
-            Self::Remove(path) => drop(names.remove(path)),
-            Self::Rename { from, to, node } => {
-                let below: Vec<_> =
-                    names.keys().filter(|p| p.starts_with(from) && *p != from).cloned().collect();
-                for path in below {
-                    if let (Some(node), Ok(rest)) = (names.remove(&path), path.strip_prefix(from)) {
-                        names.insert(to.join(rest), node);
-                    }
-                }
-                names.remove(from);
-                names.insert(to.clone(), node.clone());
-            }
-        }
-    }
-}
-
-/// What is below a directory that is not there is not there either.
-pub(super) fn remove_orphans<N>(names: &mut Names<N>, is_directory: impl Fn(&N) -> bool) {
-    let has_parent = |path: &Path| {
-        let mut above = path.ancestors().skip(1);
-        above.all(|up| up == Path::new("/") || names.get(up).is_some_and(&is_directory))
-    };
-    let lost: Vec<_> = names.keys().filter(|path| !has_parent(path)).cloned().collect();
-    for path in lost {
-        names.remove(&path);
-    }
 }
 
 /// How a change goes.
@@ -328,7 +269,7 @@ impl Disk {
         self.rename_by(NameChange::Rename { from: from.into(), to: to.into(), node });
     }
 
-    fn rename_by(&mut self, change: NameChange) {
+    fn rename_by(&mut self, change: NameChange<Node>) {
         change.apply(&mut self.names);
         self.record(|| {
             Effect::Name(change.map(|node| match node {

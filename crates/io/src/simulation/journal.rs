@@ -4,8 +4,8 @@
 //! A [`Journal`] begins with what was durable when recording began. [`super::crash_states`] replays it. An [`Image`] is what
 //! a crash leaves; images and the machines that start with them share the bytes of files until someone changes them.
 
-use super::disk::{NameChange, Names};
 use super::inode::Change;
+use super::names::{NameChange, Names};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

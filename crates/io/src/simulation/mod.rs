@@ -36,6 +36,7 @@ mod fault;
 mod file_system;
 mod inode;
 mod journal;
+mod names;
 
 use crate::block_on::thread_channel;
 use crate::env::{Clock, Env};

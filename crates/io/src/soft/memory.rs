@@ -9,7 +9,7 @@ use crate::file::{
     Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
     RandomAccessFile, SoftFile, WritableFile,
 };
-use crate::soft::UnalignedRefused;
+use crate::soft::{UnalignedRefused, errno};
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -58,10 +58,6 @@ fn now() -> SystemTime {
     return SystemTime::UNIX_EPOCH + crate::sync::time::now();
     #[cfg(not(shuttle))]
     SystemTime::now()
-}
-
-pub(crate) fn errno(code: i32) -> io::Error {
-    io::Error::from_raw_os_error(code)
 }
 
 /// One spelling of each path: from the root, without `.` and `..`.

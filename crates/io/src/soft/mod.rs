@@ -14,4 +14,10 @@ pub use disturbed::{Disturb, DisturbedFileSystem};
 pub use fault::{FaultCounts, FaultFileSystem, FaultPlan, Faults};
 pub use latency::{Latency, LatencyFileSystem};
 pub use memory::MemoryFileSystem;
-pub(crate) use memory::{errno, normal};
+pub(crate) use memory::normal;
+
+use std::io;
+
+pub(crate) fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
