@@ -51,14 +51,6 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("engine", "properties", "db", "properties look into the open database"),
     (
         "engine",
-        "open::column_families",
-        "open::read_write",
-        "both know the writable half of an open database",
-    ),
-    ("engine", "open::create", "open::read_write", "both take the lock and note options"),
-    ("engine", "open::find_options", "open::load", "what is wanted is told with what loads it"),
-    (
-        "engine",
         "write::pipeline",
         "write::commit",
         "the pipeline offers whole writes; ends with the crate `commit`",

@@ -5,7 +5,7 @@
 //!
 //! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is in force is what the next opening finds.
 
-use super::read_write::{OptionsInForce, write_options};
+use super::writable::{OptionsInForce, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Named, Result};

@@ -6,7 +6,7 @@
 
 use super::load::make_family;
 use super::options::{Options, new_family_options};
-use super::read_write::{OptionsInForce, Writable, write_options};
+use super::writable::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Named, Result};

@@ -6,7 +6,8 @@
 //! Invariant: a directory that has lost its CURRENT but holds data is never taken for an empty one.
 
 use super::directory::{Directory, check_path};
-use super::read_write::{family_names, take_lock};
+use super::manifest::Manifest;
+use super::writable::take_lock;
 use super::{identity, options::Options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::DbOptions;
@@ -113,7 +114,9 @@ pub(super) fn write_identity(env: &Env, path: &Path, db_id: &str) -> Result<()> 
 /// Names of the column families of the database in `path`, by id.
 pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec<String>> {
     check_path(path)?;
-    family_names(&options.environment(), path)
+    let directory = Directory::list(&options.environment(), path)?;
+    let manifest = Manifest::read(&directory)?;
+    Ok(manifest.replay.column_families().map(|found| found.name.to_owned()).collect())
 }
 
 /// Removes the database in `path`: every file whose name says that it is a database's, archived logs included, then the directories if they are empty. No error

@@ -20,9 +20,9 @@
 //! good, so that a database that was opened once can be opened again.
 
 use super::directory::Directory;
-use super::load::Wanted;
 use super::manifest::Manifest;
 use super::options::{DamagedOptions, Options, new_family_options};
+use super::wanted::Wanted;
 use super::{check_options, option_rules};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{ColumnFamilyOptions, DbOptions, FamilyConfig};

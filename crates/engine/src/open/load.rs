@@ -15,6 +15,7 @@ use super::directory::{Directory, io_error, read_file};
 use super::find_options::{Found, Purpose, Search};
 use super::manifest::Manifest;
 use super::options::Options;
+use super::wanted::Wanted;
 use crate::column_family::Family;
 use crate::error::{Error, ErrorKind, Named, Result, named_list};
 use crate::memtable::MemTable;
@@ -39,31 +40,6 @@ use karst_mem::CacheOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-
-/// The name of the column family that every database has.
-pub(super) const DEFAULT: &str = "default";
-
-/// Which column families to open.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted<'a> {
-    /// All there are.
-    All,
-    /// These and the default one, which have to exist.
-    Named(&'a [&'a str]),
-    /// All there are, and these as well, which may be missing.
-    AllAnd(&'a [&'a str]),
-}
-
-impl<'a> Wanted<'a> {
-    /// Whether a family of this name is to be opened.
-    pub(super) fn opened(&self) -> impl Fn(&str) -> bool + use<'a> {
-        let named: Option<BTreeSet<&'a str>> = match self {
-            Wanted::Named(names) => Some(names.iter().copied().collect()),
-            Wanted::All | Wanted::AllAnd(_) => None,
-        };
-        move |name| named.as_ref().is_none_or(|named| name == DEFAULT || named.contains(name))
-    }
-}
 
 /// What was read.
 #[derive(Debug)]

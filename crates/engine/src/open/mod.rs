@@ -5,9 +5,11 @@
 //! | file | holds |
 //! |---|---|
 //! | `load` | what both kinds of opening read |
+//! | `wanted` | which column families are asked for |
 //! | `find_options` | which options: the OPTIONS file's, or of what stands in for it, changed by the caller |
 //! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
-//! | `read_write` | opening for writing: lock, recovery, new MANIFEST, OPTIONS, leftovers |
+//! | `read_write` | opening for writing: recovery, new MANIFEST, leftovers |
+//! | `writable` | what a database open for writing has besides: lock, OPTIONS |
 //! | `create` | a new database, and what is left of one: destroy |
 //! | `column_families` | families that come and go while the database is open |
 //! | `change_options` | options that change while the database is open |
@@ -29,6 +31,8 @@ mod manifest;
 mod option_rules;
 mod options;
 mod read_write;
+mod wanted;
+mod writable;
 
 pub use cache::BlockCache;
 pub(crate) use change_options::{change_db_options, change_family_options};
@@ -36,7 +40,8 @@ pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
 pub(crate) use options::new_family_options;
 pub use options::{DamagedOptions, Options};
-pub(crate) use read_write::{Writable, manifest_options, read_write};
+pub(crate) use read_write::{manifest_options, read_write};
+pub(crate) use writable::Writable;
 
 use crate::column_family::Families;
 use crate::error::{ErrorKind, Named, Result};
@@ -56,9 +61,10 @@ use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
-use load::{Loaded, Wanted, load};
+use load::{Loaded, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wanted::Wanted;
 
 /// What opening found and made.
 #[derive(Debug)]

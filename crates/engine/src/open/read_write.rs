@@ -15,24 +15,24 @@
 //!   from before is needed any more. So it is where tables had entries of the logs: later, nothing
 //!   may tell that they do.
 
-use super::directory::{Directory, check_path};
+use super::directory::check_path;
 use super::find_options::Purpose;
-use super::load::{Loaded, Logs, Wanted, load};
+use super::load::{Loaded, Logs, load};
 use super::options::Options;
+use super::wanted::{DEFAULT, Wanted};
+use super::writable::{OptionsInForce, Writable, take_lock, write_options};
 use super::{Opened, check_options, column_families, create, identity, opened};
 use crate::column_family::Family;
 use crate::compact::read_back;
 use crate::error::{Error, ErrorKind, Result, named_list};
 use crate::life::Life;
 use crate::memtable::{MemTable, Seal};
-use crate::options::{DbOptions, FamilyConfig};
+use crate::options::DbOptions;
 use crate::sync::Mutex;
 use crate::table::writer::{
     Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
 };
-use crate::versions::{
-    Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions, write_synced,
-};
+use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
 use crate::wal::recovery::Recovered;
 use crate::wal::replay::Policy;
 use crate::wal::retired::RetiredLogs;
@@ -40,53 +40,11 @@ use crate::wal::writer::{LogOptions, NewLog};
 use crate::write::{PhaseWrite, Section, batch_of};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
-use karst_format::options::changed_head;
 use karst_format::version_edit::{Temperature, VersionEdit};
-use karst_io::{Env, FileLock, block_on, report};
+use karst_io::{Env, FileLock, block_on};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What a database open for writing has besides.
-#[derive(Debug)]
-pub(crate) struct Writable {
-    pub(crate) versions: Arc<Versions>,
-    /// The number of the first log, which the pipeline creates.
-    pub(crate) first_log: FileNumber,
-    /// The OPTIONS file written last. Lock: held to read or set it.
-    pub(super) options_file: Mutex<Option<FileName>>,
-    /// Lock: whoever changes options, or which families there are, holds it from reading what is in
-    /// force until the new is, with the OPTIONS file written in between. All of that blocks, and
-    /// nothing is awaited under it. Asks whether the database is closed once it has it: closing
-    /// takes it before it gives LOCK back.
-    pub(crate) changing_options: Mutex<()>,
-}
-
-impl Writable {
-    /// Refuses further changes, waits for those that were begun, removes what nobody needs and
-    /// gives the lock back. Blocks. A second time does nothing. The database's life has ended
-    /// before.
-    pub(crate) fn close(&self) -> Result<()> {
-        // Why: whoever changes options has not seen that the database is closed, and writes OPTIONS
-        // still.
-        drop(self.changing_options.lock());
-        let env = self.versions.env();
-        let last = self.versions.close();
-        let outcome = last.map_or(Ok(()), |last| block_on(env, last));
-        self.versions.end_manifest();
-        block_on(env, self.versions.obsolete().close());
-        outcome
-    }
-}
-
-impl Drop for Writable {
-    fn drop(&mut self) {
-        // Why: what fails between opening and the first write shall leave no lock behind either.
-        if let Err(error) = self.close() {
-            report!(warn, %error, "closing the database");
-        }
-    }
-}
 
 /// Opens the database in `path` for writing. `families` names its column families, all of them; `None` opens what there is.
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
@@ -101,7 +59,7 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     // Why before the lock: where there is nothing to open, nothing is left behind.
     if let create::Found::Nothing = create::find(&env, path, &choices)? {
         let named = families.unwrap_or_default().iter().copied();
-        check_new(&choices, options, named.chain([super::load::DEFAULT]))?;
+        check_new(&choices, options, named.chain([DEFAULT]))?;
         // Why durably: what is durable in a directory is lost with its name.
         env.fs().create_dir_durably(path)?;
     }
@@ -129,21 +87,6 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     begin(path, options, loaded, lock, &missing)
 }
 
-/// Takes the lock on the database.
-pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
-    let file = path.join(FileName::Lock.to_string());
-    env.fs().lock(&file).map_err(|e| {
-        let held = e.kind() == std::io::ErrorKind::WouldBlock;
-        match held {
-            true => {
-                let hint = "the database is open elsewhere, in another process or in this one";
-                Error::with_source(ErrorKind::Io, format!("{e} ({hint})"), e)
-            }
-            false => Error::from(e),
-        }
-    })
-}
-
 /// Refuses options of column families that are to be made. Before anything is.
 fn check_new<'n>(db: &DbOptions, options: &Options, names: impl Iterator<Item = &'n str>) -> Result<()> {
     for name in names {
@@ -158,7 +101,7 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     let unnamed = |family: &&str| named.as_ref().is_some_and(|named| !named.contains(family));
     let mut missing: Vec<&str> = loaded.set.unopened.values().map(String::as_str).collect();
     let open = loaded.families.iter().map(|family| family.config.name.as_str());
-    missing.extend(open.filter(|name| *name != super::load::DEFAULT).filter(unnamed));
+    missing.extend(open.filter(|name| *name != DEFAULT).filter(unnamed));
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() {
@@ -529,46 +472,6 @@ async fn write_level0(
     Ok(files)
 }
 
-/// What is about to be in force in place of what is.
-#[derive(Default)]
-pub(super) struct OptionsInForce<'a> {
-    pub(super) db: Option<&'a DbOptions>,
-    pub(super) family: Option<&'a FamilyConfig>,
-}
-
-/// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest two.
-pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Result<()> {
-    const KEPT: usize = 2;
-    let Some(writable) = &opened.writable else {
-        return Err(Error::invalid_argument("the database is open for reading only"));
-    };
-    // Invariant: first the number, then what is in effect; so a file with a larger number is not older.
-    let number = writable.versions.new_file_number();
-    let db_options = opened.db_options.get();
-    let mut text = changed_head(changed.db.unwrap_or(&db_options));
-    for family in opened.families.all().iter() {
-        let settings = family.settings();
-        let settings = changed.family.filter(|changed| changed.id == settings.id).unwrap_or(&settings);
-        text += settings.options_text();
-    }
-    let (fs, name) = (opened.env.fs(), FileName::Options(number));
-    let temporary = opened.path.join(FileName::TempOptions(number).to_string());
-    write_synced(fs.as_ref(), &temporary, text.as_bytes())?;
-    let renamed = fs.rename(&temporary, &opened.path.join(name.to_string()));
-    renamed.inspect_err(|_| drop(fs.remove(&temporary)))?;
-    fs.sync_dir(&opened.path)?;
-    let mut newest = writable.options_file.lock();
-    *newest = (*newest).max(Some(name));
-    drop(newest);
-    let names = fs.list_dir(&opened.path)?;
-    let mut all: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
-    all.retain(|name| matches!(name, FileName::Options(_)));
-    all.sort_unstable_by_key(|name| std::cmp::Reverse(name.number()));
-    let old = all.into_iter().skip(KEPT).map(Gone::Named);
-    writable.versions.obsolete().remove(old);
-    Ok(())
-}
-
 /// A file of the database, and where it is.
 struct FoundFile {
     name: FileName,
@@ -639,11 +542,4 @@ fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {
         _ => None,
     });
     versions.obsolete().remove(gone.collect::<Vec<_>>());
-}
-
-/// The column families that the database in `path` has.
-pub(super) fn family_names(env: &Env, path: &Path) -> Result<Vec<String>> {
-    let directory = Directory::list(env, path)?;
-    let manifest = super::manifest::Manifest::read(&directory)?;
-    Ok(manifest.replay.column_families().map(|found| found.name.to_owned()).collect())
 }
