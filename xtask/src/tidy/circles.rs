@@ -40,13 +40,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("engine", "table", "blob", "open files keep the blob files too; ends with the crate `storage`"),
-    (
-        "engine",
-        "table::filter",
-        "table::pending",
-        "the history of filters is kept by the cache, and filters are read for a lookup",
-    ),
-    ("engine", "table::filter", "table::context", "as the one before"),
     ("engine", "compact", "flush", "a compaction may have memtables sealed"),
     ("engine", "properties", "db", "properties look into the open database"),
     (

@@ -19,6 +19,7 @@ mod decode;
 pub(crate) mod drive;
 pub(crate) mod fetch;
 mod filter;
+mod filter_history;
 mod open;
 pub(crate) mod pending;
 mod stock;
@@ -50,7 +51,8 @@ use crate::table::decode::{Layout, Storage};
 use crate::table::pending::{Pending, Stop};
 
 pub(crate) use block::{BlockKind, BlockRef, CachedBlock};
-pub(crate) use filter::{FilterHistory, KeyHash, Odds};
+pub(crate) use filter::KeyHash;
+pub(crate) use filter_history::{FilterHistory, Odds};
 pub use value::Value;
 
 /// Metadata of a table: a block that the table may hold itself.

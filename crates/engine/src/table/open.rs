@@ -32,7 +32,8 @@ use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
 use crate::table::context::count_cache_add;
 use crate::table::decode::{Layout, Storage, count_read};
-use crate::table::filter::{Lately, TableFilter};
+use crate::table::filter::TableFilter;
+use crate::table::filter_history::Lately;
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
 
