@@ -65,9 +65,21 @@ pub(crate) struct Inner {
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
-    pub(crate) opened_at: std::time::Duration,
+    opened_at: std::time::Duration,
     /// When the statistics of writes were last asked for.
-    pub(crate) last_asked: properties::LastAsked,
+    last_asked: properties::LastAsked,
+}
+
+impl Inner {
+    fn as_subject(&self) -> properties::Subject<'_> {
+        properties::Subject {
+            opened: &self.opened,
+            live: self.live.as_ref(),
+            snapshots: &self.snapshots,
+            opened_at: self.opened_at,
+            last_asked: &self.last_asked,
+        }
+    }
 }
 
 impl Db {
@@ -128,7 +140,7 @@ impl Db {
         let weak = Arc::downgrade(&self.0);
         live.background.on_stats_dump(move || {
             let Some(inner) = weak.upgrade() else { return };
-            properties::dump_stats(&inner);
+            properties::dump_stats(inner.as_subject());
             // Why there: should it be the last handle, it closes the database, and that waits for whoever calls this.
             drop(inner.opened.env.clone().run_blocking(move |_| drop(inner)));
         });
@@ -323,7 +335,7 @@ impl Db {
     /// The same of a column family.
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
         self.check_open().ok()?;
-        properties::text(&self.0, &family.0, name)
+        properties::text(self.0.as_subject(), &family.0, name)
     }
 
     /// A property that is a number, of the default column family.
@@ -334,19 +346,19 @@ impl Db {
     /// The same of a column family.
     pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
         self.check_open().ok()?;
-        properties::number(&self.0, &family.0, name)
+        properties::number(self.0.as_subject(), &family.0, name)
     }
 
     /// Every table and blob file the database consists of now, by column family and level.
     pub fn live_files(&self) -> Vec<LiveFile> {
-        properties::live_files(&self.0)
+        properties::live_files(&self.0.opened)
     }
 
     /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their directories, and the size of the MANIFEST in bytes. Logs are not among them.
     ///
     /// Not enough for a backup of a database that is open for writing: compactions may remove files while they are copied, and what is not flushed is in logs.
     pub fn live_file_names(&self) -> (Vec<String>, u64) {
-        properties::live_file_names(&self.0)
+        properties::live_file_names(&self.0.opened)
     }
 
     /// The statistics; they stay empty unless [`Options::statistics`] was given.

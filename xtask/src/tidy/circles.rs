@@ -32,7 +32,8 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["background"],
     &["ingest", "open"],
     &["live"],
-    &["properties", "db"],
+    &["properties"],
+    &["db"],
 ];
 
 /// Steps against the direction of their siblings: the crate, who names whom, and why it is so or what ends it.
@@ -41,7 +42,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("engine", "table", "blob", "open files keep the blob files too; ends with the crate `storage`"),
     ("engine", "compact", "flush", "a compaction may have memtables sealed"),
-    ("engine", "properties", "db", "properties look into the open database"),
     (
         "engine",
         "write::pipeline",

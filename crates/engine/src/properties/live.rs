@@ -1,7 +1,7 @@
 //! The files that the database consists of.
 
 use crate::blob;
-use crate::db::Inner;
+use crate::open::Opened;
 use karst_format::file_name::FileName;
 use karst_format::key;
 use std::path::PathBuf;
@@ -36,12 +36,12 @@ pub struct LiveFile {
 }
 
 /// All tables by column family, level and place in the level, then the blob files of the column family.
-pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
+pub(crate) fn live_files(opened: &Opened) -> Vec<LiveFile> {
     let mut all = Vec::new();
-    for family in db.opened.families.all().iter() {
+    for family in opened.families.all().iter() {
         let view = family.superversion();
         for (level, file) in view.version().all_files() {
-            let directories = &db.opened.shared.directories;
+            let directories = &opened.shared.directories;
             all.push(LiveFile {
                 column_family: family.config.name.clone(),
                 name: FileName::Table(file.number).to_string(),
@@ -65,7 +65,7 @@ pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
                 column_family: family.config.name.clone(),
                 name: FileName::Blob(*number).to_string(),
                 number: number.0,
-                directory: db.opened.path.clone(),
+                directory: opened.path.clone(),
                 level: None,
                 size_bytes: blob::file_bytes(blob),
                 smallest_key: Vec::new(),
@@ -81,11 +81,11 @@ pub(crate) fn live_files(db: &Inner) -> Vec<LiveFile> {
 }
 
 /// What a copy of the database consists of, without its logs; and how much of the MANIFEST counts.
-pub(crate) fn live_file_names(db: &Inner) -> (Vec<String>, u64) {
-    let mut names: Vec<String> = live_files(db).into_iter().map(|file| file.name).collect();
+pub(crate) fn live_file_names(opened: &Opened) -> (Vec<String>, u64) {
+    let mut names: Vec<String> = live_files(opened).into_iter().map(|file| file.name).collect();
     names.push(FileName::Current.to_string());
-    let (manifest, manifest_bytes) = db.opened.manifest();
+    let (manifest, manifest_bytes) = opened.manifest();
     names.push(manifest.to_string());
-    names.extend(db.opened.options_file().map(|name| name.to_string()));
+    names.extend(opened.options_file().map(|name| name.to_string()));
     (names, manifest_bytes)
 }

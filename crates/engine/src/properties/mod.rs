@@ -15,9 +15,10 @@ pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
 
 use crate::column_family::Family;
-use crate::db::Inner;
 use crate::events::LogLevel;
 use crate::live::Live;
+use crate::open::Opened;
+use crate::snapshot::Snapshots;
 use crate::superversion::SuperVersion;
 pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
@@ -26,8 +27,19 @@ use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// An open database, as properties look at it.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) opened: &'a Opened,
+    /// What a database open for writing has besides.
+    pub(crate) live: Option<&'a Live>,
+    pub(crate) snapshots: &'a Snapshots,
+    pub(crate) opened_at: Duration,
+    pub(crate) last_asked: &'a LastAsked,
+}
+
 /// A property that is a number.
-pub(crate) fn number(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
+pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u64> {
     let view = family.superversion();
     let name = name.strip_prefix("rocksdb.")?;
     let of_jobs = || in_background(db, family, name);
@@ -48,7 +60,7 @@ pub(crate) fn number(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64
     )
 }
 
-fn in_memory(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> Option<u64> {
+fn in_memory(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> Option<u64> {
     let sum = |of: fn(&crate::memtable::MemTable) -> u64| view.immutable().iter().map(|m| of(m)).sum::<u64>();
     let cache = || &db.opened.shared.cache;
     let blob_cache = || family.tables.blobs.cache();
@@ -77,8 +89,8 @@ fn in_memory(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> Op
 }
 
 /// Writes the statistics of the database and of every column family to the LOG file.
-pub(crate) fn dump_stats(db: &Inner) {
-    let Some(live) = &db.live else { return };
+pub(crate) fn dump_stats(db: Subject<'_>) {
+    let Some(live) = db.live else { return };
     let families = db.opened.families.all();
     let by_family: String =
         families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
@@ -89,8 +101,8 @@ pub(crate) fn dump_stats(db: &Inner) {
 }
 
 /// What goes on in the background. Of a database open for reading, nothing does.
-fn in_background(db: &Inner, family: &Arc<Family>, name: &str) -> Option<u64> {
-    let live = db.live.as_ref();
+fn in_background(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u64> {
+    let live = db.live;
     let of = |count: &dyn Fn(&Live) -> u64| live.map_or(0, count);
     Some(match name {
         "mem-table-flush-pending" => of(&|live| u64::from(live.background.flush_pending(family))),
@@ -119,9 +131,9 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     })
 }
 
-fn family_stats(db: &Inner, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
+fn family_stats(db: Subject<'_>, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
     let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
-    if let Some(live) = &db.live {
+    if let Some(live) = db.live {
         activity.stalls = live.stalls.family(family.id()).1;
         (activity.scores, activity.being_compacted, activity.pending_bytes) =
             live.background.compaction_state(family);
@@ -130,8 +142,8 @@ fn family_stats(db: &Inner, family: &Arc<Family>, view: &SuperVersion, uptime: D
 }
 
 /// What follows from the tree and from the rules by which it is compacted.
-fn by_rules(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> u64 {
-    let options = match &db.live {
+fn by_rules(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> u64 {
+    let options = match db.live {
         Some(live) => live.background.compaction_options(family),
         None => {
             Arc::new(CompactionOptions::new(&db.opened.db_options.get(), &family.config.options, Vec::new()))
@@ -145,17 +157,17 @@ fn by_rules(db: &Inner, family: &Family, view: &SuperVersion, name: &str) -> u64
     pick::estimated_pending_compaction_bytes(view.version(), &options)
 }
 
-fn budget_stops(db: &Inner) -> u64 {
-    db.live.as_ref().map_or(0, |live| live.stalls.budget_stops())
+fn budget_stops(db: Subject<'_>) -> u64 {
+    db.live.map_or(0, |live| live.stalls.budget_stops())
 }
 
-fn database_stats(db: &Inner, uptime: impl Fn() -> Duration) -> String {
-    let counts = || db.live.as_ref().map(|live| live.pipeline.write_counts()).unwrap_or_default();
-    database_stats::database_stats(&db.last_asked, || (uptime(), counts()), budget_stops(db))
+fn database_stats(db: Subject<'_>, uptime: impl Fn() -> Duration) -> String {
+    let counts = || db.live.map(|live| live.pipeline.write_counts()).unwrap_or_default();
+    database_stats::database_stats(db.last_asked, || (uptime(), counts()), budget_stops(db))
 }
 
 /// A property as text; those that are numbers too.
-pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<String> {
+pub(crate) fn text(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<String> {
     let view = family.superversion();
     let short = name.strip_prefix("rocksdb.")?;
     let uptime = || db.opened.env.now().saturating_sub(db.opened_at);
@@ -168,7 +180,7 @@ pub(crate) fn text(db: &Inner, family: &Arc<Family>, name: &str) -> Option<Strin
             return Some(family_stats(db, family, &view, uptime()) + &database_stats(db, uptime));
         }
         "cf-write-stall-stats" => {
-            let stalls = db.live.as_ref().map(|live| live.stalls.family(family.id()).1);
+            let stalls = db.live.map(|live| live.stalls.family(family.id()).1);
             return Some(family_stats::stall_text(&stalls.unwrap_or_default()));
         }
         "db-write-stall-stats" => return Some(database_stats::stall_text(budget_stops(db))),
