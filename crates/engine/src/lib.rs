@@ -24,6 +24,7 @@ pub mod perf_context;
 pub mod properties;
 pub mod range_del;
 pub mod read;
+pub(crate) mod sealing;
 pub mod snapshot;
 pub mod stats;
 pub(crate) mod superversion;

@@ -27,7 +27,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["pacing"],
     &["range_del", "memtable", "wal", "table", "blob", "superversion"],
     &["column_family"],
-    &["versions"],
+    &["versions", "sealing"],
     &["read", "write", "flush", "compact"],
     &["background"],
     &["ingest", "open"],
@@ -41,7 +41,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("engine", "table", "blob", "open files keep the blob files too; ends with the crate `storage`"),
-    ("engine", "compact", "flush", "a compaction may have memtables sealed"),
     (
         "engine",
         "write::pipeline",

@@ -10,8 +10,8 @@ use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::FlushReason;
-use crate::flush::Sealing;
 use crate::health::Health;
+use crate::sealing::Sealing;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,

@@ -5,9 +5,9 @@ use crate::background::{FlushOptions, WaitForCompactOptions};
 use crate::column_family::{ColumnFamily, Family};
 use crate::error::{Error, Result};
 use crate::events::FlushReason;
-use crate::flush::Sealing;
 use crate::health::BackgroundError;
 use crate::live::Live;
+use crate::sealing::Sealing;
 use std::sync::Arc;
 
 impl Db {

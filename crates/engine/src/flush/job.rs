@@ -6,7 +6,6 @@
 //! - What is read of the memtables is counted and compared with what went in, so that a lost entry fails the flush rather than the user.
 //! - Until the change is installed nothing refers to the files; a flush that ends early, in whatever way, removes them.
 
-use super::SealsMemtables;
 use crate::column_family::{Families, Family};
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
@@ -21,6 +20,7 @@ use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
 use crate::range_del::{Fragments, RangeTombstone};
 use crate::read::iter::job_input::{InputOptions, JobInput};
+use crate::sealing::SealsMemtables;
 use crate::snapshot::Snapshots;
 use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::sync::atomic::{AtomicBool, Ordering};

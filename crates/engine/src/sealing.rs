@@ -1,0 +1,84 @@
+//! What jobs need of the commit pipeline: memtables sealed, logs synced, what is visible.
+//!
+//! Why by a trait: writers have jobs done, and jobs have memtables sealed; neither knows the other.
+
+use crate::column_family::Family;
+use crate::error::Result;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future that is not named.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The commit pipeline, as jobs see it.
+pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
+    /// Begins a new log, and seals the memtables that hold anything of the families that `which`
+    /// names. Both happen under the lock that orders writes.
+    fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>>;
+
+    /// Makes all that is in logs durable.
+    ///
+    /// # Errors
+    /// The log fails, or has failed before.
+    fn sync_logs(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Makes the decisions about prepared transactions durable that jobs may have gone by. A job calls it before what it wrote is installed.
+    ///
+    /// # Errors
+    /// As [`sync_logs`](Self::sync_logs).
+    fn sync_decisions(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Whether memtables may hold entries that are in no log.
+    fn has_unlogged(&self) -> bool;
+
+    /// The MANIFEST has changed; logs may be needed no more.
+    fn installed(&self);
+
+    /// Whether a write or a sync of the log has failed, and nothing has resumed since.
+    fn log_has_failed(&self) -> bool;
+
+    /// Refuses what [`resume`](Self::resume) could not make good.
+    ///
+    /// # Errors
+    /// The log failed while transactions were prepared.
+    fn check_resumable(&self) -> Result<()>;
+
+    /// Takes writes again after a failed log. Every memtable was sealed and flushed before, and the
+    /// MANIFEST needs no log before `first_log`, which the seal has named.
+    ///
+    /// # Errors
+    /// That log has failed as well.
+    fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>>;
+
+    /// Waits until everything up to `seq` is visible.
+    ///
+    /// # Errors
+    /// An insert panicked, ever: a memtable may lack a part of a batch, which the log has.
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Whose memtables are sealed.
+#[derive(Clone, Debug)]
+pub(crate) enum Sealing {
+    Of(Vec<Arc<Family>>),
+    /// Those of all families that are open when the seal happens.
+    ///
+    /// Why not a list: a family that is created between the list and the seal may have a part of a
+    /// batch whose other parts are sealed without it.
+    All,
+}
+
+/// What a seal has done.
+#[derive(Clone, Debug)]
+pub(crate) struct Sealed {
+    /// The families that it was about. Their memtables that are sealed now hold all that was
+    /// ordered to them before the seal, and nothing that was ordered later.
+    pub(crate) families: Vec<Arc<Family>>,
+    /// Entries ordered later are in this log or a later one.
+    pub(crate) log: FileNumber,
+    /// Entries ordered earlier have at most this number.
+    pub(crate) largest_seq: SeqNo,
+}
