@@ -4,7 +4,7 @@
 
 use crate::ldb::arguments::Arguments;
 use crate::table_file::TableFile;
-use crate::text::{Form, parse_bytes, write_bare, write_internal_key};
+use crate::text::{Form, parse_bytes, write_bare, write_entry};
 use karst_engine::properties::table_properties_text;
 use karst_format::file_name::FileName;
 use karst_format::handle::BlockHandle;
@@ -163,14 +163,6 @@ pub(crate) fn properties_text(table: &TableFile) -> String {
 
 fn shown(key: &Option<Vec<u8>>) -> String {
     key.as_deref().map(|k| k.escape_ascii().to_string()).unwrap_or_default()
-}
-
-/// `'key' seq:1, type:1 => value`.
-pub(crate) fn write_entry(out: &mut impl Write, key: &[u8], value: &[u8], form: Form) -> std::io::Result<()> {
-    write_internal_key(out, key, form)?;
-    out.write_all(b" => ")?;
-    write_bare(out, value, form)?;
-    out.write_all(b"\n")
 }
 
 /// Call `entry` with every entry of the selection; how many there were.

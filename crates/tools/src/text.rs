@@ -51,6 +51,14 @@ pub(crate) fn write_internal_key(out: &mut impl Write, internal_key: &[u8], form
     write!(out, "' seq:{}, type:{}", trailer >> 8, trailer & 0xff)
 }
 
+/// `'key' seq:1, type:1 => value`.
+pub(crate) fn write_entry(out: &mut impl Write, key: &[u8], value: &[u8], form: Form) -> io::Result<()> {
+    write_internal_key(out, key, form)?;
+    out.write_all(b" => ")?;
+    write_bare(out, value, form)?;
+    out.write_all(b"\n")
+}
+
 /// The bytes that `text` means: itself, or with `form` hex the bytes of `0x6B31`.
 pub(crate) fn parse_bytes(text: &str, form: Form) -> Result<Vec<u8>, String> {
     if form == Form::Raw {

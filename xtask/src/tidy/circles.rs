@@ -70,10 +70,12 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ("io", "channel", "remote", "a channel gives out operations, which know its slots"),
     ("io", "channel::sharing", "channel::core", "a read that is shared is part of a channel, and knows it"),
     ("io", "channel::outbox", "channel::slot", "as the one before, of what other threads hand in"),
-    ("tools", "bench::flags", "bench::transactions", "a limit of a flag is told by what it limits"),
-    ("tools", "sst_dump", "ldb", "arguments are read in the same way"),
-    ("tools", "stress::further", "stress::lane", "what is wrong is declared with what finds it"),
-    ("txn", "pessimistic::transaction", "pessimistic::db", "as the one before"),
+    (
+        "txn",
+        "pessimistic::transaction",
+        "pessimistic::db",
+        "a database keeps what is prepared and in no hand, and a transaction belongs to a database",
+    ),
 ];
 
 /// What siblings name of each other, and where each does first.

@@ -5,8 +5,10 @@
 
 use super::database_options;
 use super::known_flags::KNOWN;
-use super::transactions::MOST_SETS;
 use crate::command_line::{Given, boolean_text, flags, next_flag};
+
+/// Most sets of a transaction: their numbers have four digits in the keys.
+const MOST_SETS: u64 = 9999;
 
 flags! {
     /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three times, `[W1]` runs it

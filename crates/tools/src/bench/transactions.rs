@@ -16,9 +16,6 @@ use karst_engine::{Db, Error, ErrorKind, ReadOptions, Result, Value, WriteBatch}
 use karstdb::{OptimisticTransaction, OptimisticTransactionOptions, Transaction, TransactionOptions};
 use std::time::Duration;
 
-/// Most sets: their numbers have four digits in the keys.
-pub(crate) const MOST_SETS: u64 = 9999;
-
 /// How a transaction ended, if nothing unexpected happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {

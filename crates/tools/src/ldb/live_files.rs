@@ -3,9 +3,8 @@
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
 use super::{manifest, wal};
-use crate::sst_dump;
 use crate::table_file::TableFile;
-use crate::text::Form;
+use crate::text::{Form, write_entry};
 use karst_format::file_name::FileName;
 use std::io::Write;
 use std::path::Path;
@@ -59,11 +58,11 @@ fn dump_table(out: &mut impl Write, path: &Path) -> Result<(), String> {
     writeln!(out, "Process {}\nSst file format: block-based", path.display()).map_err(failed)?;
     for row in table.index_rows()? {
         table.block_entries(row.handle, |key, value| {
-            sst_dump::write_entry(out, key, value, Form::Raw).map_err(failed)?;
+            write_entry(out, key, value, Form::Raw).map_err(failed)?;
             Ok(true)
         })?;
     }
-    table.range_tombstones(|key, end| sst_dump::write_entry(out, key, end, Form::Raw).map_err(failed))?;
+    table.range_tombstones(|key, end| write_entry(out, key, end, Form::Raw).map_err(failed))?;
     let text = karst_engine::properties::table_properties_text(&table.properties, "\n", "=");
     writeln!(out, "\nTable Properties:\n{text}\n").map_err(failed)
 }

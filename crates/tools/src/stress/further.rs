@@ -4,8 +4,8 @@
 //! or may, and what is in it.
 
 use super::calls::Store;
-use super::lane::{Wrong, shown};
 use super::options::Drawn;
+use super::wrong::{Wrong, shown};
 use crate::random::Random;
 use karst_engine::{ColumnFamily, Error, FlushOptions, ReadOptions, WriteBatch, WriteOptions};
 use std::fs::File;

@@ -11,6 +11,7 @@ use super::further::Further;
 use super::options::{Drawn, change};
 use super::plan::{Abilities, Account, Change, How, Lot, Operation, Walk};
 use super::rows::{ACCOUNT, BLOCK_PREFIX, Key, Place, counts, family_name};
+use super::wrong::{Wrong, shown};
 use crate::random::Random;
 use karst_engine::{Error, ReadOptions, Result as DbResult, Snapshot, WriteBatch, WriteOptions};
 use std::collections::VecDeque;
@@ -35,45 +36,6 @@ pub(crate) struct Shared {
     pub(crate) life: u64,
     /// No more operations.
     pub(crate) over: AtomicBool,
-}
-
-/// What ends a life before its time.
-#[derive(Debug)]
-pub(crate) enum Wrong {
-    /// The database holds what it must not, or not what it must.
-    Mismatch(String),
-    /// A call failed that must not.
-    Failed(String),
-}
-
-impl From<std::io::Error> for Wrong {
-    fn from(error: std::io::Error) -> Wrong {
-        Wrong::Failed(format!("the files of the expected state: {error}"))
-    }
-}
-
-impl Wrong {
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Wrong::Mismatch(text) => format!("mismatch {text}"),
-            Wrong::Failed(text) => text.clone(),
-        }
-    }
-}
-
-/// A value for a message: numbers as such, others as far as one wants to read.
-pub(crate) fn shown(value: Option<&[u8]>) -> String {
-    const READ: usize = 48;
-    let Some(bytes) = value else { return "nothing".into() };
-    if let Ok(number) = <[u8; 8]>::try_from(bytes)
-        && !bytes.iter().all(u8::is_ascii_graphic)
-    {
-        return format!("the number {}", u64::from_le_bytes(number));
-    }
-    match bytes.get(READ..) {
-        None => format!("\"{}\"", bytes.escape_ascii()),
-        Some(_) => format!("\"{}...\" of {} bytes", bytes[..READ].escape_ascii(), bytes.len()),
-    }
 }
 
 /// A mismatch of one row.

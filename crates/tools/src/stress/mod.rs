@@ -21,6 +21,7 @@ mod report;
 mod rows;
 mod verify;
 mod watch;
+mod wrong;
 
 use flags::Flags;
 use place::Place;

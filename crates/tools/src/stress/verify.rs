@@ -4,8 +4,9 @@
 use super::calls::{Calls, Found, run_blocking};
 use super::counts::{Count, Counts};
 use super::expected::Expected;
-use super::lane::{Wrong, mismatch, name_of, named, shown, sum_of_accounts};
+use super::lane::{mismatch, name_of, named, sum_of_accounts};
 use super::rows::{ACCOUNT, Key, Place, family_name};
+use super::wrong::{Wrong, shown};
 use crate::bench::Front;
 use crate::random::Random;
 use karst_engine::{Db, ReadOptions};
