@@ -81,6 +81,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "statistics")]
     fn what_was_added_is_found_and_little_else() {
         const ADDED: u64 = 10_000;
         let bloom = Bloom::new(ADDED as usize * 10 / 8);

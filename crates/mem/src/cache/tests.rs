@@ -559,6 +559,7 @@ fn a_value_that_only_one_handle_holds_is_replaced_in_place() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a large table")]
 fn the_hand_passes_free_slots_at_once() {
     let cache = cache(10_000, 4000);
     for number in 0..3 {

@@ -22,6 +22,7 @@ fn a_range_hides_until_it_is_decided_and_from_older_readers_for_good() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes in its interpreter, and nothing unsafe")]
 fn many_ranges_are_told_apart() {
     // As they come, and as an opening may find them.
     let ascending: Vec<u64> = (0..1000).collect();
