@@ -16,6 +16,8 @@ mod reading;
 mod rocks;
 #[path = "../../crates/engine/tests/written/store.rs"]
 mod store;
+#[path = "../../crates/engine/tests/kill/writing.rs"]
+mod writing;
 mod written;
 
 use std::path::Path;

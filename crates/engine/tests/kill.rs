@@ -15,8 +15,10 @@
 mod karst;
 #[path = "kill/reading.rs"]
 mod reading;
+#[path = "kill/writing.rs"]
+mod writing;
 
-use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_testkit::asked::{long, number};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::kills::{self, Life, Living};
@@ -26,6 +28,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use writing::batch;
 
 const DIRECTORY: &str = "KARST_KILLED_DIR";
 const SEED: &str = "KARST_SEED";
@@ -103,7 +106,7 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
                 let mut syncs = Random::new(batches);
                 loop {
                     let (number, changes) = drawing.next();
-                    let batch = batch(&families, &changes);
+                    let batch = batch(&families, &changes).unwrap();
                     say('b', writer, number);
                     let options = WriteOptions { sync: syncs.one_in(8), ..WriteOptions::default() };
                     db.write(&options, &batch).unwrap();
@@ -121,23 +124,6 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
         });
     });
     unreachable!("writers write until they are killed")
-}
-
-fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
-    let mut batch = WriteBatch::new();
-    for change in changes {
-        let done = match change {
-            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
-            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
-            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
-            Write::DeleteRange { family, begin, end } => {
-                batch.delete_range_cf(&families[*family], begin, end)
-            }
-            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
-        };
-        done.unwrap();
-    }
-    batch
 }
 
 /// What this side knows of the database in a directory.

@@ -15,6 +15,7 @@
 //! * [`tally`]: batches of which none may count twice, and all ways of reading compared.
 //! * [`kills`]: a process that writes them is killed over and over, with options drawn for each
 //!   life.
+//! * [`panics`]: how many there were on this thread, background jobs' included.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
 //! Development only: nothing that ships links this crate.
@@ -29,6 +30,7 @@ pub mod kills;
 pub mod latency;
 pub mod matrix;
 pub mod model;
+pub mod panics;
 pub mod processor_time;
 pub mod random;
 pub mod rocksdb_tools;

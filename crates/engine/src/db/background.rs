@@ -150,6 +150,7 @@ mod tests {
     use crate::sync::Mutex;
     use crate::write::{WriteBatch, WriteOptions};
     use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem};
+    use karst_testkit::eventually;
     use std::path::Path;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -228,17 +229,7 @@ mod tests {
         overtaken::BETWEEN.set(Some(Box::new(between)));
         db.continue_background_work().unwrap();
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
-        until(|| db.int_property("rocksdb.num-immutable-mem-table") == Some(0));
-    }
-
-    fn until(holds: impl Fn() -> bool) {
-        for _ in 0..1_000 {
-            if holds() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("it does not come to that");
+        eventually(Some(0), || db.int_property("rocksdb.num-immutable-mem-table"));
     }
 
     #[test]
@@ -249,7 +240,7 @@ mod tests {
         db.put("key", "value").unwrap();
         db.single_delete("key").unwrap();
         db.flush(&FlushOptions { wait: false, allow_write_stall: true }).unwrap();
-        until(|| db.int_property("rocksdb.num-immutable-mem-table") == Some(0));
+        eventually(Some(0), || db.int_property("rocksdb.num-immutable-mem-table"));
         assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
     }
 
@@ -296,7 +287,7 @@ mod tests {
         overtaken::BETWEEN.set(Some(Box::new(between)));
         db.continue_background_work().unwrap();
         db.flush(&at_once).unwrap();
-        until(|| flushed.0.lock().iter().sum::<u64>() == 4);
+        eventually(4, || flushed.0.lock().iter().sum::<u64>());
         assert_eq!(*flushed.0.lock(), [1; 4]);
     }
 

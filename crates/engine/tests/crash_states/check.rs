@@ -1,7 +1,8 @@
 //! A state that a crash has left is opened, held against what was known, used, and opened again.
 
 use crate::reading::Reading;
-use crate::workload::{DIRECTORY, Known, Passing, Plan, batch, passing_key};
+use crate::workload::{DIRECTORY, Known, Passing, Plan, passing_key};
+use crate::writing::batch;
 use karst_engine::{Db, Error, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_io::Simulation;
 use karst_testkit::chronicle::{Cut, mark, marked};
@@ -73,7 +74,7 @@ fn open_and_check(plan: &Plan, mut known: Known, state: State<'_>, options: &Opt
         let numbers: Vec<usize> =
             if plan.unlogged && writer == 0 { vec![0] } else { (0..plan.families).collect() };
         let (number, changes) = known.chronicle.begin(writer, &numbers, &mut random);
-        db.write(&WriteOptions::synced(), &batch(&families, &changes)).expect("write");
+        db.write(&WriteOptions::synced(), &batch(&families, &changes).unwrap()).expect("write");
         known.chronicle.acknowledge(writer, number, true);
     }
     let cut = known.chronicle.acknowledged();

@@ -3,8 +3,9 @@
 use crate::check::{Outcome, State, check};
 use crate::workload::{Known, Plan, record};
 use karst_io::{CrashStates, Image, Simulation};
+use karst_testkit::asked::{long, number};
+use karst_testkit::panics::panics;
 use karst_testkit::random::Random;
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -17,36 +18,11 @@ const CHANGES_SHOWN: usize = 40;
 /// After one of so many states the power fails a second time, while the database is opened.
 const AGAIN: u64 = 4;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
-fn long() -> bool {
-    std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
-}
-
 /// `KARST_STATE`: a boundary and a state there.
 fn one_state() -> Option<(usize, usize)> {
     let text = std::env::var("KARST_STATE").ok()?;
     let parts = text.split_once('.').and_then(|(at, state)| Some((at.parse().ok()?, state.parse().ok()?)));
     Some(parts.unwrap_or_else(|| panic!("KARST_STATE={text} is not boundary.state")))
-}
-
-thread_local! {
-    static PANICS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How many panics there were on this thread. A background job's would otherwise go unseen.
-fn panics() -> u64 {
-    static HOOK: std::sync::Once = std::sync::Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            PANICS.with(|count| count.set(count.get() + 1));
-            before(info);
-        }));
-    });
-    PANICS.with(Cell::get)
 }
 
 /// What nobody reads who opens a database.

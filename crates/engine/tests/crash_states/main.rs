@@ -18,6 +18,8 @@ mod explore;
 #[path = "../kill/reading.rs"]
 mod reading;
 mod workload;
+#[path = "../kill/writing.rs"]
+mod writing;
 
 use explore::explore;
 use workload::Plan;

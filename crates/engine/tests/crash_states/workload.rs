@@ -1,11 +1,11 @@
 //! The runs whose crashes are looked at: writers who own their keys, and one who flushes, compacts, syncs, changes options and makes and drops column families,
 //! in two lives of a database. After each thing that is known is noted how many changes of the disk there were by then.
 
-use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
+use crate::writing::batch;
+use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteOptions};
 use karst_io::{Crash, Env, Journal, Priority, SimulatedFileSystem, Simulation, Task, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut};
 use karst_testkit::random::Random;
-use karst_testkit::script::Write;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -214,7 +214,7 @@ impl User {
             let (number, changes) = self.world.note(false, begin);
             let sync = !unlogged && self.random.one_in(4);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
-            self.db.write_async(&options, &batch(&self.families, &changes)).await.expect("write");
+            self.db.write_async(&options, &batch(&self.families, &changes).unwrap()).await.expect("write");
             self.world.note(true, |known| known.chronicle.acknowledge(writer, number, sync));
             if self.random.one_in(3) {
                 self.pause(1_000).await;
@@ -297,21 +297,4 @@ impl User {
 /// The key that a passing family gets when it has so many.
 pub(crate) fn passing_key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
-}
-
-pub(crate) fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
-    let mut batch = WriteBatch::new();
-    for change in changes {
-        let done = match change {
-            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
-            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
-            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
-            Write::DeleteRange { family, begin, end } => {
-                batch.delete_range_cf(&families[*family], begin, end)
-            }
-            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
-        };
-        done.unwrap();
-    }
-    batch
 }

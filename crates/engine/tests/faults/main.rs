@@ -17,11 +17,14 @@ mod kinds;
 #[path = "../kill/reading.rs"]
 mod reading;
 mod story;
+#[path = "../kill/writing.rs"]
+mod writing;
 
 use karst_io::{Fault, Operation, Simulation};
+use karst_testkit::asked::{long, number};
+use karst_testkit::panics::panics;
 use karst_testkit::random::Random;
 use kinds::{Kind, Nature, faults, nature, unseen};
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
@@ -31,35 +34,16 @@ use story::{End, Story};
 const OCCURRENCES: u64 = 4;
 const LONG_OCCURRENCES: u64 = 16;
 
-thread_local! {
-    static PANICS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How many panics there were on this thread. A background job's would otherwise go unseen.
-fn panics() -> u64 {
-    static HOOK: std::sync::Once = std::sync::Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            PANICS.with(|count| count.set(count.get() + 1));
-            before(info);
-        }));
-    });
-    PANICS.with(Cell::get)
-}
-
 /// The only case to try, if there is one.
 fn one_case() -> Option<String> {
     std::env::var("KARST_FAULT").ok()
 }
 
 fn occurrences() -> u64 {
-    match std::env::var("KARST_OCCURRENCES") {
-        _ if one_case().is_some() => u64::MAX,
-        Ok(text) => text.parse().expect("KARST_OCCURRENCES is a number"),
-        Err(_) if std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0") => LONG_OCCURRENCES,
-        Err(_) => OCCURRENCES,
+    if one_case().is_some() {
+        return u64::MAX;
     }
+    number("KARST_OCCURRENCES").unwrap_or(if long() { LONG_OCCURRENCES } else { OCCURRENCES })
 }
 
 type Census = BTreeMap<(Kind, Operation), u64>;

@@ -2,14 +2,13 @@
 
 use crate::kinds::Nature;
 use crate::reading::Reading;
+use crate::writing::batch;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, Error, FlushOptions, Options, ReadOptions, WriteBatch,
-    WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, Error, FlushOptions, Options, ReadOptions, WriteOptions,
 };
 use karst_io::{Env, Simulation};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
-use karst_testkit::script::Write;
 use karst_testkit::ways::differences;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,7 +238,7 @@ impl Story {
         let (number, changes) = self.chronicle.begin(0, &[0, 1], &mut self.random);
         let write = WriteOptions { sync: self.random.one_in(2), ..WriteOptions::default() };
         for attempt in 1.. {
-            let batch = batch(&families(self.db()), &changes);
+            let batch = batch(&families(self.db()), &changes).unwrap();
             match self.db().write(&write, &batch) {
                 Ok(()) => {
                     self.chronicle.acknowledge(0, number, write.sync);
@@ -303,21 +302,4 @@ fn options(env: &Env) -> Options {
 
 fn families(db: &Db) -> Vec<ColumnFamily> {
     FAMILIES.iter().map(|name| db.column_family(name).expect("it was made")).collect()
-}
-
-fn batch(families: &[ColumnFamily], changes: &[Write]) -> WriteBatch {
-    let mut batch = WriteBatch::new();
-    for change in changes {
-        let done = match change {
-            Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
-            Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
-            Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
-            Write::DeleteRange { family, begin, end } => {
-                batch.delete_range_cf(&families[*family], begin, end)
-            }
-            Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
-        };
-        done.unwrap();
-    }
-    batch
 }

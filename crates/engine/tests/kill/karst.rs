@@ -2,6 +2,7 @@
 //! judge of RocksDB 11.8, where lives of both engines take turns on one directory.
 
 use crate::reading::Reading;
+use crate::writing::batch;
 use karst_engine::{
     ColumnFamily, CompactRangeOptions, Db, FlushOptions, OptionSet, Options, ReadOptions, WriteBatch,
     WriteOptions,
@@ -104,29 +105,11 @@ impl Karst {
         let found = self.db.get_cf(&ReadOptions::default(), &self.families[family], key).map_err(text)?;
         Ok(found.as_deref() == Some(value))
     }
-
-    fn batch(&self, changes: &[Write]) -> karst_engine::Result<WriteBatch> {
-        let mut batch = WriteBatch::new();
-        for change in changes {
-            match change {
-                Write::Put { family, key, value } => batch.put_cf(&self.families[*family], key, value),
-                Write::Delete { family, key } => batch.delete_cf(&self.families[*family], key),
-                Write::SingleDelete { family, key } => batch.single_delete_cf(&self.families[*family], key),
-                Write::DeleteRange { family, begin, end } => {
-                    batch.delete_range_cf(&self.families[*family], begin, end)
-                }
-                Write::Merge { family, key, operand } => {
-                    batch.merge_cf(&self.families[*family], key, operand)
-                }
-            }?;
-        }
-        Ok(batch)
-    }
 }
 
 impl Living for Karst {
     fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String> {
-        let batch = self.batch(changes).map_err(text)?;
+        let batch = batch(&self.families, changes).map_err(text)?;
         let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
         // All forms, whatever is drawn.
         let size = batch.as_bytes().len() as u64;

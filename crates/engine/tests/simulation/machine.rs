@@ -6,6 +6,7 @@
 
 use crate::reading::Reading;
 use crate::store::{self, Families, Plan};
+use crate::writing::batch;
 use karst_engine::{
     ColumnFamily, CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Severity,
     Snapshot, WriteOptions,
@@ -494,7 +495,7 @@ impl User {
             if self.world.counts(writer) {
                 changes.extend(self.world.tally.batch(writer, number));
             }
-            let batch = store::batch(&self.families, &changes);
+            let batch = batch(&self.families.0, &changes).unwrap();
             let mut sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
             loop {

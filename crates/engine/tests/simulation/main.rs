@@ -11,9 +11,11 @@ mod reading;
 mod reads;
 mod store;
 mod writes;
+#[path = "../kill/writing.rs"]
+mod writing;
 
 use karst_testkit::asked::{self, long, number};
-use std::cell::Cell;
+use karst_testkit::panics::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// What to do twice, and must be the same: shows where two traces part.
@@ -29,23 +31,6 @@ fn same_trace(first: &[String], second: &[String]) {
         show(first),
         show(second)
     );
-}
-
-thread_local! {
-    static PANICS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How many panics there were on this thread. A background job's would otherwise go unseen.
-fn panics() -> u64 {
-    static HOOK: std::sync::Once = std::sync::Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            PANICS.with(|count| count.set(count.get() + 1));
-            before(info);
-        }));
-    });
-    PANICS.with(Cell::get)
 }
 
 /// Run `test` with each seed that is asked for, or with so many as the form of the test has. If one fails, say how to

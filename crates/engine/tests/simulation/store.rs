@@ -1,9 +1,8 @@
 //! How a simulated database is set up, and the calls that the simulation makes of it.
 
-use karst_engine::{ColumnFamily, Db, OptionSet, Options, WriteBatch};
+use karst_engine::{ColumnFamily, Db, OptionSet, Options};
 use karst_io::Env;
 use karst_testkit::random::Random;
-use karst_testkit::script::Write;
 use karst_testkit::tally;
 
 pub(crate) const DIRECTORY: &str = "/db";
@@ -133,21 +132,4 @@ pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
     let there = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
     names.extend(there.into_iter().filter(|name| name.starts_with(PASSING)));
     Db::open_cf(DIRECTORY, options, &names.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-pub(crate) fn batch(families: &Families, changes: &[Write]) -> WriteBatch {
-    let mut batch = WriteBatch::new();
-    for change in changes {
-        let done = match change {
-            Write::Put { family, key, value } => batch.put_cf(&families.0[*family], key, value),
-            Write::Delete { family, key } => batch.delete_cf(&families.0[*family], key),
-            Write::SingleDelete { family, key } => batch.single_delete_cf(&families.0[*family], key),
-            Write::DeleteRange { family, begin, end } => {
-                batch.delete_range_cf(&families.0[*family], begin, end)
-            }
-            Write::Merge { family, key, operand } => batch.merge_cf(&families.0[*family], key, operand),
-        };
-        done.unwrap();
-    }
-    batch
 }

@@ -4,6 +4,7 @@
 //! In: a scenario, and how many schedules, from the environment. Out: how many there were; or the
 //! failure, with the schedule as a string.
 
+use karst_testkit::asked::number;
 use karst_testkit::random::Random;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
@@ -22,10 +23,6 @@ const MOST_STEPS: usize = 1_000_000;
 /// So many schedules by the one, then so many by the other.
 const IN_TURN: usize = 50;
 const STACK_BYTES: usize = 1 << 20;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
-}
 
 /// Goes through schedules of `scenario`, which draws what it does from the numbers that it is given.
 pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {

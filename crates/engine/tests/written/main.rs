@@ -5,6 +5,8 @@
 #[path = "../interop/karst.rs"]
 mod karst;
 mod store;
+#[path = "../kill/writing.rs"]
+mod writing;
 
 use karst::{Form, Karst};
 use karst_testkit::asked;

@@ -1,12 +1,12 @@
 //! KarstDB as a store that a history is carried out on: the real write path, nothing else. Also compiled by the judge of RocksDB 11.8.
 
+use crate::writing::batch;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WaitForCompactOptions, WriteOptions,
 };
 use karst_format::options::OptionSet;
 use karst_testkit::matrix::Family;
-use karst_testkit::script::{Step, Write, Writes};
+use karst_testkit::script::{Step, Writes};
 use std::path::{Path, PathBuf};
 
 /// An open database and the families of its plan, in order.
@@ -110,11 +110,7 @@ impl Writes for KarstWriter {
         let (db, families) = self.open.as_ref().expect("it is open");
         match step {
             Step::Write(writes) => {
-                let mut batch = WriteBatch::new();
-                for write in writes {
-                    add(&mut batch, families, write).map_err(|e| e.to_string())?;
-                }
-                db.write(&WriteOptions::default(), &batch)
+                batch(families, writes).and_then(|batch| db.write(&WriteOptions::default(), &batch))
             }
             Step::Flush(family) => db.flush_cfs(&FlushOptions::default(), &[&families[*family]]),
             Step::Compact(family) => {
@@ -127,15 +123,5 @@ impl Writes for KarstWriter {
             Step::Reopen => unreachable!("done above"),
         }
         .map_err(|e| e.to_string())
-    }
-}
-
-fn add(batch: &mut WriteBatch, families: &[ColumnFamily], write: &Write) -> karst_engine::Result<()> {
-    match write {
-        Write::Put { family, key, value } => batch.put_cf(&families[*family], key, value),
-        Write::Delete { family, key } => batch.delete_cf(&families[*family], key),
-        Write::SingleDelete { family, key } => batch.single_delete_cf(&families[*family], key),
-        Write::DeleteRange { family, begin, end } => batch.delete_range_cf(&families[*family], begin, end),
-        Write::Merge { family, key, operand } => batch.merge_cf(&families[*family], key, operand),
     }
 }

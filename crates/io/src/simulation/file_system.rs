@@ -81,14 +81,11 @@ impl Shared {
         let probability = disk.trouble.write_error;
         let room = disk.room(path, file, offset, data.len());
         let fault = if disk.is_off { None } else { disk.fault(Operation::Write, path) };
-        let (portion, result) = match disk.fate(life, probability) {
-            Fate::Happens if matches!(fault, Some(Fault::Fail(_))) => {
-                let code = if let Some(Fault::Fail(code)) = fault { code } else { libc::EIO };
-                ((data.len() / 2).min(room), Err(errno(code)))
-            }
-            Fate::Happens if room < data.len() => (room, Err(errno(libc::ENOSPC))),
-            Fate::Happens => (data.len(), Ok(())),
-            Fate::Fails(e, fraction) => (((data.len() as f64 * fraction) as usize).min(room), Err(e)),
+        let (portion, result) = match (disk.fate(life, probability), fault) {
+            (Fate::Happens, Some(Fault::Fail(code))) => ((data.len() / 2).min(room), Err(errno(code))),
+            (Fate::Happens, _) if room < data.len() => (room, Err(errno(libc::ENOSPC))),
+            (Fate::Happens, _) => (data.len(), Ok(())),
+            (Fate::Fails(e, fraction), _) => (((data.len() as f64 * fraction) as usize).min(room), Err(e)),
         };
         if portion > 0 {
             let mut bytes = data[..portion].to_vec();
@@ -97,11 +94,11 @@ impl Shared {
                 Some(Fault::Misdirected) => offset = elsewhere(offset, len),
                 // The place is there, as it would be if its blocks had been reserved.
                 Some(Fault::Stale) => {
-                    let before = file.lock().current.get(offset..).unwrap_or_default().to_vec();
-                    bytes
-                        .iter_mut()
-                        .enumerate()
-                        .for_each(|(at, byte)| *byte = before.get(at).copied().unwrap_or(0));
+                    let inode = file.lock();
+                    let before = inode.current.get(offset..).unwrap_or_default();
+                    bytes.clear();
+                    bytes.extend_from_slice(&before[..portion.min(before.len())]);
+                    bytes.resize(portion, 0);
                 }
                 Some(fault) => fault.flip(&mut bytes),
                 None => {}
@@ -488,8 +485,9 @@ impl FileSystem for SimulatedFileSystem {
         self.note("lock", path);
         let at = normal(path);
         let (_, life) = self.file_or_fresh(path).context("lock", path)?;
-        self.shared.disk.lock().strike(Operation::Lock, path).context("lock", path)?;
-        if !self.shared.disk.lock().locked.insert(at.clone()) {
+        let mut disk = self.shared.disk.lock();
+        disk.strike(Operation::Lock, path).context("lock", path)?;
+        if !disk.locked.insert(at.clone()) {
             return Err(Error::new("lock", path, errno(libc::EAGAIN)));
         }
         Ok(Box::new(Lock { shared: self.shared.clone(), at, path: path.into(), life }))

@@ -13,7 +13,7 @@ use karst_format::wide_column::{self, WideColumn};
 
 use super::{EntryFilter, EntrySink, Pushed, Wanted};
 use crate::compaction_filter::{CompactionFilter, FilterDecision, FilterInput};
-use crate::error::{Error, ErrorKind, Result, Shown};
+use crate::error::{Error, Result, Shown};
 
 /// A filter and the level that it is told.
 #[derive(Clone, Debug)]
@@ -150,10 +150,7 @@ impl EntryFilter<'_> {
     /// Shows the entity once all its columns are there, and until then wants the next.
     fn show_entity(&mut self, seq: SeqNo, sink: &mut impl EntrySink) -> Result<Pushed> {
         let entity = std::mem::take(&mut self.filtering.entity);
-        let columns = wide_column::decode(&entity).map_err(|c| {
-            let key = Shown(self.user_key());
-            Error::new(ErrorKind::Corruption, format!("wide-column entity of key {key}: {c}"))
-        })?;
+        let columns = self.columns(&entity)?;
         let mut brought = self.filtering.brought.iter();
         let mut shown = Vec::with_capacity(columns.len());
         let mut wanted = None;

@@ -29,7 +29,7 @@ impl EntryFilter<'_> {
         Ok(Flow::Consumed)
     }
 
-    fn columns<'e>(&self, entity: &'e [u8]) -> Result<Vec<WideColumn<'e>>> {
+    pub(super) fn columns<'e>(&self, entity: &'e [u8]) -> Result<Vec<WideColumn<'e>>> {
         wide_column::decode(entity).map_err(|c| {
             let text = format!("wide-column entity of key {}: {c}", Shown(self.user_key()));
             Error::new(ErrorKind::Corruption, text)
