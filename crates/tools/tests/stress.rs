@@ -70,9 +70,10 @@ fn some_row(db: &Path, family: &str, prefix: &str) -> (String, String) {
 fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
-    let report = passes(&db, &["-duration=5s", "-interval=700ms", "-close_one_in=4"]);
-    eprintln!("{report}");
+    // Why none is closed but the last: of few lives that are drawn, chance may close almost all.
+    let report = passes(&db, &["-duration=5s", "-interval=700ms", "-close_one_in=0"]);
     assert!(report["killed"].as_u64() >= Some(3), "{report}");
+    assert_eq!(report["closed"], 1, "{report}");
     for name in ["operations", "batches", "scans", "entries_checked_in_reads", "keys_verified_after_opening"]
     {
         assert!(number(&report, name) > 0, "{name}: {report}");
