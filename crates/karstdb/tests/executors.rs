@@ -16,7 +16,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -159,13 +159,16 @@ fn who_blocks_the_thread_that_his_lock_needs_is_told_after_his_time_is_up() {
             let directory = tempfile::tempdir().unwrap();
             let patience = TransactionDbOptions { default_lock_timeout: 200, ..Default::default() };
             let db = TransactionDb::open(directory.path(), &options(), &patience).unwrap();
-            let holder = db.clone();
+            let (holder, tried) = (db.clone(), Arc::new(AtomicBool::new(false)));
+            let may_end = tried.clone();
             let holds = tokio::spawn(async move {
                 let write = WriteOptions::new();
                 let mut transaction = holder.begin(&write, &TransactionOptions::default());
                 transaction.put_async(b"key", b"of the holder").await.unwrap();
-                yield_now().await;
-                yield_now().await;
+                // Why not some yields: a task may be polled many times before the other one is.
+                while !may_end.load(Relaxed) {
+                    yield_now().await;
+                }
                 transaction.commit_async().await.unwrap();
             });
             while db.lock_status().is_empty() {
@@ -175,6 +178,7 @@ fn who_blocks_the_thread_that_his_lock_needs_is_told_after_his_time_is_up() {
             let told = db.put("key", "of another").unwrap_err();
             assert_eq!(told.kind(), ErrorKind::TimedOut, "{told}");
             assert!(began.elapsed() >= Duration::from_millis(200));
+            tried.store(true, Relaxed);
             holds.await.unwrap();
             db.put("key", "of another").unwrap();
         });
