@@ -85,6 +85,12 @@ impl State {
         }
     }
 
+    /// Whether a user has keys of every kind that none of its transactions has locked. Each takes one
+    /// counter, and prepares that failed and were written all the same may have taken them all.
+    pub(crate) fn has_free_keys(&self) -> bool {
+        self.prepared.len() < OTHERS
+    }
+
     fn locked(&self) -> Vec<&Key> {
         self.prepared.values().flatten().map(|(key, _)| key).collect()
     }
@@ -221,6 +227,9 @@ impl User {
     /// A step that can be made now.
     pub(crate) fn draw(&mut self, known: &Known) -> Step {
         let prepared = known.certain.prepared.len();
+        if !known.certain.has_free_keys() {
+            return if self.random.one_in(3) { Step::Rollback } else { Step::Commit };
+        }
         match self.random.below(8) {
             0 => Step::Write,
             1 | 2 => Step::Transaction,
@@ -246,7 +255,7 @@ impl User {
         kinds.iter().flat_map(|(kind, count)| self.of_kind(*kind, *count, family..family + 1)).collect()
     }
 
-    /// Some changes of keys that no prepared transaction has locked. There are always some.
+    /// Some changes of keys that no prepared transaction has locked, of which there must be some.
     fn changes(&mut self, state: &State) -> Vec<(Key, Change)> {
         let locked = state.locked();
         let free =

@@ -71,6 +71,7 @@ async fn live(
     let prepared = !known.lock().unwrap().certain.prepared.is_empty();
     let last = db.db().latest_sequence_number();
     let steps: &[Step] = match prepared {
+        true if !known.lock().unwrap().certain.has_free_keys() => &[Step::Commit, Step::Rollback],
         true => &[Step::Write, Step::Transaction, Step::Prepare, Step::Commit, Step::Rollback],
         false => &[Step::Write, Step::Transaction, Step::Prepare],
     };
