@@ -22,7 +22,6 @@ pub mod options;
 pub mod pacing;
 pub mod perf_context;
 pub mod properties;
-pub mod range_del;
 pub mod read;
 pub(crate) mod sealing;
 pub mod snapshot;
@@ -48,6 +47,7 @@ pub use ingest::{BulkLoader, SortedRun};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
+pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
 pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use open::{BlockCache, DamagedOptions, Options};

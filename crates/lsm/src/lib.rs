@@ -13,6 +13,7 @@
 //! | [`version_builder`] | a version plus version edits gives the next version |
 //! | [`version_set`] | the state of all column families |
 //! | [`output_cutter`] | where a compaction ends one output file and begins the next |
+//! | [`range_del`] | range tombstones, searched for the newest one over a key |
 //! | [`pick`] | which files to compact next: leveled, universal, FIFO, by hand |
 //! | [`replay`] | the edits of a MANIFEST give that state |
 //! | [`snapshots`] | which sequence numbers readers still need |
@@ -25,6 +26,7 @@ pub mod file;
 pub mod level;
 pub mod output_cutter;
 pub mod pick;
+pub mod range_del;
 pub mod replay;
 pub mod snapshots;
 pub mod stall;

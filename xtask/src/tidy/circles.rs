@@ -25,7 +25,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["health"],
     &["events"],
     &["pacing"],
-    &["range_del", "memtable", "wal", "table", "blob", "superversion"],
+    &["memtable", "wal", "table", "blob", "superversion"],
     &["column_family"],
     &["versions", "sealing"],
     &["read", "write", "flush", "compact"],

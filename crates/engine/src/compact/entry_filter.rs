@@ -46,8 +46,8 @@ use super::stripes::{Stripe, Stripes};
 use super::tombstones::PassedTombstones;
 use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::FamilyConfig;
-use crate::range_del::Fragments;
 use by_user::Filtering;
+use karst_lsm::range_del::Fragments;
 use merging::Operands;
 
 /// Takes what survives.

@@ -13,9 +13,9 @@ use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
 use crate::error::Result;
-use crate::range_del::{Fragments, RangeTombstone};
 use crate::table::Table;
 use crate::table::cache::TableCache;
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 
 /// How many tables are opened at the same time.
 const OPENED_TOGETHER: usize = 32;

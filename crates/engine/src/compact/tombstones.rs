@@ -11,7 +11,7 @@ use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
 
 use super::stripes::{Stripe, Stripes};
-use crate::range_del::{Fragments, RangeTombstone};
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 
 /// The tombstones of a job, at the place that its entries have reached.
 #[derive(Debug)]

@@ -18,7 +18,6 @@ use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
 use crate::options::CurrentDbOptions;
 use crate::pacing::{IoPriority, RateLimiter};
-use crate::range_del::{Fragments, RangeTombstone};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::sealing::SealsMemtables;
 use crate::snapshot::Snapshots;
@@ -37,6 +36,7 @@ use karst_format::key::SeqNo;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
 use karst_lsm::FileCounts;
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -337,7 +337,7 @@ impl BulkLoader {
         &self,
         index: usize,
         level: usize,
-        tombstones: Option<Arc<crate::range_del::Fragments>>,
+        tombstones: Option<Arc<karst_lsm::range_del::Fragments>>,
     ) -> Result<RunWriter<TargetSize>> {
         let family = &self.families[index];
         let options = &family.config.options;

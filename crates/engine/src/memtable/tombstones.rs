@@ -6,13 +6,13 @@
 
 use super::protection::{Protection, pair};
 use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::range_del::{Fragments, RangeTombstone};
 use crate::sync::ArcSwapOption;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use karst_format::comparator::Comparator;
 use karst_format::filter::hash64;
 use karst_format::key::SeqNo;
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::sync::Arc;
 
 /// From the checksum of start and end.

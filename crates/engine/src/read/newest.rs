@@ -79,7 +79,7 @@ impl Newest<'_> {
         }
         let table = self.pending.table(&view.ctx, file, u32::from(level))?;
         let tombstones = table.range_tombstones();
-        let covered = |t: &Arc<crate::range_del::Fragments>| {
+        let covered = |t: &Arc<karst_lsm::range_del::Fragments>| {
             t.covering_seq(table.comparator(), user_key(&self.key), SeqNo::MAX) > self.since.seq
         };
         if tombstones.is_some_and(covered) {

@@ -44,11 +44,11 @@ use karst_io::RandomAccessFile;
 use karst_mem::{CacheKey, Charge};
 
 use crate::error::{Error, Result};
-use crate::range_del::Fragments;
 use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::decode::{Layout, Storage};
 use crate::table::pending::{Pending, Stop};
+use karst_lsm::range_del::Fragments;
 
 pub(crate) use block::{BlockKind, BlockRef, CachedBlock};
 pub(crate) use filter::KeyHash;

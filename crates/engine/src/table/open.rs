@@ -26,7 +26,6 @@ use karst_lsm::FileMetadata;
 use karst_mem::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::range_del::{Fragments, RangeTombstone};
 use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
@@ -36,6 +35,7 @@ use crate::table::filter::TableFilter;
 use crate::table::filter_history::Lately;
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.
 pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;

@@ -5,10 +5,10 @@ use super::*;
 use crate::compaction_filter::CompactionFilter;
 use crate::merge_operator;
 use crate::options::ColumnFamilyOptions;
-use crate::range_del::RangeTombstone;
 use crate::snapshot::Readers;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::wide_column::{self, WideColumn};
+use karst_lsm::range_del::RangeTombstone;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

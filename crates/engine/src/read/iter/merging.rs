@@ -23,7 +23,6 @@ use karst_mem::skiplist::{Position, Sweep};
 use crate::error::{Error, Result};
 use crate::memtable::MemTable;
 use crate::perf_context::{self, PerfMetric};
-use crate::range_del::Aggregate;
 use crate::read::iter::index_position::To;
 use crate::read::iter::level_cursor::LevelCursor;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -33,6 +32,7 @@ use crate::superversion::SuperVersion;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{Table, Value};
+use karst_lsm::range_del::Aggregate;
 
 #[derive(Debug)]
 struct MemtableCursor {

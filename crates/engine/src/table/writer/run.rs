@@ -30,8 +30,8 @@ use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
 use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::options::DeletionWatch;
-use crate::range_del::Fragments;
 use crate::stats::{HistogramKind, Statistics, Ticker};
+use karst_lsm::range_del::Fragments;
 
 /// Bytes are handed to the file in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;

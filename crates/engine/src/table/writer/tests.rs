@@ -3,13 +3,13 @@
 use super::run::WrittenTable;
 use super::*;
 use crate::options::ColumnFamilyOptions;
-use crate::range_del::{Fragments, RangeTombstone};
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::options::OptionSet;
 use karst_format::properties::TableProperties;
 use karst_lsm::OpenOutput;
+use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
