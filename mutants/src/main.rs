@@ -32,7 +32,7 @@ const DRAWN_FROM: [&str; 6] = [
 
 /// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and need an allocator
 /// built.
-const TESTED: [&str; 12] = [
+const TESTED: [&str; 14] = [
     "-p",
     "karst-format",
     "-p",
@@ -41,6 +41,8 @@ const TESTED: [&str; 12] = [
     "karst-io",
     "-p",
     "karst-lsm",
+    "-p",
+    "karst-base",
     "-p",
     "karst-engine",
     "-p",

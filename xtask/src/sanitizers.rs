@@ -29,7 +29,10 @@ const MEM_AND_IO: &[Part] = &[
 /// Longer than CI has: the contract of all file systems, and what is built upon `mem` and `io`.
 const ALL_WITH_ADDRESS: &[Part] = &[
     Part { arguments: &["-p", "karst-mem", "-p", "karst-io", "--lib", "--tests"], without: &[] },
-    Part { arguments: &["-p", "karst-format", "-p", "karst-lsm", "--lib", "--tests"], without: &[] },
+    Part {
+        arguments: &["-p", "karst-format", "-p", "karst-lsm", "-p", "karst-base", "--lib", "--tests"],
+        without: &[],
+    },
     Part { arguments: &["-p", "karst-engine", "--lib"], without: &[] },
     Part {
         // Where memory goes from hand to hand: values that pin blocks, iterators, futures that are

@@ -6,13 +6,13 @@
 //! Lock: a family's own; held to exchange the parts of its superversion, never while waiting or reading.
 
 use crate::memtable::{MemTable, Seal};
-use crate::options::FamilyConfig;
-use crate::stats::level_jobs::LevelJobs;
 use crate::superversion::SuperVersion;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{ArcSwap, Guard};
 use crate::table::cache::TableCache;
+use karst_base::options::FamilyConfig;
+use karst_base::stats::level_jobs::LevelJobs;
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicBool, Ordering};
+use karst_base::sync::{ArcSwap, Guard};
 use karst_format::ids::ColumnFamilyId;
 use karst_lsm::Version;
 use std::sync::{Arc, Weak};
@@ -239,7 +239,7 @@ impl ColumnFamily {
     }
 
     /// The options it is read and written with now.
-    pub fn options(&self) -> crate::options::ColumnFamilyOptions {
+    pub fn options(&self) -> karst_base::options::ColumnFamilyOptions {
         self.0.settings().options.clone()
     }
 
@@ -252,7 +252,9 @@ impl ColumnFamily {
     ///
     /// # Errors
     /// There is none, or OPTIONS names one that is not built in and none was supplied.
-    pub fn merge_operator(&self) -> crate::error::Result<Arc<dyn crate::merge_operator::MergeOperator>> {
+    pub fn merge_operator(
+        &self,
+    ) -> karst_base::error::Result<Arc<dyn karst_base::merge_operator::MergeOperator>> {
         self.0.config.merge_operator().cloned()
     }
 

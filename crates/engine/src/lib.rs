@@ -3,65 +3,106 @@
 
 pub mod background;
 pub(crate) mod blob;
-pub mod caller;
 pub(crate) mod column_family;
 pub(crate) mod compact;
-pub mod compaction_filter;
 pub mod db;
-pub mod error;
-pub mod events;
 pub(crate) mod flush;
-pub mod health;
 pub mod ingest;
-pub(crate) mod life;
 pub(crate) mod live;
 pub(crate) mod memtable;
-pub mod merge_operator;
 pub mod open;
-pub mod options;
-pub mod pacing;
-pub mod perf_context;
 pub mod properties;
 pub mod read;
 pub(crate) mod sealing;
-pub mod snapshot;
-pub mod stats;
 pub(crate) mod superversion;
-mod sync;
 pub(crate) mod table;
 pub(crate) mod versions;
 pub(crate) mod wal;
 pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
-pub use caller::Caller;
 pub use column_family::ColumnFamily;
-pub use compaction_filter::{CompactionFilter, CompactionFilterFactory};
 pub use db::{Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
-pub use error::{Error, ErrorKind, Result};
-#[doc(hidden)]
-pub use error::{Named, Shown};
-pub use events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
-pub use health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use ingest::{BulkLoader, SortedRun};
+pub use karst_base::caller::Caller;
+pub use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
+pub use karst_base::error::{Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use karst_base::error::{Named, Shown};
+pub use karst_base::events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
+pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
+pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
+pub use karst_base::options::{
+    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
+    ReadTier,
+};
+pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
+pub use karst_base::snapshot::Snapshot;
+pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
+pub use karst_base::{caller, compaction_filter, merge_operator};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
-pub use merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use open::{BlockCache, DamagedOptions, Options};
-pub use options::{
-    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
-    ReadTier,
-};
-pub use pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
-pub use snapshot::Snapshot;
-pub use stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use table::Value;
 pub use write::{WriteBatch, WriteOptions};
+
+/// Errors: what went wrong, by what the user can do about it, and where.
+pub mod error {
+    pub use karst_base::error::{Error, ErrorKind, Result};
+    #[doc(hidden)]
+    pub use karst_base::error::{Named, Shown};
+}
+
+/// What listeners are told of flushes, compactions, errors and stalls.
+pub mod events {
+    pub use karst_base::events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
+}
+
+/// Errors of background work, and what the database refuses because of them.
+pub mod health {
+    pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
+}
+
+/// Options of the database, of a column family, of one read.
+pub mod options {
+    pub use karst_base::options::{
+        Assigned, BlockBasedTableOptions, CacheTier, Checksum, ColumnFamilyOptions, CompactOnDeletion,
+        CompactionPriority, CompactionStopStyle, CompactionStyle, Compression, CompressionOptions,
+        DataBlockIndexType, DbOptions, FifoOptions, FileTemperature, FileTemperatureAge,
+        IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel, MetadataCacheOptions, Object,
+        OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, OptionValue, PinningTier,
+        PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier, Section, TableFactory,
+        UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
+    };
+}
+
+/// Who has to wait so that memory and disk keep up.
+pub mod pacing {
+    pub use karst_base::pacing::{ChargedCache, IoPriority, RateLimiter, WriteBufferManager};
+}
+
+/// What the calling thread's operations cost, under RocksDB's names (`PerfContext`).
+pub mod perf_context {
+    pub use karst_base::perf_context::{
+        LevelMetric, PerfLevel, PerfMetric, count, count_at_level, get, get_at_level, level, reset,
+        set_by_level, set_level, time, timing, to_text,
+    };
+}
+
+/// What a read goes on seeing while others write.
+pub mod snapshot {
+    pub use karst_base::snapshot::Snapshot;
+}
+
+/// Statistics under RocksDB's names.
+pub mod stats {
+    pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
+}
 
 /// What a user of the engine needs of the formats: orders, prefixes, entry types.
 pub mod format {

@@ -12,19 +12,19 @@
 //! nothing is kept alive by a circle.
 
 use crate::background::{Background, Parts};
-use crate::error::{Error, Result};
-use crate::events::{Events, InfoLog, LogLevel};
 use crate::flush::{FlushContext, Triggers};
-use crate::health::{BackgroundErrorReason, Health};
-use crate::open::{Opened, Options, manifest_options};
-use crate::options::DbOptions;
-use crate::pacing::{RateLimiter, StallController, WriteBufferManager};
-use crate::snapshot::Snapshots;
-use crate::sync::atomic::AtomicBool;
+use crate::open::{Opened, Options, charged, manifest_options};
 use crate::versions::{Change, ManifestOptions, Versions};
 use crate::wal::prepared::PreparedLogs;
 use crate::wal::writer::{NewLog, reserve_bytes};
 use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
+use karst_base::error::{Error, Result};
+use karst_base::events::{Events, InfoLog, LogLevel};
+use karst_base::health::{BackgroundErrorReason, Health};
+use karst_base::options::DbOptions;
+use karst_base::pacing::{RateLimiter, StallController, WriteBufferManager};
+use karst_base::snapshot::Snapshots;
+use karst_base::sync::atomic::AtomicBool;
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::{VersionEdit, WalAddition};
 use karst_io::Env;
@@ -70,7 +70,7 @@ impl Live {
         let budget = options.write_buffers();
         let limit_bytes = db_options.db_write_buffer_size;
         let write_buffers = budget.unwrap_or_else(|| match options.has_one_memory_budget() {
-            true => WriteBufferManager::with_shared_cache(limit_bytes, &opened.shared.cache, false),
+            true => WriteBufferManager::with_cache(limit_bytes, charged(&opened.shared.cache), false),
             false => WriteBufferManager::new(limit_bytes, false),
         });
         let rate_limiter = options.limiter();

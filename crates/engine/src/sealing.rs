@@ -3,7 +3,7 @@
 //! Why by a trait: writers have jobs done, and jobs have memtables sealed; neither knows the other.
 
 use crate::column_family::Family;
-use crate::error::Result;
+use karst_base::error::Result;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use std::future::Future;

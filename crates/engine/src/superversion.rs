@@ -6,7 +6,7 @@
 //! A superversion keeps its memtables, its version and through that the files alive.
 
 use crate::memtable::MemTable;
-use crate::options::FamilyConfig;
+use karst_base::options::FamilyConfig;
 use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::Arc;

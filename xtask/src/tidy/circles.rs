@@ -9,22 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
-    &[
-        "error",
-        "caller",
-        "life",
-        "options",
-        "stats",
-        "perf_context",
-        "merge_operator",
-        "compaction_filter",
-        "snapshot",
-        "sync",
-        "format",
-    ],
-    &["health"],
-    &["events"],
-    &["pacing"],
+    &["error", "options", "stats", "perf_context", "snapshot", "format", "health", "events", "pacing"],
     &["memtable", "wal", "table", "blob", "superversion"],
     &["column_family"],
     &["versions", "sealing"],

@@ -5,7 +5,7 @@
 use super::{Tree, is_test_file};
 
 /// Where the names are, and what counts them.
-const NAMED: [&str; 2] = ["crates/engine/src/stats/names.rs", "crates/engine/src/perf_context.rs"];
+const NAMED: [&str; 2] = ["crates/base/src/stats/names.rs", "crates/base/src/perf_context.rs"];
 const DOCUMENT: &str = "docs/statistics.md";
 const SECTION: &str = "## Not counted";
 

@@ -2,11 +2,13 @@
 
 use super::{Tree, is_test_file};
 
-/// What the engine must take from `io::Env`, so that a simulation can own it.
+/// Crates that must take effects from `io::Env`, so that a simulation can own them.
+const SIMULATED_CRATES: &[&str] = &["base", "engine"];
 const EFFECTS: &[&str] = &["std::fs", "std::thread", "std::time::Instant", "std::time::SystemTime", "rand::"];
 
-/// Crates whose threads are explored, so that what threads share comes from their `sync` modules.
-const EXPLORED_CRATES: &[&str] = &["mem", "io", "engine"];
+/// Crates whose threads are explored, so that what threads share comes from their `sync` modules;
+/// above `base`, from that crate's.
+const EXPLORED_CRATES: &[&str] = &["mem", "io", "base", "engine"];
 const SHARED_BY_THREADS: &[&str] = &[
     "parking_lot::",
     "arc_swap::",
@@ -29,7 +31,7 @@ const NOT_EXPLORED: &[(&str, &str)] = &[
     ("crates/io/src/simulation/", "it has one thread, and checks that"),
     ("crates/io/src/soft/latency.rs", "sleeps by the clock"),
     ("crates/io/src/testing/", "for tests on real threads"),
-    ("crates/io/src/waking.rs", "its events: the engine's `sync` module puts others in their place"),
+    ("crates/io/src/waking.rs", "its events: the `sync` module of `base` puts others in their place"),
 ];
 
 /// The one file that calls `tracing`: a subscriber is the user's code.
@@ -54,22 +56,26 @@ fn check_line(path: &str, number: usize, line: &str, found: &mut Vec<String>) {
         let why = "is called through karst_io::report!, where its panic ends";
         found.push(format!("{path}:{number}: `tracing` {why}"));
     }
-    if path.starts_with("crates/engine/src/") {
+    if file_in(SIMULATED_CRATES, path).is_some() {
         for effect in EFFECTS.iter().filter(|effect| line.contains(*effect)) {
-            found.push(format!("{path}:{number}: `{effect}` in the engine; take it from io::Env"));
+            found.push(format!("{path}:{number}: `{effect}` outside of `io`; take it from io::Env"));
         }
     }
     if must_share_through_sync(path)
         && let Some(named) = shared_by_threads(line)
     {
-        found.push(format!("{path}:{number}: `{named}` outside of the crate's `sync` module"));
+        found.push(format!("{path}:{number}: `{named}` outside of a `sync` module"));
     }
 }
 
-/// Whether what threads share must come from its crate's `sync` module.
+/// The path of a source within its crate, if that is one of these.
+fn file_in<'a>(crates: &[&str], path: &'a str) -> Option<&'a str> {
+    crates.iter().find_map(|name| path.strip_prefix(&format!("crates/{name}/src/")))
+}
+
+/// Whether what threads share must come from a `sync` module.
 fn must_share_through_sync(path: &str) -> bool {
-    let in_crate = EXPLORED_CRATES.iter().find_map(|name| path.strip_prefix(&format!("crates/{name}/src/")));
-    in_crate.is_some_and(|file| file != "sync.rs" && !file.starts_with("sync/"))
+    file_in(EXPLORED_CRATES, path).is_some_and(|file| file != "sync.rs" && !file.starts_with("sync/"))
         && !NOT_EXPLORED.iter().any(|(excepted, _)| path.starts_with(excepted))
         && !path.ends_with("loom_tests.rs")
 }
@@ -99,13 +105,13 @@ mod tests {
         }
         assert_eq!(of(pool, "use std::sync::{Arc, OnceLock};"), 0);
         assert_eq!(of("crates/engine/src/db.rs", "use parking_lot::Mutex;"), 1);
-        assert_eq!(of("crates/engine/src/sync.rs", "pub(crate) use parking_lot::Mutex;"), 0);
+        assert_eq!(of("crates/base/src/sync.rs", "pub use parking_lot::Mutex;"), 0);
         assert_eq!(of("crates/io/src/ring.rs", "use std::sync::atomic::AtomicBool;"), 0);
         assert_eq!(of("crates/tools/src/main.rs", "use std::sync::Mutex;"), 0);
     }
 
     #[test]
-    fn sees_effects_in_the_engine_only() {
+    fn sees_effects_where_they_come_from_the_environment() {
         let text = "//! x\nuse std::time::Instant;\n#[cfg(test)]\nmod tests {\nuse std::fs;\n}\n";
         let files = [("crates/engine/src/db.rs", text), ("crates/io/src/clock.rs", text)];
         let found = said(super::check, &files);

@@ -8,10 +8,10 @@ use super::{Background, FlushOptions, Reserved, closed};
 use crate::column_family::Family;
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::FlushReason;
-use crate::health::Health;
 use crate::sealing::Sealing;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::events::FlushReason;
+use karst_base::health::Health;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,

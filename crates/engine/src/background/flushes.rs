@@ -4,13 +4,13 @@
 
 use super::{Background, Limits, State, closed};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase, Trigger};
-use crate::health::{BackgroundErrorReason, Reaction};
-use crate::pacing::Relief;
 use crate::sealing::{Sealed, Sealing};
-use crate::stats::Ticker;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::events::{FlushReason, LogLevel};
+use karst_base::health::{BackgroundErrorReason, Reaction};
+use karst_base::pacing::Relief;
+use karst_base::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::{Hurry, Priority};
 use std::sync::Arc;

@@ -5,14 +5,14 @@
 
 use super::{Background, closed};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::{FlushReason, LogLevel};
 use crate::flush::{FamilyFlush, Phase};
-use crate::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
-use crate::pacing::race;
 use crate::sealing::{Sealed, Sealing};
-use crate::stats::{HistogramKind, Ticker};
 use crate::versions::Change;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::events::{FlushReason, LogLevel};
+use karst_base::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
+use karst_base::pacing::race;
+use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
 use karst_io::Priority;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::{Background, FamilyJobs};
 use crate::column_family::Family;
-use crate::pacing::describe;
+use karst_base::pacing::describe;
 use karst_lsm::pick::CompactionOptions;
 use karst_lsm::stall::{self, Backlog, DelayedWriteRate, RateSignal, WriteStall};
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 
 use super::{Background, StatsDump};
 use crate::column_family::Family;
-use crate::pacing::race;
+use karst_base::pacing::race;
 use karst_io::{Env, Priority};
 use karst_lsm::pick::CompactionOptions;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 
 use super::{Background, State, closed};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::FlushReason;
 use crate::memtable::MemTable;
-use crate::pacing::{Raced, race};
 use crate::sealing::Sealing;
-use crate::sync::atomic::Ordering;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::events::FlushReason;
+use karst_base::pacing::{Raced, race};
+use karst_base::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 

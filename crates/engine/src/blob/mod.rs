@@ -18,13 +18,13 @@ use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
 use karst_lsm::{BlobFileMetadata, Version};
 use karst_mem::{BlockCache, CacheKey, Handle, Priority};
 
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::options::ReadOptions;
-use crate::perf_context::{self, PerfMetric, Timer};
-use crate::stats::{HistogramKind, Ticker};
 use crate::table::cache::Shared;
 use crate::table::tail::join_all;
 use crate::table::{BlockRef, CachedBlock, budget, verify};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::ReadOptions;
+use karst_base::perf_context::{self, PerfMetric, Timer};
+use karst_base::stats::{HistogramKind, Ticker};
 
 /// A value to be read.
 #[derive(Clone, Debug)]

@@ -44,9 +44,9 @@ use karst_format::write_batch::split_packed_value;
 
 use super::stripes::{Stripe, Stripes};
 use super::tombstones::PassedTombstones;
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::options::FamilyConfig;
 use by_user::Filtering;
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::FamilyConfig;
 use karst_lsm::range_del::Fragments;
 use merging::Operands;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::sync::Mutex;
+use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
 
 use crate::table::writer::NewFiles;

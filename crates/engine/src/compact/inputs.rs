@@ -12,9 +12,9 @@ use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
-use crate::error::Result;
 use crate::table::Table;
 use crate::table::cache::TableCache;
+use karst_base::error::Result;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 
 /// How many tables are opened at the same time.

@@ -11,7 +11,7 @@
 //!
 //! Called by: `background`, and calls that compact by hand.
 
-use crate::sync::atomic::Ordering;
+use karst_base::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ use super::progress::Progress;
 use super::read_back;
 use super::stripes::Stripes;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Named, Result, caught};
-use crate::options::CurrentDbOptions;
-use crate::pacing::{IoPriority, RateLimiter};
 use crate::sealing::SealsMemtables;
-use crate::snapshot::Readers;
-use crate::stats::level_jobs::JobSums;
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::cache::file_counts;
 use crate::table::warming::Warming;
 use crate::table::writer::{
     Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
 };
 use crate::versions::{Change, Versions};
+use karst_base::error::{Error, ErrorKind, Named, Result, caught};
+use karst_base::options::CurrentDbOptions;
+use karst_base::pacing::{IoPriority, RateLimiter};
+use karst_base::snapshot::Readers;
+use karst_base::stats::level_jobs::JobSums;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// What a database gives to each of its jobs.
 #[derive(Clone)]

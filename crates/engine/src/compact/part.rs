@@ -18,12 +18,12 @@ use super::stripes::Stripes;
 use super::tombstones::left_over;
 use crate::blob::BlobNeed;
 use crate::column_family::Family;
-use crate::compaction_filter::{FilterContext, TableCreationReason};
-use crate::error::Result;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::table::CachedBlock;
 use crate::table::cache::TableCache;
 use crate::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
+use karst_base::compaction_filter::{FilterContext, TableCreationReason};
+use karst_base::error::Result;
 
 /// What all parts of a compaction share.
 #[derive(Debug)]

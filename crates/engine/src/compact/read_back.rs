@@ -11,10 +11,10 @@ use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::table::cache::TableCache;
 use crate::table::writer::{EntryHash, WrittenTable};
+use karst_base::error::{Error, ErrorKind, Result};
 
 /// Bytes read ahead.
 const READAHEAD_BYTES: u64 = 2 << 20;

@@ -9,7 +9,7 @@
 //! What a transaction inserted when it was prepared is seen from the number on at which it was decided: it is in the stripe of that number. What is not decided has stripes of its own, one for each
 //! number, so it hides nothing, and what hides it is seen by every reader. docs/decisions/write-prepared.md has the argument.
 
-use crate::snapshot::Readers;
+use karst_base::snapshot::Readers;
 use karst_format::key::SeqNo;
 
 /// The stripe of an entry. That of something undecided is no other's: its `below` is above all sequence numbers.

@@ -3,12 +3,12 @@
 use super::job::{CompactionJob, CompactionSummary, JobSurroundings};
 use super::progress::Progress;
 use crate::column_family::{Families, Family};
-use crate::error::{ErrorKind, Result};
 use crate::ingest::BulkLoader;
-use crate::snapshot::Readers;
 use crate::table::writer::Identity;
 use crate::versions::{ManifestOptions, ObsoleteFiles, Start, Versions};
 use crate::{Db, Options};
+use karst_base::error::{ErrorKind, Result};
+use karst_base::snapshot::Readers;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::options::choice::{CompactionStyle, Compression};
@@ -65,7 +65,7 @@ impl Workshop {
             shared,
             path.to_owned(),
             path.to_owned(),
-            Arc::new(crate::wal::retired::RetiredLogs::new(&crate::options::DbOptions::default(), path)),
+            Arc::new(crate::wal::retired::RetiredLogs::new(&karst_base::options::DbOptions::default(), path)),
             lock,
         );
         let identity = Arc::new(Identity {

@@ -3,11 +3,11 @@
 use super::Db;
 use crate::background::{FlushOptions, WaitForCompactOptions};
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, Result};
-use crate::events::FlushReason;
-use crate::health::BackgroundError;
 use crate::live::Live;
 use crate::sealing::Sealing;
+use karst_base::error::{Error, Result};
+use karst_base::events::FlushReason;
+use karst_base::health::BackgroundError;
 use std::sync::Arc;
 
 impl Db {
@@ -144,11 +144,11 @@ const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
 mod tests {
     use super::*;
     use crate::background::overtaken;
-    use crate::caller::Caller;
-    use crate::events::{EventListener, FlushInfo};
     use crate::open::Options;
-    use crate::sync::Mutex;
     use crate::write::{WriteBatch, WriteOptions};
+    use karst_base::caller::Caller;
+    use karst_base::events::{EventListener, FlushInfo};
+    use karst_base::sync::Mutex;
     use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem};
     use karst_testkit::eventually;
     use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::Db;
 use crate::column_family::ColumnFamily;
-use crate::error::Result;
+use karst_base::error::Result;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions, UserKeyRange};
 

@@ -4,8 +4,8 @@
 
 use super::Db;
 use crate::column_family::ColumnFamily;
-use crate::error::{ErrorKind, Result};
 use crate::open::{self, Options};
+use karst_base::error::{ErrorKind, Result};
 use karst_io::block_on;
 use std::path::Path;
 

@@ -11,13 +11,13 @@
 
 use super::Db;
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, Result};
-use crate::options::ReadOptions;
 use crate::read::Gate;
-use crate::snapshot::{ReadAt, pin_with_all};
 use crate::superversion::SuperVersion;
-use crate::sync::Guard;
 use crate::table::drive::Attempt;
+use karst_base::error::{Error, Result};
+use karst_base::options::ReadOptions;
+use karst_base::snapshot::{ReadAt, pin_with_all};
+use karst_base::sync::Guard;
 use karst_format::key::SeqNo;
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ impl Db {
     /// Where to read what was pinned before; for `pin_with_all`.
     #[inline]
     pub(super) fn read_at(&self, options: &ReadOptions) -> Result<ReadAt> {
+        #[cfg(test)]
+        overtaken::come_between();
         match &options.snapshot {
             None => Ok(self.0.snapshots.newest(|| self.newest_seq())),
             Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.read_at()),
@@ -102,16 +104,34 @@ impl Db {
     }
 }
 
+/// What a test has come between what a read pins and what it reads at.
+#[cfg(test)]
+mod overtaken {
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// By what the next read of this thread is overtaken.
+        pub(super) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn come_between() {
+        // Why taken first: it may read itself.
+        if let Some(between) = BETWEEN.take() {
+            between();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::overtaken::BETWEEN;
     use super::*;
     use crate::FlushOptions;
-    use crate::caller::Caller;
     use crate::open::Options;
     use crate::read::iter::DbIterator;
-    use crate::snapshot::overtaken::BETWEEN;
     use crate::table::Value;
     use crate::write::{WriteBatch, WriteOptions};
+    use karst_base::caller::Caller;
     use karst_io::{Env, MemoryFileSystem, block_on};
 
     /// Keys with what a read finds under them.

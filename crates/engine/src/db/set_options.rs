@@ -2,9 +2,9 @@
 
 use super::Db;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, Result};
 use crate::open::{Writable, change_db_options, change_family_options};
-use crate::options::ColumnFamilyOptions;
+use karst_base::error::{Error, Result};
+use karst_base::options::ColumnFamilyOptions;
 
 impl Db {
     /// The options that a column family is read and written with now.

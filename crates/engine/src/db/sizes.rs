@@ -2,10 +2,10 @@
 
 use super::Db;
 use crate::column_family::ColumnFamily;
-use crate::error::{ErrorKind, Result};
-use crate::options::{ReadOptions, ReadTier};
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
 use crate::table::Value;
+use karst_base::error::{ErrorKind, Result};
+use karst_base::options::{ReadOptions, ReadTier};
 
 impl Db {
     /// About how many bytes of table files each range of the default column family takes: the keys from the first on and before the second. Reads indexes that are not in memory, and waits for them on

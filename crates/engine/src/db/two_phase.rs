@@ -12,13 +12,13 @@
 //! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of the section kept, until the database is opened anew.
 
 use super::Db;
-use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Result, Shown};
 use crate::live::Live;
-use crate::options::ReadOptions;
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
+use karst_base::caller::Caller;
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::ReadOptions;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use std::cmp::Ordering;

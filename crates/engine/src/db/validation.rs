@@ -4,12 +4,12 @@
 //! ([`Caller`]). docs/decisions/transactions.md says why nothing slips through.
 
 use super::Db;
-use crate::caller::Caller;
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Named, Result, Shown};
 use crate::read::newest;
-use crate::snapshot::{ReadAt, Snapshot};
 use crate::write::{Claim, WriteBatch, WriteOptions};
+use karst_base::caller::Caller;
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
+use karst_base::snapshot::{ReadAt, Snapshot};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 

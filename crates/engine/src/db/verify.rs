@@ -2,9 +2,9 @@
 
 use super::Db;
 use crate::column_family::Family;
-use crate::error::Result;
 use crate::table::cache::TableCache;
 use crate::table::verify;
+use karst_base::error::Result;
 use karst_lsm::Version;
 use std::sync::Arc;
 

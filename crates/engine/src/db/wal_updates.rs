@@ -21,8 +21,8 @@
 
 use super::Db;
 use super::wal_files::{LogFile, logs_of};
-use crate::error::{Error, ErrorKind, Result};
 use crate::write::WriteBatch;
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::ids::FileNumber;
 use karst_format::write_batch::BatchReader;
 use std::collections::VecDeque;

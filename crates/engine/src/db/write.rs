@@ -5,9 +5,9 @@
 
 use super::Db;
 use crate::column_family::{ColumnFamily, Family};
-use crate::error::{Error, Named, Result};
 use crate::live::Live;
 use crate::write::{Source, WriteBatch, WriteFuture, WriteOptions};
+use karst_base::error::{Error, Named, Result};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_io::block_on;

@@ -12,18 +12,9 @@ use crate::compact::guarded_files::GuardedFiles;
 use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
-use crate::compaction_filter::{FilterContext, TableCreationReason};
-use crate::error::{Error, ErrorKind, Named, Result, caught};
-use crate::events::{Events, FlushInfo, FlushReason};
 use crate::memtable::MemTable;
-use crate::options::CurrentDbOptions;
-use crate::pacing::{IoPriority, RateLimiter};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::sealing::SealsMemtables;
-use crate::snapshot::Snapshots;
-use crate::stats::{HistogramKind, Statistics, Ticker};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::counting::AtomicU64;
 use crate::table::cache::{Shared, file_counts};
 use crate::table::warming::Warming;
 use crate::table::writer::{
@@ -31,6 +22,15 @@ use crate::table::writer::{
     writer_options,
 };
 use crate::versions::{Change, FileGuard, Versions};
+use karst_base::compaction_filter::{FilterContext, TableCreationReason};
+use karst_base::error::{Error, ErrorKind, Named, Result, caught};
+use karst_base::events::{Events, FlushInfo, FlushReason};
+use karst_base::options::CurrentDbOptions;
+use karst_base::pacing::{IoPriority, RateLimiter};
+use karst_base::snapshot::Snapshots;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::sync::atomic::{AtomicBool, Ordering};
+use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{Temperature, VersionEdit};

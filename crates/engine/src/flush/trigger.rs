@@ -6,9 +6,9 @@
 
 use crate::column_family::Family;
 use crate::memtable::MemTable;
-use crate::options::ColumnFamilyOptions;
-use crate::pacing::WriteBufferManager;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use karst_base::options::ColumnFamilyOptions;
+use karst_base::pacing::WriteBufferManager;
+use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Why something should be flushed.

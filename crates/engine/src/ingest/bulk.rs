@@ -6,16 +6,16 @@
 //! since otherwise reads would find older entries first.
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
-use crate::error::{Error, ErrorKind, Named, Result};
 use crate::memtable::MemTable;
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use crate::options::{DbOptions, FamilyConfig};
-use crate::stats::{Statistics, StatsLevel};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
     file_checksums, writer_options,
 };
+use karst_base::error::{Error, ErrorKind, Named, Result};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::stats::{Statistics, StatsLevel};
+use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};

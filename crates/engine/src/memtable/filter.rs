@@ -3,8 +3,8 @@
 //! In: the user keys that are added, and those looked for. Out: whether one may be in the memtable.
 //! Invariant: a key is in the filter before it is in the memtable.
 
-use crate::options::FamilyConfig;
-use crate::perf_context::{self, PerfMetric};
+use karst_base::options::FamilyConfig;
+use karst_base::perf_context::{self, PerfMetric};
 use karst_format::filter::hash64;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_mem::Bloom;

@@ -19,11 +19,11 @@ mod protection;
 pub(crate) mod tests;
 mod tombstones;
 
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::options::FamilyConfig;
-use crate::pacing::{Charge, WriteBufferManager};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use filter::Filter;
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::FamilyConfig;
+use karst_base::pacing::{Charge, WriteBufferManager};
+use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};

@@ -5,10 +5,10 @@
 //! Lock: `all` is held to add one tombstone, or by one reader to cut all of them anew.
 
 use super::protection::{Protection, pair};
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::sync::ArcSwapOption;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::sync::ArcSwapOption;
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_format::comparator::Comparator;
 use karst_format::filter::hash64;
 use karst_format::key::SeqNo;

@@ -1,7 +1,7 @@
 //! The block cache as its owner sees it: a handle to share between databases.
 
-use crate::pacing::{ChargedCache, WriteBufferManager};
 use crate::table::{CachedBlock, budget};
+use karst_base::pacing::ChargedCache;
 use karst_mem::CacheOptions;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl BlockCache {
         self.0.usage_bytes()
     }
 
-    /// Of those, bytes of memtables; see [`WriteBufferManager::with_cache`].
+    /// Of those, bytes of memtables; see [`WriteBufferManager::with_cache`](crate::WriteBufferManager::with_cache).
     pub fn memtable_bytes(&self) -> usize {
         self.0.charged_bytes(budget::MEMTABLES)
     }
@@ -80,23 +80,54 @@ impl BlockCache {
     }
 }
 
-impl WriteBufferManager {
-    /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`, which evicts blocks to make room for it. Memtables are never refused: they
-    /// exceed the capacity where nothing can be evicted, even if it is strict.
-    pub fn with_cache(limit_bytes: usize, cache: &BlockCache, allow_stall: bool) -> Self {
-        Self::with_shared_cache(limit_bytes, &cache.0, allow_stall)
+impl From<&BlockCache> for ChargedCache {
+    fn from(cache: &BlockCache) -> Self {
+        charged(&cache.0)
+    }
+}
+
+/// What charges `cache` with the memory of memtables.
+pub(crate) fn charged(cache: &Arc<karst_mem::BlockCache<CachedBlock>>) -> ChargedCache {
+    let (reserves, tells) = (cache.clone(), cache.clone());
+    ChargedCache {
+        reserve: Box::new(move |bytes| reserves.reserve(budget::MEMTABLES, bytes)),
+        capacity_bytes: Box::new(move || tells.capacity_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karst_base::pacing::WriteBufferManager;
+
+    const KIB: usize = 1 << 10;
+
+    #[test]
+    fn a_cache_gets_room_back_little_by_little_while_there_are_memtables() {
+        let cache = BlockCache::new(6400 * KIB);
+        let budget = WriteBufferManager::with_cache(0, &cache, false);
+        let (a, b) = (budget.charge(), budget.charge());
+        a.follow(400 * KIB);
+        b.follow(400 * KIB);
+        assert_eq!(cache.memtable_bytes(), 800 * KIB);
+        drop(a);
+        assert_eq!((budget.used_bytes(), cache.memtable_bytes()), (400 * KIB, 700 * KIB));
+        b.follow(600 * KIB);
+        assert_eq!(cache.memtable_bytes(), 700 * KIB, "which there is room for");
+        b.follow(900 * KIB);
+        assert_eq!(cache.memtable_bytes(), 900 * KIB);
+        drop(b);
+        assert_eq!((cache.memtable_bytes(), cache.usage_bytes()), (0, 0));
     }
 
-    pub(crate) fn with_shared_cache(
-        limit_bytes: usize,
-        cache: &Arc<karst_mem::BlockCache<CachedBlock>>,
-        allow_stall: bool,
-    ) -> Self {
-        let (reserves, tells) = (cache.clone(), cache.clone());
-        let charged = ChargedCache {
-            reserve: Box::new(move |bytes| reserves.reserve(budget::MEMTABLES, bytes)),
-            capacity_bytes: Box::new(move || tells.capacity_bytes()),
-        };
-        Self::charging(limit_bytes, Some(charged), allow_stall)
+    #[test]
+    fn memory_waits_for_memtables_within_a_part_of_the_cache_they_are_charged_to() {
+        let cache = BlockCache::new(6400 * KIB);
+        let budget = WriteBufferManager::with_cache(0, &cache, false);
+        assert_eq!(budget.spare_bytes(), Some(200 * KIB));
+        cache.set_capacity(3200 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(100 * KIB));
+        budget.set_limit_bytes(50 * KIB);
+        assert_eq!(budget.spare_bytes(), Some(50 * KIB), "whichever is less");
     }
 }

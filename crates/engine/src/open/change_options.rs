@@ -8,8 +8,8 @@
 use super::writable::{OptionsInForce, write_options};
 use super::{Opened, check_options};
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Named, Result};
-use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
+use karst_base::error::{Error, ErrorKind, Named, Result};
+use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
 use karst_format::options::text;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ fn check_table_options(name: &str, value: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::ColumnFamilyOptions;
+    use karst_base::options::ColumnFamilyOptions;
 
     fn changed(changes: &[(&str, &str)]) -> Result<ColumnFamilyOptions> {
         let mut options = ColumnFamilyOptions::default();

@@ -4,10 +4,10 @@
 
 use super::option_rules::{self, Said};
 use super::options::new_family_options;
-use crate::error::{Error, Named, Result};
 use crate::memtable::Protection;
-use crate::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use crate::table::writer::{TablePlace, file_checksums, table_options};
+use karst_base::error::{Error, Named, Result};
+use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use karst_format::comparator::Comparator;
 use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;

@@ -4,7 +4,7 @@
 //!
 //! Invariant: every error names the file, or the directory in which it is missing.
 
-use crate::error::{Error, ErrorKind, Result};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::file_name::{self, FileName};
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileSystem};

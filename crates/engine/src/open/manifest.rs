@@ -3,7 +3,7 @@
 //! In: the MANIFEST's bytes. Out: the edits replayed, and then, once the column families' options are known, the trees. Errors have the MANIFEST's path and the
 //! offset of the record they come from.
 
-use crate::error::{Error, Result};
+use karst_base::error::{Error, Result};
 use karst_format::file_name::FileName;
 use karst_format::log::LogReader;
 use karst_format::version_edit::VersionEdit;

@@ -8,7 +8,7 @@
 //! what a file says already is made good by [`mend`], so that a database that was opened once can
 //! be opened again.
 
-use crate::options::{
+use karst_base::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactionStyle, Compression, DataBlockIndexType, DbOptions,
     IndexBlockSearchType, IndexType, Object,
 };
@@ -393,7 +393,7 @@ pub(super) fn mend(db: &DbOptions, family: &mut ColumnFamilyOptions, has_prefixe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::OptionSet;
+    use karst_base::options::OptionSet;
 
     /// Each rule finds what it is about, and what it has made good passes all of them.
     #[test]

@@ -7,13 +7,15 @@
 //! the OPTIONS file says.
 
 use super::cache::BlockCache;
-use crate::compaction_filter::{CompactionFilter, CompactionFilterFactory};
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::EventListener;
-use crate::merge_operator::MergeOperator;
-use crate::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError, OptionSet};
-use crate::pacing::{RateLimiter, WriteBufferManager};
-use crate::stats::Statistics;
+use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::events::EventListener;
+use karst_base::merge_operator::MergeOperator;
+use karst_base::options::{
+    ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError, OptionSet,
+};
+use karst_base::pacing::{RateLimiter, WriteBufferManager};
+use karst_base::stats::Statistics;
 use karst_format::comparator::Comparator;
 use karst_format::options::{OptionsFile, UnknownOptions};
 use karst_format::slice_transform::PrefixExtractor;

@@ -24,11 +24,7 @@ use super::writable::{OptionsInForce, Writable, take_lock, write_options};
 use super::{Opened, check_options, column_families, create, identity, opened};
 use crate::column_family::Family;
 use crate::compact::read_back;
-use crate::error::{Error, ErrorKind, Result, named_list};
-use crate::life::Life;
 use crate::memtable::{MemTable, Seal};
-use crate::options::DbOptions;
-use crate::sync::Mutex;
 use crate::table::writer::{
     Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
 };
@@ -38,6 +34,10 @@ use crate::wal::replay::Policy;
 use crate::wal::retired::RetiredLogs;
 use crate::wal::writer::{LogOptions, NewLog};
 use crate::write::{PhaseWrite, Section, batch_of};
+use karst_base::error::{Error, ErrorKind, Result, named_list};
+use karst_base::life::Life;
+use karst_base::options::DbOptions;
+use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::version_edit::{Temperature, VersionEdit};

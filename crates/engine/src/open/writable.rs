@@ -4,10 +4,10 @@
 //! so. Closing gives the lock back, last.
 
 use super::Opened;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{DbOptions, FamilyConfig};
-use crate::sync::Mutex;
 use crate::versions::{Gone, Versions, write_synced};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::options::changed_head;

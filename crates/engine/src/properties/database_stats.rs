@@ -4,8 +4,8 @@
 //! Compat: a "commit group" is one turn of a leader at the log, with all batches that it wrote; RocksDB counts the leaders.
 
 use super::family_stats::human_count;
-use crate::stats::write_counts::WriteCounts;
-use crate::sync::Mutex;
+use karst_base::stats::write_counts::WriteCounts;
+use karst_base::sync::Mutex;
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -15,13 +15,13 @@ pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
 
 use crate::column_family::Family;
-use crate::events::LogLevel;
 use crate::live::Live;
 use crate::open::Opened;
-use crate::snapshot::Snapshots;
 use crate::superversion::SuperVersion;
 pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
+use karst_base::events::LogLevel;
+use karst_base::snapshot::Snapshots;
 use karst_format::ids::Level;
 use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
 use std::sync::Arc;

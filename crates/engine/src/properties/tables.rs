@@ -2,9 +2,9 @@
 
 use super::table_text::table_properties_text;
 use crate::column_family::Family;
-use crate::error::Result;
 use crate::superversion::SuperVersion;
 use crate::table::Table;
+use karst_base::error::Result;
 use karst_format::ids::Level;
 use karst_format::properties::TableProperties;
 use karst_lsm::FileMetadata;

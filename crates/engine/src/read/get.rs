@@ -6,13 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::options::ReadOptions;
-use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::lookup::Lookup;
-use crate::snapshot::ReadAt;
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
 use crate::table::cache::TableCache;
@@ -20,6 +15,11 @@ use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Attempt, Step};
 use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
+use karst_base::options::ReadOptions;
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::snapshot::ReadAt;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// A lookup with what it looks into.
 struct PointRead<'a> {

@@ -27,14 +27,14 @@ use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::options::ReadTier;
-use crate::perf_context::{self, LevelMetric, PerfMetric};
 use crate::read::{View, merge};
-use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{BlockRef, KeyHash, Odds, Table, Value};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::ReadTier;
+use karst_base::perf_context::{self, LevelMetric, PerfMetric};
+use karst_base::stats::Ticker;
 
 /// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why: reading so much takes about as long as one more wait.
 const LIKELY_BYTES: u64 = 64 << 10;

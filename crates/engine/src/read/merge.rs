@@ -3,12 +3,12 @@
 use karst_io::Env;
 use smallvec::SmallVec;
 
-use crate::error::Result;
-use crate::merge_operator::{self, MergeOperator, Merged};
-use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::Value;
+use karst_base::error::Result;
+use karst_base::merge_operator::{self, MergeOperator, Merged};
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// Whether the operator is content with the operands found so far, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {

@@ -13,19 +13,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::ReadOptions;
-use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::lookup::Lookup;
-use crate::snapshot::ReadAt;
-use crate::stats::{HistogramKind, Ticker};
 use crate::superversion::SuperVersion;
 use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::drive::{self, Attempt};
 use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::ReadOptions;
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::snapshot::ReadAt;
+use karst_base::stats::{HistogramKind, Ticker};
 
 /// The results of a batch, in the order of its keys.
 pub(crate) type Results = Vec<Result<Option<Value>>>;

@@ -7,15 +7,15 @@
 //! ends it may vanish together; then the key is as it was.)
 
 use super::View;
-use crate::error::Result;
-use crate::options::ReadOptions;
-use crate::snapshot::ReadAt;
 use crate::superversion::SuperVersion;
 use crate::table::KeyHash;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
+use karst_base::options::ReadOptions;
+use karst_base::snapshot::ReadAt;
 use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
 use karst_format::key::{SeqNo, before_all_of, user_key};

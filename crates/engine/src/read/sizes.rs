@@ -4,13 +4,13 @@
 //! read at the same time, those of a few dozen files at once.
 
 use super::View;
-use crate::error::Result;
-use crate::options::ReadOptions;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
+use karst_base::options::ReadOptions;
 use karst_format::key;
 use karst_lsm::FileMetadata;
 use std::ops::Bound;

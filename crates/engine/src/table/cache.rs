@@ -10,7 +10,7 @@
 //! polled again, or whose reads are bound to another thread's ring. Inside one operation an open is shared (see `fetch`); two threads
 //! that open the same file at the same moment both do it, and the first to finish is kept.
 
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use karst_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::sync::{Mutex, RwLock};
+use karst_base::sync::{Mutex, RwLock};
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -31,12 +31,12 @@ use karst_lsm::{FileCounts, FileMetadata, Version};
 use karst_mem::BlockCache;
 
 use crate::blob::{BlobFile, BlobFiles};
-use crate::error::{Error, Result};
-use crate::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
-use crate::perf_context::{self, PerfMetric};
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::block::CachedBlock;
 use crate::table::{FilterHistory, Table};
+use karst_base::error::{Error, Result};
+use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// Bits of a file's id that hold its number; the rest tells databases of one process apart.
 const FILE_NUMBER_BITS: u32 = 40;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use karst_mem::BlockCache;
 
 use crate::blob::BlobFiles;
-use crate::options::ReadOptions;
-use crate::perf_context::{self, LevelMetric, PerfLevel, PerfMetric, Timer};
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
+use karst_base::options::ReadOptions;
+use karst_base::perf_context::{self, LevelMetric, PerfLevel, PerfMetric, Timer};
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// The surroundings of one read.
 #[derive(Clone, Copy, Debug)]

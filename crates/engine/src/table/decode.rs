@@ -16,14 +16,14 @@ use karst_format::key::SeqNo;
 use karst_format::properties::TableProperties;
 use karst_mem::{Handle, Priority};
 
-use crate::error::Result;
-use crate::perf_context::{self, PerfMetric, Timer};
-use crate::stats::Ticker;
 use crate::table::Table;
 use crate::table::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::Shared;
 use crate::table::context::ReadCtx;
 use crate::table::stock;
+use karst_base::error::Result;
+use karst_base::perf_context::{self, PerfMetric, Timer};
+use karst_base::stats::Ticker;
 
 /// How the blocks of one table are stored.
 #[derive(Clone, Copy, Debug)]

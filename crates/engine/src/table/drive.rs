@@ -10,11 +10,11 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::stats::HistogramKind;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::{Fetches, Waiter};
 use crate::table::pending::{Held, NeedKey, Pending, Stop};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::stats::HistogramKind;
 
 /// A read as plain, repeatable code: called again from the start of its current phase after every fetch.
 pub(crate) trait Step {

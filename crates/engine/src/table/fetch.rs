@@ -19,14 +19,14 @@ use karst_io::ReadFuture;
 use karst_mem::Charge;
 use smallvec::{SmallVec, smallvec};
 
-use crate::error::{Error, Result};
-use crate::options::ReadOptions;
-use crate::perf_context::{PerfMetric, Timer};
-use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Held, Need, NeedKey, Pending, RunNeed};
 use crate::table::{Table, budget};
+use karst_base::error::{Error, Result};
+use karst_base::options::ReadOptions;
+use karst_base::perf_context::{PerfMetric, Timer};
+use karst_base::stats::{HistogramKind, Ticker};
 
 /// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
 pub(crate) const MAX_GAP_BYTES: u64 = 4096;

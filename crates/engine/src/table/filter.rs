@@ -13,13 +13,13 @@ use karst_format::index::IndexCursor;
 use karst_format::key;
 use karst_format::slice_transform::PrefixExtractor;
 
-use crate::perf_context::{self, LevelMetric, PerfMetric};
-use crate::stats::Ticker;
 use crate::table::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::filter_history::Lately;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{MetaBlock, MetaRef, Table};
+use karst_base::perf_context::{self, LevelMetric, PerfMetric};
+use karst_base::stats::Ticker;
 
 /// The filter of an open table.
 #[derive(Debug)]

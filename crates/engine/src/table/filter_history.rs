@@ -1,6 +1,6 @@
 //! What filters have lately said, and what they will most likely say next.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use karst_base::sync::atomic::{AtomicU32, Ordering};
 
 /// How often something has been so lately, as a part of [`Lately::ALWAYS`]. Each answer counts for a 16th of the whole.
 #[derive(Debug)]

@@ -43,11 +43,11 @@ use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
 use karst_mem::{CacheKey, Charge};
 
-use crate::error::{Error, Result};
-use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::decode::{Layout, Storage};
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::{Error, Result};
+use karst_base::stats::Ticker;
 use karst_lsm::range_del::Fragments;
 
 pub(crate) use block::{BlockKind, BlockRef, CachedBlock};

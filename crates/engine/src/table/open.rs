@@ -6,7 +6,7 @@
 //! Foreign and damaged files end in errors that name file and offset: a size other than the MANIFEST's, a
 //! footer that is none, the file of another table (unique id), a comparator other than the column family's.
 
-use crate::sync::atomic::Ordering;
+use karst_base::sync::atomic::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,8 +25,6 @@ use karst_io::{OpenOptions, RandomAccessFile, report};
 use karst_lsm::FileMetadata;
 use karst_mem::Handle;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::stats::{HistogramKind, Ticker};
 use crate::table::block::{BlockKind, BlockRef};
 use crate::table::cache::TableCache;
 use crate::table::context::count_cache_add;
@@ -35,6 +33,8 @@ use crate::table::filter::TableFilter;
 use crate::table::filter_history::Lately;
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, budget, check_bounds};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::stats::{HistogramKind, Ticker};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.

@@ -21,11 +21,11 @@ use karst_mem::{CacheKey, Charge};
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
-use crate::error::{Error, ErrorKind};
-use crate::options::ReadTier;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::{BlockKind, BlockRef, Table};
+use karst_base::error::{Error, ErrorKind};
+use karst_base::options::ReadTier;
 
 /// Why a step did not finish.
 #[derive(Debug)]

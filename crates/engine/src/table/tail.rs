@@ -11,7 +11,7 @@ use std::task::Poll;
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_io::{Env, RandomAccessFile, ReadBuf, ReadFuture};
 
-use crate::error::{Error, Result};
+use karst_base::error::{Error, Result};
 
 /// Parts of a file in memory.
 pub(super) struct Tail {

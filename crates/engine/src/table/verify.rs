@@ -12,8 +12,6 @@ use karst_format::metaindex::FilterKind;
 use karst_io::RandomAccessFile;
 use karst_lsm::FileMetadata;
 
-use crate::error::{Error, Result};
-use crate::stats::Ticker;
 use crate::table::block::BlockKind;
 use crate::table::cache::{Shared, TableCache};
 use crate::table::decode::{Layout, Storage};
@@ -21,6 +19,8 @@ use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
 use crate::table::tail::{join_all, short};
 use crate::table::writer::FILE_CHECKSUM_NAME;
 use crate::table::{add_handles_in, budget};
+use karst_base::error::{Error, Result};
+use karst_base::stats::Ticker;
 
 /// Bytes of a read, where blocks and records are not larger.
 const SPAN_BYTES: u64 = 512 << 10;

@@ -8,9 +8,9 @@
 
 use super::obsolete::FileGuard;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::sync::Mutex;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::sync::Mutex;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::version_edit::VersionEdit;
 use karst_lsm::{FileCounts, Version};

@@ -7,7 +7,7 @@
 //!   name are synced, then CURRENT is replaced by renaming, then its name is synced.
 //! - After a failed write or sync the file is not written again; what it holds is not known until CURRENT names another.
 
-use crate::error::{Error, ErrorKind, Result};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::log::LogWriter;

@@ -28,16 +28,16 @@ pub(crate) use manifest::{write_current, write_synced};
 pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
-use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
-use crate::stats::HistogramKind;
-use crate::sync::ArcSwap;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::cache::Shared;
 use crate::table::writer::Identity;
 use crate::wal::prepared::PreparedLogs;
 use change::Request;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::stats::HistogramKind;
+use karst_base::sync::ArcSwap;
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 #[cfg(test)]

@@ -12,12 +12,12 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
-use crate::sync::Event;
-use crate::sync::Mutex;
 use crate::table::cache::Shared;
 use crate::table::writer::NewFiles;
 use crate::wal::archive::Archive;
 use crate::wal::retired::RetiredLogs;
+use karst_base::sync::Event;
+use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock, OwnProcess, report};

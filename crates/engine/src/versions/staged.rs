@@ -8,7 +8,7 @@
 
 use super::change::Change;
 use crate::column_family::Family;
-use crate::error::{Error, ErrorKind, Named, Result};
+use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{BlobFileGarbage, VersionEdit, WalAddition};

@@ -2,9 +2,9 @@
 
 use super::{Change, Versions};
 use crate::column_family::Family;
-use crate::error::ErrorKind;
 use crate::open::{self, Opened, Options};
 use crate::table::writer::NewFiles;
+use karst_base::error::ErrorKind;
 use karst_format::file_name::{self, FileName};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};

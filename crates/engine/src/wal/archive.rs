@@ -6,8 +6,8 @@
 //! there are too many for the limit if all were as large as the largest. Either is looked at when logs are retired, but not more often than every ten minutes, or half
 //! the time to live.
 
-use crate::options::DbOptions;
-use crate::sync::Mutex;
+use karst_base::options::DbOptions;
+use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, Result, report};

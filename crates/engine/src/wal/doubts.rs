@@ -29,7 +29,7 @@
 //! when it is committed, as plain writes are. A write without a log is in no record; it takes a
 //! number in the same order, so it only helps to tell that an older record was flushed.
 
-use crate::error::Result;
+use karst_base::error::Result;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_format::write_batch::{Op, WriteBatch};

@@ -8,7 +8,7 @@
 //!
 //! Lock: its own, for a moment.
 
-use crate::sync::Mutex;
+use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@
 use super::doubts::Passed;
 use super::following::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
-use crate::error::{Error, Named, Result};
+use karst_base::error::{Error, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;

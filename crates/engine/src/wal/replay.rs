@@ -22,8 +22,8 @@
 
 use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
-use crate::error::{Error, ErrorKind};
 use crate::memtable::{DuplicateEntry, MemTable};
+use karst_base::error::{Error, ErrorKind};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, ValueType};

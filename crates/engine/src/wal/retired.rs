@@ -10,8 +10,8 @@
 //! Lock: the state's own; held to change it, never during I/O.
 
 use super::archive::Archive;
-use crate::options::DbOptions;
-use crate::sync::Mutex;
+use karst_base::options::DbOptions;
+use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;

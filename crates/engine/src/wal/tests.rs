@@ -2,8 +2,8 @@
 
 use super::doubts::{Passed, Tables};
 use super::replay::{Replay, Target};
-use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemTable;
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::comparator::Comparator;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{self, SeqNo};

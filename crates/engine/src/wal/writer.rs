@@ -12,8 +12,8 @@
 //! - A file in its second life is cut where its log ends before the next log has a byte. So only the newest log can have something of an older one behind its end.
 
 use super::following::Follows;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::DbOptions;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::DbOptions;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;

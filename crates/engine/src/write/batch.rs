@@ -6,9 +6,9 @@
 //! Invariant: an operation that is refused leaves the batch as it was.
 
 use crate::column_family::ColumnFamily;
-use crate::error::{Error, ErrorKind, Named, Result};
 use crate::memtable::pair_checksum;
 use crate::wal::replay::BATCH_END;
+use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;

@@ -9,8 +9,8 @@
 //! - Buckets are read and written under the order lock only, so nothing is ordered between the look at them and the order of the write that depends on it.
 
 use super::source::Source;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::filter::hash64;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;

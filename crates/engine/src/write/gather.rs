@@ -16,7 +16,7 @@ use super::host::Host;
 use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
 use crate::memtable::MemTable;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
 use karst_mem::commit::Gathered;

@@ -2,8 +2,8 @@
 //!
 //! Calls come from any thread that writes. Each says under which lock it is made; none may wait or do I/O.
 
-use crate::error::Error;
 use crate::memtable::MemTable;
+use karst_base::error::Error;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use std::sync::Arc;
 

@@ -11,13 +11,13 @@
 
 use super::host::Host;
 use super::pipeline::{Order, Pipeline, Switched};
-use crate::error::{Error, ErrorKind, Result};
-use crate::stats::write_counts::WriteCounts;
-use crate::stats::{HistogramKind, Ticker};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Event, EventListener};
-use crate::sync::{Mutex, MutexGuard};
 use crate::wal::writer::LogFile;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::stats::write_counts::WriteCounts;
+use karst_base::stats::{HistogramKind, Ticker};
+use karst_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use karst_base::sync::{Event, EventListener};
+use karst_base::sync::{Mutex, MutexGuard};
 use karst_format::ids::FileNumber;
 use karst_io::{Standstill, report};
 use karst_mem::commit::{Fate, Leadership};

@@ -12,8 +12,8 @@ use karst_format::key::{SeqNo, ValueType};
 use karst_format::wide_column::{self, WideColumn};
 
 use super::{EntryFilter, EntrySink, Pushed, Wanted};
-use crate::compaction_filter::{CompactionFilter, FilterDecision, FilterInput};
-use crate::error::{Error, Result, Shown};
+use karst_base::compaction_filter::{CompactionFilter, FilterDecision, FilterInput};
+use karst_base::error::{Error, Result, Shown};
 
 /// A filter and the level that it is told.
 #[derive(Clone, Debug)]

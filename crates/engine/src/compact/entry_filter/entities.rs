@@ -10,7 +10,7 @@ use karst_format::wide_column::{self, WideColumn};
 
 use super::merging::Outcome;
 use super::{EntryFilter, EntrySink, Flow, Pushed, Wanted};
-use crate::error::{Error, ErrorKind, Result, Shown};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
 
 impl EntryFilter<'_> {
     /// The operands apply to the entity's default column; the others stay, those in blob files too.

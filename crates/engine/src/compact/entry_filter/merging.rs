@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
-use crate::error::Result;
-use crate::merge_operator::{self, Merged};
+use karst_base::error::Result;
+use karst_base::merge_operator::{self, Merged};
 
 /// Operands, newest first, their bytes one behind the other. The memory is used again.
 #[derive(Debug, Default)]

@@ -2,10 +2,10 @@
 
 use super::super::tombstones::left_over;
 use super::*;
-use crate::compaction_filter::CompactionFilter;
-use crate::merge_operator;
-use crate::options::ColumnFamilyOptions;
-use crate::snapshot::Readers;
+use karst_base::compaction_filter::CompactionFilter;
+use karst_base::merge_operator;
+use karst_base::options::ColumnFamilyOptions;
+use karst_base::snapshot::Readers;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::wide_column::{self, WideColumn};
 use karst_lsm::range_del::RangeTombstone;
@@ -56,7 +56,7 @@ impl Job {
     fn run(&self, entries: &[Entry]) -> Result<(Vec<Entry>, EntryCounts)> {
         let mut options = ColumnFamilyOptions::default();
         options.table_factory.block_based.format_version = 6;
-        let instances = crate::options::Instances {
+        let instances = karst_base::options::Instances {
             merge_operator: merge_operator::from_name(self.operator),
             ..Default::default()
         };

@@ -18,7 +18,6 @@ use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 use crate::blob::{BlobFile, BlobNeed};
-use crate::error::Result;
 use crate::read::View;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
@@ -27,6 +26,7 @@ use crate::read::iter::run::Run;
 use crate::read::lookup::read_blob;
 use crate::table::BlockRef;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
 
 /// Values close together, read in one request.
 #[derive(Debug)]

@@ -17,15 +17,15 @@ use std::sync::Arc;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 
-use crate::error::{Error, Result};
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
-use crate::stats::Ticker;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{BlockKind, BlockRef, Table};
+use karst_base::error::{Error, Result};
+use karst_base::stats::Ticker;
 
 #[derive(Debug)]
 struct Queued {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use karst_format::handle::BlockHandle;
 use karst_format::index::{IndexBlock, IndexCursor};
 
-use crate::error::Result;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{BlockKind, BlockRef, Table};
+use karst_base::error::Result;
 
 /// Where to stand after a seek, or after stepping into the next block or partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

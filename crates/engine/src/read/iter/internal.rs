@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use karst_format::key::{SeqNo, before_all_of};
 
-use crate::error::Result;
-use crate::life::Life;
-use crate::options::ReadOptions;
 use crate::read::View;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::{Bounds, PrefixFilter, readahead_limits};
-use crate::stats::HistogramKind;
 use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
+use karst_base::life::Life;
+use karst_base::options::ReadOptions;
+use karst_base::stats::HistogramKind;
 
 /// An iterator over the internal entries of a column family, forward. Blocks the calling thread where it reads.
 ///

@@ -20,14 +20,11 @@ use std::sync::Arc;
 use karst_format::key;
 use karst_lsm::pick::CompactionInput;
 
-use crate::error::Result;
 use crate::memtable::MemTable;
-use crate::options::ReadOptions;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
-use crate::stats::HistogramKind;
 #[cfg(test)]
 use crate::table::Value;
 use crate::table::cache::TableCache;
@@ -35,6 +32,9 @@ use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::fetch::Fetches;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
+use karst_base::options::ReadOptions;
+use karst_base::stats::HistogramKind;
 
 /// How a job reads its input.
 #[derive(Clone, Debug)]

@@ -10,7 +10,6 @@ use karst_format::comparator::Comparator;
 use karst_format::key;
 use karst_lsm::LevelFiles;
 
-use crate::error::Result;
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::table_cursor::TableCursor;
@@ -18,6 +17,7 @@ use crate::read::iter::{Bounds, PrefixFilter};
 use crate::table::Table;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::Result;
 
 /// An iterator over one sorted level, or over some of its files.
 #[derive(Debug)]

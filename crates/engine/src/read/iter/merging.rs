@@ -20,9 +20,7 @@ use karst_lsm::LevelFiles;
 use karst_lsm::pick::CompactionInput;
 use karst_mem::skiplist::{Position, Sweep};
 
-use crate::error::{Error, Result};
 use crate::memtable::MemTable;
-use crate::perf_context::{self, PerfMetric};
 use crate::read::iter::index_position::To;
 use crate::read::iter::level_cursor::LevelCursor;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -32,6 +30,8 @@ use crate::superversion::SuperVersion;
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{Table, Value};
+use karst_base::error::{Error, Result};
+use karst_base::perf_context::{self, PerfMetric};
 use karst_lsm::range_del::Aggregate;
 
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::error::Result;
 use crate::read::iter::DbIterator;
 use crate::table::Value;
+use karst_base::error::Result;
 
 /// Which way a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@ use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
 use karst_lsm::FileMetadata;
 
-use crate::error::Result;
 use crate::read::iter::block_feed::BlockFeed;
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -20,6 +19,7 @@ use crate::read::iter::{Bounds, PrefixFilter};
 use crate::table::context::ReadCtx;
 use crate::table::pending::{Pending, Stop};
 use crate::table::{BlockRef, Table, Value};
+use karst_base::error::Result;
 
 /// What is left to do until the cursor stands where it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

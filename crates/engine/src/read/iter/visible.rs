@@ -16,8 +16,6 @@
 
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 
-use crate::error::{Error, ErrorKind, Named, Result, Shown};
-use crate::perf_context::{self, PerfMetric};
 use crate::read::View;
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
 use crate::read::iter::index_position::To;
@@ -26,9 +24,11 @@ use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
 use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
-use crate::stats::Ticker;
 use crate::table::Value;
 use crate::table::pending::{Pending, Stop};
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::stats::Ticker;
 
 #[derive(Debug)]
 enum Phase {

@@ -14,8 +14,8 @@ use karst_format::version_edit::BlobFileAddition;
 use super::table_options::compression_type;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs};
-use crate::error::Result;
-use crate::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::error::Result;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use std::sync::Arc;
 
 /// Bytes are handed to the file in pieces of this size.

@@ -39,13 +39,13 @@ use karst_format::table_builder::{TableBuilder, TableIdentity};
 use karst_format::version_edit::Temperature;
 use karst_io::{Env, WriterOptions};
 
-use crate::error::{Error, Result};
-use crate::options::{DbOptions, FamilyConfig};
-use crate::pacing::{IoPriority, RateLimiter};
-use crate::stats::{HistogramKind, Statistics};
 use crate::table::budget::FileCharge;
 use crate::table::cache::Shared;
 use crate::table::warming::Warming;
+use karst_base::error::{Error, Result};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::pacing::{IoPriority, RateLimiter};
+use karst_base::stats::{HistogramKind, Statistics};
 
 /// Slows background writes down, as the rate limiter of the database says.
 #[derive(Clone, Debug)]

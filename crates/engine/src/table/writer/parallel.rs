@@ -9,11 +9,11 @@
 //!
 //! Compat: RocksDB estimates the sizes of blocks under way, and cuts files elsewhere than with one thread; here the files are the same.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::{Condvar, Mutex};
+use karst_base::sync::{Condvar, Mutex};
 use karst_format::table_builder::{ClosedBlock, CompressedBlock, TableBuilder};
 use karst_io::Env;
 

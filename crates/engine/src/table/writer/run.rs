@@ -28,9 +28,9 @@ use super::parallel::Compressors;
 use super::table_options::compression_threads;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
-use crate::error::{Error, ErrorKind, Result, Shown};
-use crate::options::DeletionWatch;
-use crate::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::DeletionWatch;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_lsm::range_del::Fragments;
 
 /// Bytes are handed to the file in pieces of this size.

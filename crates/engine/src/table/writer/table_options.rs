@@ -2,8 +2,8 @@
 //!
 //! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error that names the option.
 
-use crate::error::{Error, Result};
-use crate::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
+use karst_base::error::{Error, Result};
+use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
 use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;

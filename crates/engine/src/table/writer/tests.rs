@@ -2,7 +2,7 @@
 
 use super::run::WrittenTable;
 use super::*;
-use crate::options::ColumnFamilyOptions;
+use karst_base::options::ColumnFamilyOptions;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
@@ -209,7 +209,7 @@ impl CutPolicy for AtSize {
 fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut outputs = outputs(directory.path(), options);
-    outputs.stats = Arc::new(crate::stats::Statistics::default());
+    outputs.stats = Arc::new(karst_base::stats::Statistics::default());
     let stats = outputs.stats.clone();
     let mut run = RunWriter::new(outputs, AtSize(at_size), None, (None, None)).unwrap();
     let mut state = 1u64;

@@ -18,9 +18,9 @@ use std::time::Duration;
 use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::Throttle;
-use crate::error::Result;
-use crate::stats::{HistogramKind, Statistics, Ticker};
 use crate::table::budget::FileCharge;
+use karst_base::error::Result;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;

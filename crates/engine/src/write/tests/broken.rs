@@ -1,10 +1,10 @@
 //! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a publish step that is broken it reports violations, at the one that ships none.
 
 use super::*;
-use crate::snapshot::{ReadAt, Snapshots, pin_with_all};
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section};
 use arc_swap::ArcSwap;
+use karst_base::snapshot::{ReadAt, Snapshots, pin_with_all};
 use karst_testkit::commit_order::{
     self, CommitOrder, Durability, FAMILIES, Key, Part, SHARED, Store, Value, merged, never_seen,
 };

@@ -2,9 +2,9 @@
 
 use super::unordered::Slow;
 use super::*;
-use crate::error::ErrorKind;
-use crate::options::{FamilyConfig, Instances};
 use crate::write::gather::Gather;
+use karst_base::error::ErrorKind;
+use karst_base::options::{FamilyConfig, Instances};
 use karst_format::comparator::UserComparator;
 use karst_format::options::ColumnFamilyOptions;
 use karst_format::slice_transform::{PrefixExtractor, SliceTransform};

@@ -2,9 +2,9 @@
 
 use super::prepared::{phase, readers, two_queues};
 use super::*;
-use crate::snapshot::{ReadAt, Readers, Snapshot, Snapshots};
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, Section};
+use karst_base::snapshot::{ReadAt, Readers, Snapshot, Snapshots};
 use karst_mem::pending::Range;
 use karst_testkit::random::Random;
 use std::collections::VecDeque;

@@ -11,14 +11,14 @@ mod protection;
 mod unordered;
 
 use super::*;
-use crate::error::Error;
-use crate::health::Health;
 use crate::memtable::MemTable;
-use crate::pacing::{StallController, WriteBufferManager};
-use crate::stats::{Statistics, StatsLevel};
 use crate::wal::recovery::Recovery;
 use crate::wal::replay::Target;
 use crate::wal::writer::{LogOptions, NewLog};
+use karst_base::error::Error;
+use karst_base::health::Health;
+use karst_base::pacing::{StallController, WriteBufferManager};
+use karst_base::stats::{Statistics, StatsLevel};
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};

@@ -3,10 +3,10 @@
 use super::failing::{failing, faulty_by, fragile_by};
 use super::unordered::Slow;
 use super::*;
-use crate::snapshot::Snapshots;
 use crate::wal::sub_batches::SubBatches;
 use crate::write::commit::{Commit, Lead};
 use crate::write::{Phase, PhaseWrite, Section};
+use karst_base::snapshot::Snapshots;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -49,7 +49,7 @@ fn a_commit_passes_slow_inserts_and_shows_nothing_that_is_prepared_among_them() 
     plain.insert();
     bench.pipeline.wait_until_readable(at.seq);
     let hidden =
-        |at: &crate::snapshot::ReadAt| (1..5).filter(|seq| at.hides(SeqNo(*seq))).collect::<Vec<_>>();
+        |at: &karst_base::snapshot::ReadAt| (1..5).filter(|seq| at.hides(SeqNo(*seq))).collect::<Vec<_>>();
     assert_eq!(hidden(&at), [3]);
     bench.pipeline.write(&options, phase(&two, Phase::Commit)).unwrap();
     bench.pipeline.forget_decided();

@@ -1,12 +1,12 @@
 //! Writes that return before older ones are visible, and reads that wait for those.
 
 use super::*;
-use crate::caller::Caller;
-use crate::error::ErrorKind;
 use crate::write::commit::{Commit, Lead};
 use crate::write::gather::Gather;
 use crate::write::pipeline::Ordered;
 use crate::write::source::Pins;
+use karst_base::caller::Caller;
+use karst_base::error::ErrorKind;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! RocksDB's rules of compaction filters, one by one.
 
 use super::*;
-use crate::compaction_filter::{FilterDecision, FilterInput};
+use karst_base::compaction_filter::{FilterDecision, FilterInput};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::ingest::BulkLoader;
-use crate::options::ReadOptions;
 use crate::read::iter::job_input::Move;
 use crate::read::iter::job_input::tests::all_files;
-use crate::stats::HistogramKind;
 use crate::table::drive::{Step, wait_with};
 use crate::table::fetch::Fetches;
 use crate::{Db, Options};
+use karst_base::options::ReadOptions;
+use karst_base::stats::HistogramKind;
 use karst_format::key::{InternalKey, TRAILER_BYTES, ValueType};
 use proptest::prelude::*;
 

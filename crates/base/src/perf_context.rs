@@ -247,33 +247,33 @@ pub fn time(metric: PerfMetric, nanos: u64) {
 /// What is still in hand when an operation fails or is dropped is not counted.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Timer(Option<Duration>);
+pub struct Timer(Option<Duration>);
 
 impl Timer {
     /// Of nothing.
-    pub(crate) const NONE: Timer = Timer(None);
+    pub const NONE: Timer = Timer(None);
 
     /// Now, if the calling thread takes times.
     #[inline]
-    pub(crate) fn start(env: &Env) -> Self {
+    pub fn start(env: &Env) -> Self {
         Self(if timing() { Some(now(env)) } else { None })
     }
 
     /// Now, if the calling thread takes the time it waits for other threads.
     #[inline]
-    pub(crate) fn start_waiting(env: &Env) -> Self {
+    pub fn start_waiting(env: &Env) -> Self {
         Self(if level() >= PerfLevel::EnableWait { Some(now(env)) } else { None })
     }
 
     /// Since the start, in nanoseconds; 0 if the thread took no times then.
     #[inline]
-    pub(crate) fn nanos(self, env: &Env) -> u64 {
+    pub fn nanos(self, env: &Env) -> u64 {
         self.0.map_or(0, |began| now(env).saturating_sub(began).as_nanos() as u64)
     }
 
     /// Adds the time since the start to one of the calling thread's times, and returns it, in nanoseconds.
     #[inline]
-    pub(crate) fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
+    pub fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
         let nanos = self.nanos(env);
         // Why asked again: it may end on another thread, or after the level was changed.
         if nanos > 0 && level() >= PerfLevel::EnableWait {
@@ -286,7 +286,7 @@ impl Timer {
 /// Does `work`, and adds its time to one of the calling thread's times, if the thread takes times. Returns it, in nanoseconds, if it does or `asked` says that somebody else wants to know; else 0, and the
 /// clock is not read.
 #[inline]
-pub(crate) fn timed<R>(env: &Env, metric: PerfMetric, asked: bool, work: impl FnOnce() -> R) -> (R, u64) {
+pub fn timed<R>(env: &Env, metric: PerfMetric, asked: bool, work: impl FnOnce() -> R) -> (R, u64) {
     if !asked && !timing() {
         return (work(), 0);
     }

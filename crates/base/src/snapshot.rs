@@ -20,53 +20,53 @@ use std::sync::Arc;
 
 /// Where a read reads: everything up to a sequence number, but for what was inserted and not decided when it was taken.
 #[derive(Debug)]
-pub(crate) struct ReadAt {
-    pub(crate) seq: SeqNo,
+pub struct ReadAt {
+    /// The sequence number.
+    pub seq: SeqNo,
     pending: Option<Pinned<Ranges>>,
 }
 
 impl ReadAt {
     /// Everything up to `seq`.
     #[inline]
-    pub(crate) fn all_to(seq: SeqNo) -> Self {
+    pub fn all_to(seq: SeqNo) -> Self {
         Self { seq, pending: None }
     }
 
     /// What may not count, if there is anything.
     #[inline]
-    pub(crate) fn pending(&self) -> Option<&Ranges> {
+    pub fn pending(&self) -> Option<&Ranges> {
         self.pending.as_ref().map(|pinned| &***pinned)
     }
 
     /// Whether an entry with this number is not seen.
     #[inline]
-    pub(crate) fn hides(&self, seq: SeqNo) -> bool {
+    pub fn hides(&self, seq: SeqNo) -> bool {
         hides(self.pending(), self.seq, seq)
     }
 
     /// Everything at or below this number is seen.
-    pub(crate) fn all_seen_to(&self) -> SeqNo {
+    pub fn all_seen_to(&self) -> SeqNo {
         let first = self.pending().and_then(Ranges::first);
         SeqNo(first.map_or(self.seq.0, |first| self.seq.0.min(first - 1)))
     }
 
     /// The same, to be kept for long.
-    pub(crate) fn kept(self) -> Self {
+    #[inline]
+    pub fn kept(self) -> Self {
         Self { pending: self.pending.map(|pinned| Pinned::from_inner(Pinned::into_inner(pinned))), ..self }
     }
 }
 
 /// Pins something, then takes where to read; once more for as long as that is beyond what was pinned. `db/read_at.rs` says why.
 #[inline]
-pub(crate) fn pin_with_all<P>(
+pub fn pin_with_all<P>(
     pin: impl Fn() -> P,
     read_at: impl Fn() -> Result<ReadAt>,
     has_all_to: impl Fn(&P, SeqNo) -> bool,
 ) -> Result<(P, ReadAt)> {
     loop {
         let pinned = pin();
-        #[cfg(test)]
-        overtaken::come_between();
         let at = read_at()?;
         if has_all_to(&pinned, at.seq) {
             return Ok((pinned, at));
@@ -74,46 +74,28 @@ pub(crate) fn pin_with_all<P>(
     }
 }
 
-/// What a test has come between what a read pins and what it reads at.
-#[cfg(test)]
-pub(crate) mod overtaken {
-    use std::cell::RefCell;
-
-    thread_local! {
-        /// By what the next read of this thread is overtaken.
-        pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-    }
-
-    pub(super) fn come_between() {
-        // Why taken first: it may read itself.
-        if let Some(between) = BETWEEN.take() {
-            between();
-        }
-    }
-}
-
 /// Whether a read at `at`, for which `pending` may not count, does not see an entry with the number `seq`.
 #[inline]
-pub(crate) fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
+pub fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
     seq > at || pending.is_some_and(|pending| pending.hides(seq.0, at.0))
 }
 
 /// What jobs know of who reads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Readers {
+pub struct Readers {
     /// Every sequence number read at.
-    pub(crate) snapshots: Vec<SeqNo>,
+    pub snapshots: Vec<SeqNo>,
     /// What was inserted by transactions that not every reader sees, or does not see from its own number on: first number, the one behind the last, and where it was decided (`None`: it is not
     /// yet, as far as jobs are concerned). Ascending.
-    pub(crate) pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
+    pub pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
     /// Transactions insert when they are prepared, or did so when the database was open before, so there may be entries of
     /// some that were rolled back, and what that put there again.
-    pub(crate) may_have_rolled_back: bool,
+    pub may_have_rolled_back: bool,
 }
 
 /// The snapshots of one database.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots {
+pub struct Snapshots {
     held: Mutex<HeldList>,
     /// What was inserted and is not decided, if this database has transactions that do so.
     pending: Option<Arc<PendingRanges>>,
@@ -140,14 +122,14 @@ impl Snapshots {
     ///
     /// Why both count: what a rollback leaves stays in tables when the policy is another one, and `allow_2pc`, which OPTIONS
     /// keeps, is all that tells then that there may be such.
-    pub(crate) fn new(pending: Option<Arc<PendingRanges>>, two_phases: bool) -> Self {
+    pub fn new(pending: Option<Arc<PendingRanges>>, two_phases: bool) -> Self {
         let may_have_rolled_back = two_phases || pending.is_some();
         Self { pending, may_have_rolled_back, ..Self::default() }
     }
 
     /// Where a read that begins now reads; `newest` says the largest number that may be read at.
     #[inline]
-    pub(crate) fn newest(&self, newest: impl Fn() -> SeqNo) -> ReadAt {
+    pub fn newest(&self, newest: impl Fn() -> SeqNo) -> ReadAt {
         match &self.pending {
             None => ReadAt::all_to(newest()),
             Some(pending) => {
@@ -159,7 +141,7 @@ impl Snapshots {
 
     /// Takes a snapshot of what `newest()` allows to be read, which is asked under the lock with which jobs copy the list.
     /// Why: a number taken before the lock could be dropped by a job that copies the list in between.
-    pub(crate) fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Snapshot {
+    pub fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Snapshot {
         let mut held = self.held.lock();
         let ReadAt { seq, pending } = self.newest(newest);
         let pending = pending.map(Pinned::into_inner);
@@ -171,7 +153,7 @@ impl Snapshots {
     }
 
     /// How many snapshots are held, and when the oldest was taken (Unix time in seconds).
-    pub(crate) fn count_and_oldest_s(&self) -> (usize, Option<u64>) {
+    pub fn count_and_oldest_s(&self) -> (usize, Option<u64>) {
         let held = &self.held.lock().sequences;
         (held.len(), held.oldest_time_s())
     }
@@ -180,7 +162,7 @@ impl Snapshots {
     ///
     /// Why what is pending now counts as undecided, decided or not: it leaves that list only once everybody who comes sees it, and a job must not go by less. Why under the lock: a snapshot that is
     /// taken later keeps nothing, of what the job reads, that is not in the list now.
-    pub(crate) fn readers(&self) -> Readers {
+    pub fn readers(&self) -> Readers {
         let held = self.held.lock();
         let snapshots = held.sequences.sequences().collect();
         let may_have_rolled_back = self.may_have_rolled_back;
@@ -203,7 +185,7 @@ impl Snapshots {
 
     /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep
     /// entries for it in vain.
-    pub(crate) fn released_below(&self) -> SeqNo {
+    pub fn released_below(&self) -> SeqNo {
         // Ordering: advice for pickers only.
         let released = self.released_below.load(Ordering::Relaxed);
         let Some(pending) = self.pending.as_ref().filter(|_| released > 0) else { return SeqNo(released) };
@@ -215,7 +197,7 @@ impl Snapshots {
     }
 
     /// The smallest sequence number read at.
-    pub(crate) fn oldest(&self) -> Option<SeqNo> {
+    pub fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().sequences.oldest()
     }
 }
@@ -255,13 +237,15 @@ impl Snapshot {
     }
 
     /// Where it reads.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn read_at(&self) -> ReadAt {
+    pub fn read_at(&self) -> ReadAt {
         ReadAt { seq: self.0.seq, pending: self.0.pending.clone().map(Pinned::from_inner) }
     }
 
     /// Whether it was taken from the database that has this list.
-    pub(crate) fn belongs_to(&self, list: &Arc<Snapshots>) -> bool {
+    #[doc(hidden)]
+    pub fn belongs_to(&self, list: &Arc<Snapshots>) -> bool {
         Arc::ptr_eq(&self.0.list, list)
     }
 }

@@ -1,4 +1,4 @@
-//! The locks, atomics, exchanged values and events that the engine is written against.
+//! The locks, atomics, exchanged values and events that this crate and those above it are written against.
 //!
 //! Without `--cfg shuttle` they are parking_lot's, arc-swap's, `karst_io`'s and the standard library's, as they
 //! are. With it they are shuttle's, or made of shuttle's (`sync/explored.rs`), so that shuttle decides at each of them
@@ -11,24 +11,24 @@
 mod explored;
 
 #[cfg(shuttle)]
-pub(crate) use explored::{
-    ArcSwap, ArcSwapOption, Condvar, Event, EventListener, Mutex, MutexGuard, RwLock, atomic,
+pub use explored::{
+    ArcSwap, ArcSwapOption, Condvar, Event, Listener as EventListener, Mutex, MutexGuard, RwLock, atomic,
 };
 
 #[cfg(not(shuttle))]
-pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
+pub use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(shuttle))]
-pub(crate) use karst_io::{Event, EventListener};
+pub use karst_io::{Event, EventListener};
 #[cfg(not(shuttle))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::atomic;
+pub use std::sync::atomic;
 
-pub(crate) use arc_swap::Guard;
+pub use arc_swap::Guard;
 
 /// For what is counted, and for names that are given out: nothing that another thread waits for is decided by it, so it
 /// is no part of what shuttle explores. Lock: nothing else is locked under such a mutex.
-pub(crate) mod counting {
-    pub(crate) use parking_lot::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+pub mod counting {
+    pub use parking_lot::Mutex;
+    pub use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 }

@@ -56,12 +56,14 @@ impl CompactOnDeletion {
     }
 
     /// Whether a value of the option names no collector at all.
-    pub(crate) fn is_none_in(text: &str) -> bool {
+    #[doc(hidden)]
+    pub fn is_none_in(text: &str) -> bool {
         matches!(text.trim(), "" | "nullptr" | "{}")
     }
 
     /// Looks at one table.
-    pub(crate) fn watch(&self) -> DeletionWatch {
+    #[doc(hidden)]
+    pub fn watch(&self) -> DeletionWatch {
         DeletionWatch {
             rule: *self,
             bucket_entries: self.window_size.div_ceil(BUCKETS as u64),
@@ -81,7 +83,7 @@ const BUCKETS: usize = 128;
 
 /// What was seen of one table.
 #[derive(Clone, Debug)]
-pub(crate) struct DeletionWatch {
+pub struct DeletionWatch {
     rule: CompactOnDeletion,
     bucket_entries: u64,
     /// Deletions, in a ring.
@@ -98,7 +100,7 @@ pub(crate) struct DeletionWatch {
 impl DeletionWatch {
     /// One more entry.
     #[inline]
-    pub(crate) fn note(&mut self, is_deletion: bool) {
+    pub fn note(&mut self, is_deletion: bool) {
         self.entries += 1;
         self.deletions += u64::from(is_deletion);
         if self.bucket_entries == 0 {
@@ -120,7 +122,7 @@ impl DeletionWatch {
     /// Whether the table asks; `data_bytes` is what its data blocks take.
     ///
     /// Compat: RocksDB goes by the size of the file up to the last entry, which lacks the last block.
-    pub(crate) fn asks(&self, data_bytes: u64) -> bool {
+    pub fn asks(&self, data_bytes: u64) -> bool {
         let rule = &self.rule;
         let in_window = self.bucket_entries > 0 && self.most_in_window >= rule.deletion_trigger;
         let by_ratio = rule.deletion_ratio > 0.0

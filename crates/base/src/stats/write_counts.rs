@@ -4,25 +4,28 @@
 
 /// Sums over writes. Bytes are those of batches as the log has them, with their headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WriteCounts {
+pub struct WriteCounts {
     /// Batches, and the entries in them.
-    pub(crate) writes: u64,
-    pub(crate) keys: u64,
-    pub(crate) bytes: u64,
+    pub writes: u64,
+    /// See `writes`.
+    pub keys: u64,
+    /// See `writes`.
+    pub bytes: u64,
     /// Batches with a record in the log.
-    pub(crate) logged: u64,
+    pub logged: u64,
     /// Times that somebody wrote to the log for all who waited, and batches without a record.
-    pub(crate) groups: u64,
+    pub groups: u64,
     /// Bytes written to logs, and how often they were synced.
-    pub(crate) log_bytes: u64,
-    pub(crate) log_syncs: u64,
+    pub log_bytes: u64,
+    /// See `log_bytes`.
+    pub log_syncs: u64,
     /// How long writers were held up, all together, in microseconds.
-    pub(crate) stall_micros: u64,
+    pub stall_micros: u64,
 }
 
 impl WriteCounts {
     /// What came since `earlier`.
-    pub(crate) fn since(&self, earlier: &WriteCounts) -> WriteCounts {
+    pub fn since(&self, earlier: &WriteCounts) -> WriteCounts {
         WriteCounts {
             writes: self.writes - earlier.writes,
             keys: self.keys - earlier.keys,

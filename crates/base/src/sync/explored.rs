@@ -7,7 +7,7 @@
 //! Trap: what is made here belongs to one execution, so nothing of it may live in a `static`.
 
 use shuttle::sync as imp;
-pub(crate) use shuttle::sync::atomic;
+pub use shuttle::sync::atomic;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -18,21 +18,21 @@ use std::task::{Context, Poll, Waker};
 
 /// As parking_lot's: without poison.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(imp::Mutex<T>);
+pub struct Mutex<T>(imp::Mutex<T>);
 
 /// A held mutex. `None` only while a condition variable has it.
-pub(crate) struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>);
+pub struct MutexGuard<'a, T>(Option<imp::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(MutexGuard(Some(guard))),
             Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(poisoned.into_inner()))),
@@ -57,49 +57,49 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(imp::Condvar);
+pub struct Condvar(imp::Condvar);
 
 impl Condvar {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect(HELD);
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
 /// As parking_lot's: without poison.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(imp::RwLock<T>);
+pub struct RwLock<T>(imp::RwLock<T>);
 
 impl<T> RwLock<T> {
-    pub(crate) fn read(&self) -> imp::RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> imp::RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn write(&self) -> imp::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> imp::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Something of arc-swap's. Whoever gets at it passes a point at which another thread may go on.
 #[derive(Default)]
-pub(crate) struct Observed<S> {
+pub struct Observed<S> {
     inner: S,
     point: atomic::AtomicBool,
 }
 
-pub(crate) type ArcSwap<T> = Observed<arc_swap::ArcSwap<T>>;
-pub(crate) type ArcSwapOption<T> = Observed<arc_swap::ArcSwapOption<T>>;
+pub type ArcSwap<T> = Observed<arc_swap::ArcSwap<T>>;
+pub type ArcSwapOption<T> = Observed<arc_swap::ArcSwapOption<T>>;
 
 impl<T> Observed<arc_swap::ArcSwap<T>> {
-    pub(crate) fn from_pointee(value: T) -> Self {
+    pub fn from_pointee(value: T) -> Self {
         Self { inner: arc_swap::ArcSwap::from_pointee(value), point: atomic::AtomicBool::default() }
     }
 }
@@ -120,7 +120,7 @@ impl<S: fmt::Debug> fmt::Debug for Observed<S> {
 
 /// As the one of `karst_io`: who listens before he looks misses nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Event(Arc<Mutex<Listeners>>);
+pub struct Event(Arc<Mutex<Listeners>>);
 
 #[derive(Debug, Default)]
 struct Listeners {
@@ -130,20 +130,20 @@ struct Listeners {
 }
 
 impl Event {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn listen(&self) -> EventListener {
+    pub fn listen(&self) -> Listener {
         let mut listeners = self.0.lock();
         let number = listeners.next;
         listeners.next += 1;
         listeners.waiting.insert(number, None);
-        EventListener { number, of: self.0.clone() }
+        Listener { number, of: self.0.clone() }
     }
 
     /// Notifies everybody, which is all that the engine asks for.
-    pub(crate) fn notify(&self, count: usize) {
+    pub fn notify(&self, count: usize) {
         assert_eq!(count, usize::MAX);
         let notified = std::mem::take(&mut self.0.lock().waiting);
         notified.into_values().flatten().for_each(karst_io::wake);
@@ -151,12 +151,12 @@ impl Event {
 }
 
 #[derive(Debug)]
-pub(crate) struct EventListener {
+pub struct Listener {
     number: u64,
     of: Arc<Mutex<Listeners>>,
 }
 
-impl Future for EventListener {
+impl Future for Listener {
     type Output = ();
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.of.lock().waiting.get_mut(&self.number) {
@@ -167,7 +167,7 @@ impl Future for EventListener {
     }
 }
 
-impl Drop for EventListener {
+impl Drop for Listener {
     fn drop(&mut self) {
         let left = self.of.lock().waiting.remove(&self.number);
         drop(left);

@@ -23,7 +23,7 @@ const QUEUE_BYTES: usize = 4 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct InfoLog(Arc<Shared>);
+pub struct InfoLog(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -101,7 +101,7 @@ impl Place {
 
 impl InfoLog {
     /// Puts an earlier LOG aside and begins a new one. Blocks.
-    pub(crate) fn open(env: &Env, database: &Path, options: &DbOptions) -> Self {
+    pub fn open(env: &Env, database: &Path, options: &DbOptions) -> Self {
         let limits = Limits {
             bytes: options.max_log_file_size as u64,
             age: Duration::from_secs(options.log_file_time_to_roll as u64),
@@ -119,7 +119,7 @@ impl InfoLog {
     }
 
     /// Adds a line. Does not block.
-    pub(crate) fn write(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
+    pub fn write(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
         if level < self.0.least {
             return;
         }
@@ -145,7 +145,7 @@ impl InfoLog {
     }
 
     /// Waits until all lines so far are in the file.
-    pub(crate) async fn written(&self) {
+    pub async fn written(&self) {
         loop {
             let drained = self.0.drained.listen();
             // Why this says it all: the sink goes back only when the queue is empty.

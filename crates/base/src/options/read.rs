@@ -70,6 +70,7 @@ pub struct ReadOptions {
 }
 
 impl Default for ReadOptions {
+    #[inline]
     fn default() -> Self {
         Self {
             snapshot: None,
@@ -97,6 +98,7 @@ impl Default for ReadOptions {
 
 impl ReadOptions {
     /// The defaults.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }

@@ -97,7 +97,7 @@ pub fn full_merge(
 /// maxima are. Wrapped in [`Associative`] it is a [`MergeOperator`] that also merges operands before the value below them is known.
 ///
 /// ```
-/// use karst_engine::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
+/// use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
 ///
 /// #[derive(Debug)]
 /// struct Longest;

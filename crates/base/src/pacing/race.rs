@@ -6,18 +6,21 @@ use std::task::{Context, Poll};
 
 /// Which of two futures ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Raced<A, B> {
+pub enum Raced<A, B> {
+    /// The first, with its output.
     First(A),
+    /// The second, with its output.
     Second(B),
 }
 
 /// Waits for either; the other is dropped. If both are ready the first counts.
-pub(crate) fn race<A: Future + Unpin, B: Future + Unpin>(first: A, second: B) -> Race<A, B> {
+pub fn race<A: Future + Unpin, B: Future + Unpin>(first: A, second: B) -> Race<A, B> {
     Race { first, second }
 }
 
 #[derive(Debug)]
-pub(crate) struct Race<A, B> {
+/// The race of two futures.
+pub struct Race<A, B> {
     first: A,
     second: B,
 }

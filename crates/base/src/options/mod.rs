@@ -9,8 +9,8 @@ mod current;
 mod family;
 mod read;
 
-pub(crate) use current::CurrentDbOptions;
-pub(crate) use family::{FamilyConfig, Instances};
+pub use current::CurrentDbOptions;
+pub use family::{FamilyConfig, Instances};
 pub use karst_format::options::choice::{
     CacheTier, Checksum, CompactionPriority, CompactionStopStyle, CompactionStyle, Compression,
     DataBlockIndexType, FileTemperature, IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel,
@@ -26,4 +26,4 @@ pub use karst_format::options::{
 pub use read::{ReadOptions, ReadTier};
 
 pub use compact_on_deletion::CompactOnDeletion;
-pub(crate) use compact_on_deletion::DeletionWatch;
+pub use compact_on_deletion::DeletionWatch;

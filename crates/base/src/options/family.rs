@@ -38,17 +38,22 @@ fn settle_name(notes: &mut Vec<String>, option: &str, named: &mut Object, instan
 
 /// Instances that the user supplies for a column family, in place of what the names in its options stand for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Instances {
-    pub(crate) comparator: Option<Comparator>,
-    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
-    pub(crate) prefix_extractor: Option<PrefixExtractor>,
-    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    pub(crate) compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+pub struct Instances {
+    /// The order of keys.
+    pub comparator: Option<Comparator>,
+    /// What folds operands.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// What keys have prefixes by.
+    pub prefix_extractor: Option<PrefixExtractor>,
+    /// What compactions ask.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// What makes a filter for each compaction.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
 }
 
 impl Instances {
     /// These, and where there is none, those of `other`.
-    pub(crate) fn or(self, other: &Instances) -> Instances {
+    pub fn or(self, other: &Instances) -> Instances {
         Instances {
             comparator: self.comparator.or_else(|| other.comparator.clone()),
             merge_operator: self.merge_operator.or_else(|| other.merge_operator.clone()),
@@ -61,32 +66,37 @@ impl Instances {
     }
 
     /// What keys have prefixes by, if anything: what is supplied, or what `options` name.
-    pub(crate) fn prefix_extractor_for(&self, options: &ColumnFamilyOptions) -> Option<PrefixExtractor> {
+    pub fn prefix_extractor_for(&self, options: &ColumnFamilyOptions) -> Option<PrefixExtractor> {
         self.prefix_extractor.clone().or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?))
     }
 }
 
 /// What a column family is read with.
 #[derive(Clone, Debug)]
-pub(crate) struct FamilyConfig {
-    pub(crate) id: ColumnFamilyId,
-    pub(crate) name: String,
-    pub(crate) options: ColumnFamilyOptions,
-    pub(crate) comparator: Comparator,
+pub struct FamilyConfig {
+    /// Its number in all files.
+    pub id: ColumnFamilyId,
+    /// Its name in the MANIFEST.
+    pub name: String,
+    /// What is set, by name.
+    pub options: ColumnFamilyOptions,
+    /// The order of keys.
+    pub comparator: Comparator,
     /// None also when OPTIONS names one that is not known.
-    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
     /// None also when OPTIONS names one that is not known.
-    pub(crate) prefix_extractor: Option<PrefixExtractor>,
+    pub prefix_extractor: Option<PrefixExtractor>,
     /// Asked by all compactions; goes before the factory.
-    pub(crate) compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    pub(crate) compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Makes one for each compaction.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
     /// Which tables ask for their compaction.
-    pub(crate) compact_on_deletion: Option<CompactOnDeletion>,
+    pub compact_on_deletion: Option<CompactOnDeletion>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
-    pub(crate) described_in: Option<PathBuf>,
+    pub described_in: Option<PathBuf>,
     /// What the LOG shall say: what the options name and is not there, and what of the file's could
     /// not be followed.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// See [`options_text`](Self::options_text).
     options_text: OnceLock<String>,
 }
@@ -96,7 +106,7 @@ impl FamilyConfig {
     ///
     /// # Errors
     /// The comparator is not built in and not supplied, or the tables are of a format that is not block-based.
-    pub(crate) fn resolve(
+    pub fn resolve(
         id: ColumnFamilyId,
         name: &str,
         mut options: ColumnFamilyOptions,
@@ -183,7 +193,7 @@ impl FamilyConfig {
     ///
     /// Why kept: with each family that comes, goes or changes the file is written with all of them,
     /// and most have not changed since.
-    pub(crate) fn options_text(&self) -> &str {
+    pub fn options_text(&self) -> &str {
         self.options_text.get_or_init(|| {
             changed_sections(&NamedColumnFamily { name: self.name.clone(), options: self.described() })
         })
@@ -213,7 +223,7 @@ impl FamilyConfig {
     }
 
     /// The user's filter for a job, if there is one.
-    pub(crate) fn filter_for(&self, context: &FilterContext) -> Option<Arc<dyn CompactionFilter>> {
+    pub fn filter_for(&self, context: &FilterContext) -> Option<Arc<dyn CompactionFilter>> {
         if let Some(filter) = &self.compaction_filter
             && context.reason == TableCreationReason::Compaction
         {
@@ -230,7 +240,8 @@ impl FamilyConfig {
     ///
     /// # Errors
     /// There is none, or OPTIONS names one that is not built in and none was supplied.
-    pub(crate) fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
+    #[inline]
+    pub fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
         self.merge_operator.as_ref().ok_or_else(|| {
             let name = Named(&self.name);
             let error = match self.options.merge_operator.text() {

@@ -18,7 +18,7 @@ use karst_io::OwnProcess;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub struct Life {
     closed: AtomicBool,
     opened_by: OwnProcess,
     writes: bool,
@@ -26,14 +26,14 @@ pub(crate) struct Life {
 
 impl Life {
     /// Of a database that this process opens, for writing too if it `writes`.
-    pub(crate) fn new(writes: bool) -> Self {
+    pub fn new(writes: bool) -> Self {
         Self { closed: AtomicBool::new(false), opened_by: OwnProcess::new(), writes }
     }
 
     /// Refuses what is asked of a database that is closed, or was opened for writing by another
     /// process.
     #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         // Ordering: a flag only; whoever must not miss it asks under a lock.
         if self.closed.load(Ordering::Relaxed) || !self.opened_by.is_current() {
             self.refusal()
@@ -56,12 +56,13 @@ impl Life {
 
     /// Whether this is a fork's child, and the database its parent's. Nothing of it may be waited
     /// for, written or given back then.
-    pub(crate) fn is_left_behind(&self) -> bool {
+    #[inline]
+    pub fn is_left_behind(&self) -> bool {
         self.writes && !self.opened_by.is_current()
     }
 
     /// From now on it is closed.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 }

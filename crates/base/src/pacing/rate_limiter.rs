@@ -133,7 +133,8 @@ impl RateLimiter {
     }
 
     /// The same. Returns how many times it has waited for a period to end.
-    pub(crate) async fn wait_for(&self, env: &Env, bytes: u64, priority: IoPriority) -> u64 {
+    #[doc(hidden)]
+    pub async fn wait_for(&self, env: &Env, bytes: u64, priority: IoPriority) -> u64 {
         let mut waits = 0;
         if bytes == 0 {
             return waits;

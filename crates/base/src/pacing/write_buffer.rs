@@ -18,11 +18,13 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct WriteBufferManager(Arc<Shared>);
 
-/// A cache that is charged with what memtables take.
-pub(crate) struct ChargedCache {
+/// A cache that is charged with what memtables take: the engine's block cache becomes one.
+pub struct ChargedCache {
     /// Charges it with so many bytes.
-    pub(crate) reserve: Box<dyn Fn(usize) -> karst_mem::Charge + Send + Sync>,
-    pub(crate) capacity_bytes: Box<dyn Fn() -> usize + Send + Sync>,
+    #[doc(hidden)]
+    pub reserve: Box<dyn Fn(usize) -> karst_mem::Charge + Send + Sync>,
+    #[doc(hidden)]
+    pub capacity_bytes: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 /// The part of a charged cache that memory may have which waits for the next memtables.
@@ -59,8 +61,13 @@ impl WriteBufferManager {
         Self::charging(limit_bytes, None, allow_stall)
     }
 
-    /// The same, with what else is charged.
-    pub(crate) fn charging(limit_bytes: usize, cache: Option<ChargedCache>, allow_stall: bool) -> Self {
+    /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`, which evicts blocks to make room for it. Memtables are never refused: they
+    /// exceed the capacity where nothing can be evicted, even if it is strict.
+    pub fn with_cache(limit_bytes: usize, cache: impl Into<ChargedCache>, allow_stall: bool) -> Self {
+        Self::charging(limit_bytes, Some(cache.into()), allow_stall)
+    }
+
+    fn charging(limit_bytes: usize, cache: Option<ChargedCache>, allow_stall: bool) -> Self {
         Self(Arc::new(Shared {
             limit_bytes: AtomicUsize::new(limit_bytes),
             allow_stall,
@@ -73,6 +80,7 @@ impl WriteBufferManager {
     }
 
     /// The budget in bytes; 0 for none.
+    #[inline]
     pub fn limit_bytes(&self) -> usize {
         self.0.limit_bytes.load(Ordering::Relaxed)
     }
@@ -84,18 +92,21 @@ impl WriteBufferManager {
     }
 
     /// Bytes of all memtables.
+    #[inline]
     pub fn used_bytes(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
     /// Bytes of the memtables that take writes.
+    #[inline]
     pub fn active_bytes(&self) -> usize {
         self.0.active.load(Ordering::Relaxed)
     }
 
     /// How much memory may wait for the next memtables: what those there are leave of the budget,
     /// and a small part of a cache that is charged. `None` without either.
-    pub(crate) fn spare_bytes(&self) -> Option<usize> {
+    #[doc(hidden)]
+    pub fn spare_bytes(&self) -> Option<usize> {
         let of_budget = match self.limit_bytes() {
             0 => None,
             limit => Some(limit.saturating_sub(self.used_bytes())),
@@ -123,6 +134,7 @@ impl WriteBufferManager {
     ///
     /// Compat: as in RocksDB, when those that take writes have seven eighths of the budget; or when the budget is used up and half of it or more is theirs, for
     /// otherwise flushes that are under way free enough.
+    #[inline]
     pub fn should_flush(&self) -> bool {
         let limit = self.limit_bytes();
         let active = self.active_bytes();
@@ -130,18 +142,21 @@ impl WriteBufferManager {
     }
 
     /// Whether writers should wait.
+    #[inline]
     pub fn should_stall(&self) -> bool {
         let limit = self.limit_bytes();
         self.0.allow_stall && limit > 0 && self.used_bytes() >= limit
     }
 
     /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again, then wait.
-    pub(crate) fn listen(&self) -> EventListener {
+    #[doc(hidden)]
+    pub fn listen(&self) -> EventListener {
         self.0.shrunk.listen()
     }
 
     /// The charge of a new memtable.
-    pub(crate) fn charge(&self) -> Charge {
+    #[doc(hidden)]
+    pub fn charge(&self) -> Charge {
         Charge { budget: self.clone(), bytes: AtomicUsize::new(0), sealed: AtomicUsize::new(0) }
     }
 }
@@ -183,7 +198,7 @@ const GIVEN_BACK: usize = 8;
 
 /// A memtable's part of the budget.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     budget: WriteBufferManager,
     bytes: AtomicUsize,
     /// Of them, what does not count as active any more.
@@ -196,7 +211,7 @@ impl Charge {
 
     /// Follows the memtable's size. Any writer may call it, with whatever size it has read.
     #[inline]
-    pub(crate) fn follow(&self, memory_bytes: usize) {
+    pub fn follow(&self, memory_bytes: usize) {
         let charged = self.bytes.load(Ordering::Relaxed);
         if memory_bytes >= charged + Self::GRAIN {
             self.raise(charged, memory_bytes);
@@ -215,7 +230,7 @@ impl Charge {
     }
 
     /// Says that the memtable takes no writes any more: its memory is on the way out.
-    pub(crate) fn seal(&self) {
+    pub fn seal(&self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let before = self.sealed.swap(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes.saturating_sub(before), Ordering::Relaxed);
@@ -272,35 +287,6 @@ mod tests {
         assert_eq!(budget.spare_bytes(), Some(0));
         drop(charge);
         assert_eq!(budget.spare_bytes(), Some(1024 * KIB));
-    }
-
-    #[test]
-    fn a_cache_gets_room_back_little_by_little_while_there_are_memtables() {
-        let cache = crate::BlockCache::new(6400 * KIB);
-        let budget = WriteBufferManager::with_cache(0, &cache, false);
-        let (a, b) = (budget.charge(), budget.charge());
-        a.follow(400 * KIB);
-        b.follow(400 * KIB);
-        assert_eq!(cache.memtable_bytes(), 800 * KIB);
-        drop(a);
-        assert_eq!((budget.used_bytes(), cache.memtable_bytes()), (400 * KIB, 700 * KIB));
-        b.follow(600 * KIB);
-        assert_eq!(cache.memtable_bytes(), 700 * KIB, "which there is room for");
-        b.follow(900 * KIB);
-        assert_eq!(cache.memtable_bytes(), 900 * KIB);
-        drop(b);
-        assert_eq!((cache.memtable_bytes(), cache.usage_bytes()), (0, 0));
-    }
-
-    #[test]
-    fn memory_waits_for_memtables_within_a_part_of_the_cache_they_are_charged_to() {
-        let cache = crate::BlockCache::new(6400 * KIB);
-        let budget = WriteBufferManager::with_cache(0, &cache, false);
-        assert_eq!(budget.spare_bytes(), Some(200 * KIB));
-        cache.set_capacity(3200 * KIB);
-        assert_eq!(budget.spare_bytes(), Some(100 * KIB));
-        budget.set_limit_bytes(50 * KIB);
-        assert_eq!(budget.spare_bytes(), Some(50 * KIB), "whichever is less");
     }
 
     #[test]

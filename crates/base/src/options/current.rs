@@ -8,19 +8,22 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct CurrentDbOptions(ArcSwap<DbOptions>);
+pub struct CurrentDbOptions(ArcSwap<DbOptions>);
 
 impl CurrentDbOptions {
-    pub(crate) fn new(options: DbOptions) -> Arc<Self> {
+    /// These, to begin with.
+    pub fn new(options: DbOptions) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(options)))
     }
 
-    pub(crate) fn get(&self) -> Arc<DbOptions> {
+    /// All of them, as they are now.
+    #[inline]
+    pub fn get(&self) -> Arc<DbOptions> {
         self.0.load_full()
     }
 
     /// Lock: called under the one that serializes changes of options.
-    pub(crate) fn set(&self, options: DbOptions) {
+    pub fn set(&self, options: DbOptions) {
         self.0.store(Arc::new(options));
     }
 }

@@ -7,7 +7,7 @@
 mod date;
 mod info_log;
 
-pub(crate) use info_log::InfoLog;
+pub use info_log::InfoLog;
 
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
@@ -21,12 +21,18 @@ use std::time::Duration;
 
 /// How important a line of the LOG file is. RocksDB's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LogLevel {
+pub enum LogLevel {
+    /// What helps to find a defect.
     Debug,
+    /// What goes on.
     Info,
+    /// What goes on all the same.
     Warn,
+    /// What failed.
     Error,
+    /// What the database cannot go on after.
     Fatal,
+    /// What every LOG file begins with.
     Header,
 }
 
@@ -153,7 +159,7 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
 
 /// Where a database's events go.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub struct Events {
     log: Option<InfoLog>,
     listeners: Vec<Arc<dyn EventListener>>,
     jobs: AtomicU64,
@@ -161,12 +167,12 @@ pub(crate) struct Events {
 
 impl Events {
     /// `log` is `None` for a database that writes nothing.
-    pub(crate) fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
+    pub fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
         Self { log, listeners, jobs: AtomicU64::new(1) }
     }
 
     /// A number for a job.
-    pub(crate) fn next_job(&self) -> u64 {
+    pub fn next_job(&self) -> u64 {
         self.jobs.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -183,21 +189,21 @@ impl Events {
     }
 
     /// Writes a line.
-    pub(crate) fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
+    pub fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
         if let Some(log) = &self.log {
             log.write(level, text);
         }
     }
 
     /// Waits until all lines are in the file.
-    pub(crate) async fn written(&self) {
+    pub async fn written(&self) {
         if let Some(log) = &self.log {
             log.written().await;
         }
     }
 
     /// The options in effect: at the head of the LOG file.
-    pub(crate) fn opened(&self, path: &std::path::Path, options: &DbOptions) {
+    pub fn opened(&self, path: &std::path::Path, options: &DbOptions) {
         self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
         self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
         for entry in DbOptions::table() {
@@ -209,7 +215,7 @@ impl Events {
     }
 
     /// The options of a column family that differ from the defaults: as those of the database.
-    pub(crate) fn opened_family(&self, family: &FamilyConfig) {
+    pub fn opened_family(&self, family: &FamilyConfig) {
         let tables = &family.options.table_factory.block_based;
         let changed = [self.differing(family, &family.options), self.differing(family, tables)].concat();
         self.without_effect(&family.name, &changed);
@@ -230,12 +236,12 @@ impl Events {
     }
 
     /// The options of the database that are others than `before`.
-    pub(crate) fn options_changed(&self, before: &DbOptions, now: &DbOptions) {
+    pub fn options_changed(&self, before: &DbOptions, now: &DbOptions) {
         self.changed("database", before, now);
     }
 
     /// The options of a column family that are others than `before`.
-    pub(crate) fn family_options_changed(&self, before: &FamilyConfig, now: &FamilyConfig) {
+    pub fn family_options_changed(&self, before: &FamilyConfig, now: &FamilyConfig) {
         let (was, is) = (&before.options, &now.options);
         self.changed(&now.name, was, is);
         self.changed(&now.name, &was.table_factory.block_based, &is.table_factory.block_based);
@@ -264,7 +270,8 @@ impl Events {
         }
     }
 
-    pub(crate) fn flush_begun(&self, flush: &FlushInfo) {
+    /// A flush begins.
+    pub fn flush_begun(&self, flush: &FlushInfo) {
         self.log(
             LogLevel::Info,
             format_args!(
@@ -280,7 +287,8 @@ impl Events {
         self.tell(|listener| listener.flush_begun(flush));
     }
 
-    pub(crate) fn flush_completed(&self, flush: &FlushInfo, took: Duration, files_by_level: &[usize]) {
+    /// A flush is in the tree, whose levels have so many files now.
+    pub fn flush_completed(&self, flush: &FlushInfo, took: Duration, files_by_level: &[usize]) {
         let table = flush.table.map_or_else(|| "no table".to_owned(), |number| format!("table #{number}"));
         self.log(
             LogLevel::Info,
@@ -298,7 +306,8 @@ impl Events {
         self.tell(|listener| listener.flush_completed(flush));
     }
 
-    pub(crate) fn compaction_begun(&self, compaction: &CompactionInfo) {
+    /// A compaction begins.
+    pub fn compaction_begun(&self, compaction: &CompactionInfo) {
         let c = compaction;
         self.log(
             LogLevel::Info,
@@ -310,7 +319,8 @@ impl Events {
         self.tell(|listener| listener.compaction_begun(compaction));
     }
 
-    pub(crate) fn compaction_completed(&self, compaction: &CompactionInfo, took: Duration, files: &[usize]) {
+    /// A compaction is in the tree, whose levels have so many files now.
+    pub fn compaction_completed(&self, compaction: &CompactionInfo, took: Duration, files: &[usize]) {
         let c = compaction;
         self.log(
             LogLevel::Info,
@@ -333,23 +343,27 @@ impl Events {
         self.tell(|listener| listener.compaction_completed(compaction));
     }
 
-    pub(crate) fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &crate::error::Error) {
+    /// A job failed; it may be tried again.
+    pub fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &crate::error::Error) {
         self.log(LogLevel::Warn, format_args!("[{column_family}] [JOB {job}] {what} failed: {error}"));
     }
 
-    pub(crate) fn background_error(&self, error: &BackgroundError) {
+    /// Background work failed.
+    pub fn background_error(&self, error: &BackgroundError) {
         let text =
             format_args!("Background error, {:?}, {:?}: {}", error.severity, error.reason, error.error);
         self.log(LogLevel::Error, text);
         self.tell(|listener| listener.background_error(error));
     }
 
-    pub(crate) fn recovered(&self, error: &BackgroundError) {
+    /// The database has recovered from `error`.
+    pub fn recovered(&self, error: &BackgroundError) {
         self.log(LogLevel::Warn, format_args!("Recovered from the background error {}", error.error));
         self.tell(|listener| listener.recovered(error));
     }
 
-    pub(crate) fn stall_changed(&self, column_family: &str, state: &str) {
+    /// What holds up writers of a family changed.
+    pub fn stall_changed(&self, column_family: &str, state: &str) {
         self.log(LogLevel::Warn, format_args!("[{column_family}] Stall state: {state}"));
         self.tell(|listener| listener.stall_changed(column_family, state));
     }

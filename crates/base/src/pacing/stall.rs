@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A condition in words.
-pub(crate) fn describe(stall: WriteStall) -> &'static str {
+pub fn describe(stall: WriteStall) -> &'static str {
     match stall {
         WriteStall::Normal => "normal",
         WriteStall::Delayed(StallCause::MemtableLimit) => {
@@ -53,21 +53,23 @@ pub(crate) fn describe(stall: WriteStall) -> &'static str {
 
 /// How a writer comes in.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Bytes it writes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// It would rather fail than wait.
-    pub(crate) no_slowdown: bool,
+    pub no_slowdown: bool,
     /// It gives way as soon as compaction needs help.
-    pub(crate) low_pri: bool,
+    pub low_pri: bool,
     /// How long it waits, whatever for.
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// What lets writers that wait go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Relief {
+pub enum Relief {
+    /// A flush.
     Flush,
+    /// A compaction.
     Compaction,
 }
 
@@ -91,16 +93,23 @@ struct Setback {
 
 /// How often a column family's state held writers up; counted whenever the state is looked at, as in RocksDB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StallCounts {
-    pub(crate) memtable_stops: u64,
-    pub(crate) memtable_delays: u64,
-    pub(crate) l0_stops: u64,
-    pub(crate) l0_delays: u64,
-    pub(crate) pending_stops: u64,
-    pub(crate) pending_delays: u64,
+pub struct StallCounts {
+    /// Stops and delays by memtables that wait to be flushed.
+    pub memtable_stops: u64,
+    /// See `memtable_stops`.
+    pub memtable_delays: u64,
+    /// Stops and delays by files of L0.
+    pub l0_stops: u64,
+    /// See `l0_stops`.
+    pub l0_delays: u64,
+    /// Stops and delays by bytes that wait to be compacted.
+    pub pending_stops: u64,
+    /// See `pending_stops`.
+    pub pending_delays: u64,
     /// Those of L0 while a compaction of L0 ran.
-    pub(crate) l0_stops_compacting: u64,
-    pub(crate) l0_delays_compacting: u64,
+    pub l0_stops_compacting: u64,
+    /// See `l0_stops_compacting`.
+    pub l0_delays_compacting: u64,
 }
 
 impl StallCounts {
@@ -122,7 +131,7 @@ impl StallCounts {
     }
 
     /// All stops and all delays.
-    pub(crate) fn totals(&self) -> (u64, u64) {
+    pub fn totals(&self) -> (u64, u64) {
         (
             self.memtable_stops + self.l0_stops + self.pending_stops,
             self.memtable_delays + self.l0_delays + self.pending_delays,
@@ -143,7 +152,7 @@ const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct StallController {
+pub struct StallController {
     door: AtomicU8,
     rate: AtomicU64,
     /// How long writers were held up, all together.
@@ -249,7 +258,7 @@ fn timed_out() -> Error {
 
 impl StallController {
     /// `patience` is how long writers wait for what fails each time, unless they say it themselves.
-    pub(crate) fn new(
+    pub fn new(
         health: Arc<Health>,
         write_buffers: WriteBufferManager,
         rate: u64,
@@ -269,18 +278,12 @@ impl StallController {
     }
 
     /// Bytes of the budget of memtables that nobody has; without a budget there is no end to them.
-    pub(crate) fn spare_memory_bytes(&self) -> usize {
+    pub fn spare_memory_bytes(&self) -> usize {
         self.write_buffers.spare_bytes().unwrap_or(usize::MAX)
     }
 
     /// Says how a column family is. `speed_up` is whether its compaction needs help already, `l0_compacts` whether files of L0 are being compacted.
-    pub(crate) fn set(
-        &self,
-        family: ColumnFamilyId,
-        condition: WriteStall,
-        speed_up: bool,
-        l0_compacts: bool,
-    ) {
+    pub fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool, l0_compacts: bool) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
         entry.0 = condition;
@@ -293,7 +296,7 @@ impl StallController {
     }
 
     /// A job of the family that would let writers go on has failed.
-    pub(crate) fn job_failed(&self, family: ColumnFamilyId, relief: Relief, now: Duration, error: &Error) {
+    pub fn job_failed(&self, family: ColumnFamilyId, relief: Relief, now: Duration, error: &Error) {
         let mut state = self.state.lock();
         let new = || Setback { since: now, error: error.clone() };
         state.setbacks.entry((family, relief)).or_insert_with(new).error = error.clone();
@@ -302,12 +305,12 @@ impl StallController {
     }
 
     /// One has succeeded.
-    pub(crate) fn job_succeeded(&self, family: ColumnFamilyId, relief: Relief) {
+    pub fn job_succeeded(&self, family: ColumnFamilyId, relief: Relief) {
         self.state.lock().setbacks.remove(&(family, relief));
     }
 
     /// Forgets a column family that was dropped.
-    pub(crate) fn forget(&self, family: ColumnFamilyId) {
+    pub fn forget(&self, family: ColumnFamilyId) {
         let mut state = self.state.lock();
         state.families.remove(&family);
         state.setbacks.retain(|(of, _), _| *of != family);
@@ -316,7 +319,7 @@ impl StallController {
     }
 
     /// Lets nobody in any more; whoever waits fails.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         let mut state = self.state.lock();
         state.shut = true;
         self.republish(&mut state);
@@ -334,60 +337,60 @@ impl StallController {
     }
 
     /// The rate in bytes per second at which delayed writers go on.
-    pub(crate) fn rate(&self) -> u64 {
+    pub fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
 
     /// Whether some family stops writers, and whether some family delays them.
-    pub(crate) fn held(&self) -> (bool, bool) {
+    pub fn held(&self) -> (bool, bool) {
         let state = self.state.lock();
         let any = |of: fn(&WriteStall) -> bool| state.families.values().any(|(condition, _)| of(condition));
         (any(|c| matches!(c, WriteStall::Stopped(_))), any(|c| matches!(c, WriteStall::Delayed(_))))
     }
 
     /// Changes it.
-    pub(crate) fn set_rate(&self, bytes_per_sec: u64) {
+    pub fn set_rate(&self, bytes_per_sec: u64) {
         self.rate.store(bytes_per_sec.max(1), Ordering::Relaxed);
     }
 
     /// The rate if writers are delayed now, else 0: the property `rocksdb.actual-delayed-write-rate`.
-    pub(crate) fn actual_delayed_rate(&self) -> u64 {
+    pub fn actual_delayed_rate(&self) -> u64 {
         if self.door.load(Ordering::Acquire) == NARROW { self.rate() } else { 0 }
     }
 
     /// Whether writers wait until something changes: the property `rocksdb.is-write-stopped`.
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.door.load(Ordering::Acquire) == CLOSED
     }
 
     /// How long writers were held up, all together, in microseconds.
-    pub(crate) fn held_micros(&self) -> u64 {
+    pub fn held_micros(&self) -> u64 {
         self.held_micros.load(Ordering::Relaxed)
     }
 
     /// How often writers were held up because memtables were over their budget.
-    pub(crate) fn budget_stops(&self) -> u64 {
+    pub fn budget_stops(&self) -> u64 {
         self.budget_stops.load(Ordering::Relaxed)
     }
 
     /// Whether compaction should use all it may.
-    pub(crate) fn needs_speed(&self) -> bool {
+    pub fn needs_speed(&self) -> bool {
         self.door.load(Ordering::Acquire) != OPEN
     }
 
     /// The condition of a column family, and how often it held writers up.
-    pub(crate) fn family(&self, family: ColumnFamilyId) -> (WriteStall, StallCounts) {
+    pub fn family(&self, family: ColumnFamilyId) -> (WriteStall, StallCounts) {
         self.state.lock().families.get(&family).copied().unwrap_or_default()
     }
 
     /// Wakes everybody who waits, to look again.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.changed.notify(usize::MAX);
     }
 
     /// Whether a writer with these wishes would go in at once. One load, and one more where memtables have a budget that stalls.
     #[inline]
-    pub(crate) fn is_open(&self, entry: &Entry) -> bool {
+    pub fn is_open(&self, entry: &Entry) -> bool {
         let door = self.door.load(Ordering::Acquire);
         (door == OPEN || (door == PRESSED && !entry.low_pri)) && !self.write_buffers.should_stall()
     }
@@ -398,7 +401,7 @@ impl StallController {
     /// A background error, the end of the database, with `no_slowdown` that it would have to wait,
     /// or that it has waited long enough: then why what would let it go on fails, or else
     /// `TimedOut`.
-    pub(crate) async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
+    pub async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
         self.health.check_writes()?;
         if self.is_open(&entry) {
             return Ok(());

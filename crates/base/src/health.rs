@@ -59,7 +59,8 @@ impl BackgroundErrorReason {
     }
 
     /// Whether it was the MANIFEST that could not be written.
-    pub(crate) fn is_of_manifest(self) -> bool {
+    #[doc(hidden)]
+    pub fn is_of_manifest(self) -> bool {
         matches!(self, Self::ManifestWrite | Self::ManifestWriteNoWal)
     }
 }
@@ -126,7 +127,7 @@ fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Opti
 }
 
 /// The database's background errors.
-pub(crate) struct Health {
+pub struct Health {
     paranoid: bool,
     /// Whether writes are refused.
     refuses: AtomicBool,
@@ -156,7 +157,7 @@ struct State {
 
 /// What to do about a reported error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reaction {
+pub enum Reaction {
     /// Nothing was stopped; try again after a pause.
     Retry,
     /// Wait for [`Health::begin_recovery`] to succeed; it is worth trying by itself.
@@ -167,7 +168,7 @@ pub(crate) enum Reaction {
 
 impl Health {
     /// `paranoid` is the option `paranoid_checks`.
-    pub(crate) fn new(paranoid: bool) -> Self {
+    pub fn new(paranoid: bool) -> Self {
         Self {
             paranoid,
             refuses: AtomicBool::new(false),
@@ -179,19 +180,19 @@ impl Health {
     }
 
     /// Has `hook` told of every error that stops something, on the thread that reports it. The first call counts.
-    pub(crate) fn connect(&self, hook: impl Fn(&BackgroundError, Reaction) + Send + Sync + 'static) {
+    pub fn connect(&self, hook: impl Fn(&BackgroundError, Reaction) + Send + Sync + 'static) {
         // Why ignored: a second hook would be a second scheduler, which no caller has.
         let _ = self.hook.set(Box::new(hook));
     }
 
     /// Takes note of a failure, and tells of it.
-    pub(crate) fn report(&self, error: &Error, reason: BackgroundErrorReason) -> Reaction {
+    pub fn report(&self, error: &Error, reason: BackgroundErrorReason) -> Reaction {
         let noted = self.note(error, reason);
         noted.map_or(Reaction::Retry, |noted| self.tell(noted))
     }
 
     /// Takes note of a failure, from when on it counts. `None` if it is none that stays.
-    pub(crate) fn note(&self, error: &Error, reason: BackgroundErrorReason) -> Option<Noted> {
+    pub fn note(&self, error: &Error, reason: BackgroundErrorReason) -> Option<Noted> {
         self.reported.fetch_add(1, Ordering::Relaxed);
         let severity = severity(reason, cause_of(error), self.paranoid)?;
         let noted = BackgroundError { error: error.clone(), reason, severity };
@@ -207,7 +208,7 @@ impl Health {
     }
 
     /// Tells those who listen, and the hook, which may take its time.
-    pub(crate) fn tell(&self, Noted(error, reaction): Noted) -> Reaction {
+    pub fn tell(&self, Noted(error, reaction): Noted) -> Reaction {
         self.changed.notify(usize::MAX);
         if let Some(hook) = self.hook.get() {
             hook(&error, reaction);
@@ -220,7 +221,7 @@ impl Health {
     /// # Errors
     /// The background error, with what can be done about it.
     #[inline]
-    pub(crate) fn check_writes(&self) -> Result<()> {
+    pub fn check_writes(&self) -> Result<()> {
         if self.refuses.load(Ordering::Acquire) { self.refusal() } else { Ok(()) }
     }
 
@@ -233,28 +234,28 @@ impl Health {
     }
 
     /// Whether a flush may run: with no error, a soft one, or within a recovery.
-    pub(crate) fn allows_flush(&self) -> bool {
+    pub fn allows_flush(&self) -> bool {
         let state = self.state.lock();
         state.worst.as_ref().is_none_or(|worst| worst.severity < Severity::Hard)
     }
 
     /// Whether a compaction may run.
-    pub(crate) fn allows_compaction(&self) -> bool {
+    pub fn allows_compaction(&self) -> bool {
         self.state.lock().worst.is_none()
     }
 
     /// The worst error that stands.
-    pub(crate) fn current(&self) -> Option<BackgroundError> {
+    pub fn current(&self) -> Option<BackgroundError> {
         self.state.lock().worst.clone()
     }
 
     /// Errors since the database was opened.
-    pub(crate) fn reported(&self) -> u64 {
+    pub fn reported(&self) -> u64 {
         self.reported.load(Ordering::Relaxed)
     }
 
     /// Resolves when an error came or went. Listen, look, then wait.
-    pub(crate) fn listen(&self) -> EventListener {
+    pub fn listen(&self) -> EventListener {
         self.changed.listen()
     }
 
@@ -262,7 +263,7 @@ impl Health {
     ///
     /// # Errors
     /// The error is one that nothing takes away.
-    pub(crate) fn begin_recovery(self: &Arc<Self>) -> Result<Option<Recovery>> {
+    pub fn begin_recovery(self: &Arc<Self>) -> Result<Option<Recovery>> {
         let mut state = self.state.lock();
         if let Some(worst) = state.worst.as_ref().filter(|worst| worst.severity >= Severity::Fatal) {
             return Err(worst.refusal("the database cannot be resumed"));
@@ -278,11 +279,11 @@ impl Health {
 /// A failure that counts, and that nobody was told of.
 #[derive(Debug)]
 #[must_use = "those who listen are to be told"]
-pub(crate) struct Noted(BackgroundError, Reaction);
+pub struct Noted(BackgroundError, Reaction);
 
 /// A recovery that runs. Dropping it gives it up; the error stays.
 #[derive(Debug)]
-pub(crate) struct Recovery {
+pub struct Recovery {
     health: Arc<Health>,
     errors_before: u64,
     error: Option<BackgroundError>,
@@ -290,7 +291,7 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     /// What it recovers from.
-    pub(crate) fn error(&self) -> Option<&BackgroundError> {
+    pub fn error(&self) -> Option<&BackgroundError> {
         self.error.as_ref()
     }
 
@@ -298,7 +299,7 @@ impl Recovery {
     ///
     /// # Errors
     /// Another came in the meantime; then the worst of them stays.
-    pub(crate) fn succeed(self) -> Result<()> {
+    pub fn succeed(self) -> Result<()> {
         let mut state = self.health.state.lock();
         if state.errors != self.errors_before {
             return match &state.worst {

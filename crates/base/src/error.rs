@@ -160,7 +160,8 @@ impl Error {
     }
 
     /// Why a task has no outcome: `what` it was panicked, or was given up as the environment ended.
-    pub(crate) fn of_task(what: &str, error: &JoinError) -> Self {
+    #[doc(hidden)]
+    pub fn of_task(what: &str, error: &JoinError) -> Self {
         let kind =
             if matches!(error, JoinError::Panicked(_)) { ErrorKind::Panicked } else { ErrorKind::Closed };
         Error::new(kind, format!("{what}: {error}"))
@@ -190,7 +191,8 @@ impl Error {
 
 impl Error {
     /// The same failure, with `advice` behind what is there already.
-    pub(crate) fn with_advice(self, advice: impl fmt::Display) -> Self {
+    #[doc(hidden)]
+    pub fn with_advice(self, advice: impl fmt::Display) -> Self {
         let text = format!("{}; {advice}", self.0.context);
         Error(Arc::new(Inner {
             kind: self.0.kind,
@@ -203,7 +205,7 @@ impl Error {
 /// The outcome of `future`, which is a `what`; should it panic, an error of kind `Panicked`.
 ///
 /// Why in a job: its thread has others to run, and nobody would be told.
-pub(crate) async fn caught<T>(what: &str, future: impl Future<Output = Result<T>>) -> Result<T> {
+pub async fn caught<T>(what: &str, future: impl Future<Output = Result<T>>) -> Result<T> {
     let mut future = pin!(future);
     // Invariant: a future that has panicked is not polled again.
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
@@ -246,7 +248,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// Several names, as messages show them.
-pub(crate) fn named_list(names: &[&str]) -> String {
+pub fn named_list(names: &[&str]) -> String {
     const MOST: usize = 20;
     let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("{:?}", Named(name))).collect();
     if names.len() > MOST {

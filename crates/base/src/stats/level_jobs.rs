@@ -7,30 +7,36 @@ use karst_io::Priority;
 
 /// Sums over jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JobSums {
+pub struct JobSums {
     /// How many jobs, and how long they took together, in microseconds.
-    pub(crate) count: u64,
-    pub(crate) micros: u64,
+    pub count: u64,
+    /// See `count`.
+    pub micros: u64,
     /// The part of it on processors, in microseconds; that of threads which compress or write for a job is not in it.
-    pub(crate) cpu_micros: u64,
+    pub cpu_micros: u64,
     /// Bytes of input tables above the level, of the level itself, and of values in blob files.
-    pub(crate) read_above_bytes: u64,
-    pub(crate) read_level_bytes: u64,
-    pub(crate) read_blob_bytes: u64,
+    pub read_above_bytes: u64,
+    /// See `read_above_bytes`.
+    pub read_level_bytes: u64,
+    /// See `read_above_bytes`.
+    pub read_blob_bytes: u64,
     /// Bytes of tables, the same before compression, and bytes of blob files.
-    pub(crate) written_bytes: u64,
-    pub(crate) raw_bytes: u64,
-    pub(crate) written_blob_bytes: u64,
+    pub written_bytes: u64,
+    /// See `written_bytes`.
+    pub raw_bytes: u64,
+    /// See `written_bytes`.
+    pub written_blob_bytes: u64,
     /// Bytes of tables that moved here as they were.
-    pub(crate) moved_bytes: u64,
+    pub moved_bytes: u64,
     /// Entries that were read, and those of them that were dropped.
-    pub(crate) input_records: u64,
-    pub(crate) dropped_records: u64,
+    pub input_records: u64,
+    /// See `input_records`.
+    pub dropped_records: u64,
 }
 
 impl JobSums {
     /// Adds others.
-    pub(crate) fn add(&mut self, other: &JobSums) {
+    pub fn add(&mut self, other: &JobSums) {
         self.count += other.count;
         self.micros += other.micros;
         self.cpu_micros += other.cpu_micros;
@@ -48,22 +54,22 @@ impl JobSums {
 
 /// Sums over all jobs of a family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FamilyJobs {
+pub struct FamilyJobs {
     /// By the level they wrote to, as far as there are any.
-    pub(crate) levels: Vec<JobSums>,
+    pub levels: Vec<JobSums>,
     /// By the threads they ran on: bottom, low, high.
-    pub(crate) priorities: [JobSums; 3],
+    pub priorities: [JobSums; 3],
     /// Bytes of tables and blob files that flushes wrote.
-    pub(crate) flushed_bytes: u64,
+    pub flushed_bytes: u64,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct LevelJobs(Mutex<FamilyJobs>);
+pub struct LevelJobs(Mutex<FamilyJobs>);
 
 impl LevelJobs {
     /// Adds a job that wrote to `level` on threads of `priority`.
-    pub(crate) fn add(&self, level: usize, priority: Priority, job: &JobSums) {
+    pub fn add(&self, level: usize, priority: Priority, job: &JobSums) {
         let mut sums = self.0.lock();
         if sums.levels.len() <= level {
             sums.levels.resize(level + 1, JobSums::default());
@@ -78,7 +84,7 @@ impl LevelJobs {
     }
 
     /// Adds a flush of `written` bytes of tables and `blobs` bytes of blob files.
-    pub(crate) fn flush(&self, (micros, cpu_micros): (u64, u64), written: u64, blobs: u64) {
+    pub fn flush(&self, (micros, cpu_micros): (u64, u64), written: u64, blobs: u64) {
         let job = JobSums {
             count: 1,
             micros,
@@ -92,7 +98,7 @@ impl LevelJobs {
     }
 
     /// The sums so far.
-    pub(crate) fn sums(&self) -> FamilyJobs {
+    pub fn sums(&self) -> FamilyJobs {
         self.0.lock().clone()
     }
 }

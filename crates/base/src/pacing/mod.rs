@@ -11,9 +11,9 @@ mod rate_limiter;
 mod stall;
 mod write_buffer;
 
-pub(crate) use race::{Raced, race};
+pub use race::{Raced, race};
 pub use rate_limiter::{IoPriority, RateLimiter};
-pub(crate) use stall::{Entry, Relief, StallController, StallCounts, describe};
-pub(crate) use write_buffer::Charge;
-pub(crate) use write_buffer::ChargedCache;
+pub use stall::{Entry, Relief, StallController, StallCounts, describe};
+pub use write_buffer::Charge;
+pub use write_buffer::ChargedCache;
 pub use write_buffer::WriteBufferManager;

@@ -5,12 +5,12 @@
 //! with [`StatsLevel::DisableAll`], the state in which a database without statistics keeps it, a call is one load and a branch.
 
 mod histogram;
-pub(crate) mod level_jobs;
+pub mod level_jobs;
 mod names;
 mod shard;
 #[cfg(test)]
 mod tests;
-pub(crate) mod write_counts;
+pub mod write_counts;
 
 pub use histogram::Histogram;
 pub(crate) use names::named;
@@ -91,6 +91,7 @@ impl Statistics {
     }
 
     /// What is collected now.
+    #[inline]
     pub fn level(&self) -> StatsLevel {
         StatsLevel::LEVELS[usize::from(self.level.load(Relaxed))]
     }
@@ -113,14 +114,16 @@ impl Statistics {
     }
 
     /// The time, if times are collected; else the clock is not read.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn start_timer(&self, env: &Env) -> Option<Duration> {
+    pub fn start_timer(&self, env: &Env) -> Option<Duration> {
         self.timers_enabled().then(|| env.now())
     }
 
     /// Adds the time since `began`, if it was taken, to histograms. Returns it, in whole microseconds; else 0.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
+    pub fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
         let Some(began) = began else { return 0 };
         let micros = u64::try_from(env.now().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
         let recorder = self.recorder();
