@@ -3,6 +3,8 @@
 
 pub mod background;
 pub(crate) mod blob;
+pub(crate) mod block;
+pub(crate) mod budget;
 pub(crate) mod column_family;
 pub(crate) mod compact;
 pub mod db;
@@ -11,11 +13,14 @@ pub mod ingest;
 pub(crate) mod live;
 pub(crate) mod memtable;
 pub mod open;
+pub(crate) mod open_files;
 pub mod properties;
 pub mod read;
 pub(crate) mod sealing;
+pub(crate) mod spans;
 pub(crate) mod superversion;
 pub(crate) mod table;
+mod value;
 pub(crate) mod versions;
 pub(crate) mod wal;
 pub mod write;
@@ -48,7 +53,7 @@ pub use karst_mem::CacheOptions;
 pub use open::{BlockCache, DamagedOptions, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
-pub use table::Value;
+pub use value::Value;
 pub use write::{WriteBatch, WriteOptions};
 
 /// Errors: what went wrong, by what the user can do about it, and where.

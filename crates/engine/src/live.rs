@@ -153,7 +153,7 @@ impl Live {
     pub(crate) fn db_options_changed(&self, opened: &Opened, before: &DbOptions) {
         let now = opened.db_options.get();
         if let Ok(limit) = usize::try_from(now.max_open_files) {
-            opened.shared.set_max_open_files(limit);
+            opened.shared.open_files.set_limit(limit);
         }
         if let Some(writable) = &opened.writable {
             writable.versions.change_options(|options| {

@@ -10,7 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "snapshot", "format", "health", "events", "pacing"],
-    &["memtable", "wal", "table", "blob", "superversion"],
+    &["block"],
+    &["open_files"],
+    &["budget"],
+    &["spans"],
+    &["memtable", "value", "wal", "table", "blob", "superversion"],
     &["column_family"],
     &["versions", "sealing"],
     &["read", "write", "flush", "compact"],
@@ -25,7 +29,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 ///
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
-    ("engine", "table", "blob", "open files keep the blob files too; ends with the crate `storage`"),
     (
         "engine",
         "write::pipeline",

@@ -1,7 +1,7 @@
 //! Values in blob files.
 //!
 //! In: a reference found in a table or a memtable. Out: the value, uncompressed, from the blob cache or from storage. Reads
-//! go through `Pending` like blocks: in parallel with everything else that a batch needs.
+//! go through `Needs` like blocks: in parallel with everything else that a batch needs.
 //!
 //! A blob file is opened at the first value that is read from it; its header, its footer and the value itself are
 //! then read at the same time. Every value is checked: its record's checksum, and that it is the record of this key.
@@ -18,9 +18,10 @@ use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
 use karst_lsm::{BlobFileMetadata, Version};
 use karst_mem::{BlockCache, CacheKey, Handle, Priority};
 
-use crate::table::cache::Shared;
-use crate::table::tail::join_all;
-use crate::table::{BlockRef, CachedBlock, budget, verify};
+use crate::block::{BlockRef, CachedBlock};
+use crate::budget;
+use crate::open_files::Shared;
+use crate::spans::{join_all, read_spans, spans};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric, Timer};
@@ -217,7 +218,7 @@ impl BlobFiles {
     }
 
     fn opened(&self, file: &BlobFileMetadata) -> Option<Arc<BlobFile>> {
-        self.shared.open_blob(file.number())
+        self.shared.open_files.get(file.number())
     }
 
     /// Opens a file. Returns with it where its footer is.
@@ -272,8 +273,8 @@ impl BlobFiles {
 
         // What was read behind the last whole record, which begins at `at`.
         let (mut rest, mut at, mut records) = (Vec::new(), blob::HEADER_BYTES as u64, 0);
-        let spans = verify::spans(at, footer_at);
-        verify::read_spans(shared, &file, spans, |_, bytes| {
+        let spans = spans(at, footer_at);
+        read_spans(shared, &file, spans, |_, bytes| {
             rest.extend_from_slice(bytes);
             let mut used = 0;
             while let Some(header) = rest[used..].get(..blob::RECORD_HEADER_BYTES) {
@@ -332,7 +333,7 @@ impl BlobFiles {
         let compression = self.check_header(path, &header)?;
         BlobFooter::decode(&footer).map_err(|c| Error::in_file(path, footer_at, c))?;
         let opened = Arc::new(BlobFile { file, compression, values_end: footer_at });
-        Ok((self.shared.keep_blob(number, opened), record))
+        Ok((self.shared.open_files.keep(number, opened), record))
     }
 
     fn check_header(&self, path: &Path, bytes: &[u8]) -> Result<CompressionType> {

@@ -33,7 +33,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
 
 /// Opens all input tables and looks at them.
 pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]) -> Result<InputFacts> {
-    let comparator = &tables.comparator;
+    let comparator = &tables.configuration.comparator;
     // Why collected: a closure that is kept over an await hides from the compiler that the job may move between threads.
     let files: Vec<(Level, &Arc<FileMetadata>)> =
         inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file))).collect();

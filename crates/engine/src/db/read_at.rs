@@ -129,7 +129,7 @@ mod tests {
     use crate::FlushOptions;
     use crate::open::Options;
     use crate::read::iter::DbIterator;
-    use crate::table::Value;
+    use crate::value::Value;
     use crate::write::{WriteBatch, WriteOptions};
     use karst_base::caller::Caller;
     use karst_io::{Env, MemoryFileSystem, block_on};

@@ -3,7 +3,7 @@
 use super::Db;
 use crate::column_family::ColumnFamily;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
-use crate::table::Value;
+use crate::value::Value;
 use karst_base::error::{ErrorKind, Result};
 use karst_base::options::{ReadOptions, ReadTier};
 

@@ -13,9 +13,10 @@ use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
 use crate::memtable::MemTable;
+use crate::open_files::Shared;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::sealing::SealsMemtables;
-use crate::table::cache::{Shared, file_counts};
+use crate::table::cache::file_counts;
 use crate::table::warming::Warming;
 use crate::table::writer::{
     Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,

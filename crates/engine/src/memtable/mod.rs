@@ -16,7 +16,7 @@
 mod filter;
 mod protection;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod tombstones;
 
 use filter::Filter;
@@ -313,8 +313,6 @@ impl MemTable {
         let trailer = key::pack_trailer(*seq, *kind);
         let checksum = self.protection.checksum(pair, trailer);
         let checksum = &checksum[..self.protection.bytes()];
-        #[cfg(test)]
-        let (user_key, trailer, value) = &tests::flipped(user_key, trailer, value);
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
     }
 

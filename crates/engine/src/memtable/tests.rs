@@ -4,35 +4,6 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What of the next entry changes after its checksum was taken: bytes from its start, and bits of the byte there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Flip {
-    Key(usize, u8),
-    Kind(u8),
-    Value(usize, u8),
-}
-
-thread_local! {
-    static FLIP: std::cell::Cell<Option<Flip>> = const { std::cell::Cell::new(None) };
-}
-
-/// Has the next entry that this thread adds to a memtable with checksums be damaged in memory.
-pub(crate) fn flip_next(flip: Flip) {
-    FLIP.set(Some(flip));
-}
-
-/// What is stored in place of an entry: the same, unless a test wants it otherwise.
-pub(super) fn flipped(user_key: &[u8], trailer: u64, value: &[u8]) -> (Vec<u8>, u64, Vec<u8>) {
-    let (mut user_key, mut trailer, mut value) = (user_key.to_vec(), trailer, value.to_vec());
-    match FLIP.take() {
-        Some(Flip::Key(at, bits)) => user_key[at] ^= bits,
-        Some(Flip::Kind(bits)) => trailer ^= u64::from(bits),
-        Some(Flip::Value(at, bits)) => value[at] ^= bits,
-        None => {}
-    }
-    (user_key, trailer, value)
-}
-
 fn seek_key(user_key: &[u8], seq: u64) -> Vec<u8> {
     let mut key = Vec::new();
     key::append(&mut key, user_key, key::pack_trailer(SeqNo(seq), ValueType::FOR_SEEK));

@@ -1,6 +1,7 @@
 //! The block cache as its owner sees it: a handle to share between databases.
 
-use crate::table::{CachedBlock, budget};
+use crate::block::CachedBlock;
+use crate::budget;
 use karst_base::pacing::ChargedCache;
 use karst_mem::CacheOptions;
 use std::sync::Arc;

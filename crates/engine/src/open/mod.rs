@@ -45,7 +45,7 @@ pub(crate) use read_write::{manifest_options, read_write};
 pub(crate) use writable::Writable;
 
 use crate::column_family::Families;
-use crate::table::cache::Shared;
+use crate::open_files::Shared;
 use crate::wal::doubts::Passed;
 use crate::wal::recovery::Recovered;
 use crate::wal::replay::Undecided;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::read::View;
 use crate::read::lookup::Lookup;
 use crate::superversion::SuperVersion;
-use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Attempt, Step};
 use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
@@ -35,8 +35,8 @@ impl Step for PointRead<'_> {
         self.lookup.step(&self.view)
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        &mut self.lookup.pending
+    fn needs(&mut self) -> &mut Needs {
+        &mut self.lookup.needs
     }
 }
 

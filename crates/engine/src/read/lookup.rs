@@ -27,10 +27,12 @@ use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
+use crate::block::BlockRef;
 use crate::read::{View, merge};
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockRef, KeyHash, Odds, Table, Value};
+use crate::table::needs::{Needs, Stop};
+use crate::table::{KeyHash, Odds, Table};
+use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadTier;
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
@@ -119,7 +121,7 @@ pub(crate) struct Lookup {
     /// Their sequence numbers.
     operand_seqs: Vec<SeqNo>,
     hash: KeyHash,
-    pub(crate) pending: Pending,
+    pub(crate) needs: Needs,
 }
 
 impl Lookup {
@@ -142,7 +144,7 @@ impl Lookup {
             operands: Vec::new(),
             operand_seqs: Vec::new(),
             hash: KeyHash::default(),
-            pending: Pending::new(),
+            needs: Needs::new(),
         }
     }
 
@@ -166,7 +168,7 @@ impl Lookup {
         }
         if let Phase::Tables = self.phase {
             // Why not once it waits: who waits takes the time of that, and of all that comes after.
-            let timer = (!self.pending.is_in_use()).then(|| view.ctx.thread_timer());
+            let timer = (!self.needs.is_in_use()).then(|| view.ctx.thread_timer());
             let found = self.in_tables(view);
             if let Some(timer) = timer {
                 view.ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
@@ -248,12 +250,12 @@ impl Lookup {
     #[inline]
     fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
         let file = &view.version().levels()[usize::from(level)].files()[index];
-        let table = self.pending.table(&view.ctx, file, u32::from(level))?;
+        let table = self.needs.table(&view.ctx, file, u32::from(level))?;
         let found = self.in_table(view, &table, level);
         if let Err(Stop::Need) = found
             && view.ctx.cache().is_overcommitted()
         {
-            table.keep_metadata_in_hand(&view.ctx, &mut self.pending);
+            table.keep_metadata_in_hand(&view.ctx, &mut self.needs);
         }
         found
     }
@@ -271,13 +273,13 @@ impl Lookup {
         }
         if self.stage == Stage::Filter {
             if !view.superversion.skips_filter(level) {
-                let may_match = table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash);
+                let may_match = table.key_may_match(&view.ctx, &mut self.needs, &self.key, &mut self.hash);
                 if let Err(Stop::Need) = may_match {
                     self.ask_for_the_likely(view, table, level);
                 }
                 if let Some(may_match) = may_match? {
                     table.count_filter(&view.ctx, may_match, level);
-                    if self.pending.is_in_use() {
+                    if self.needs.is_in_use() {
                         view.ctx.tables.filter_history.note(level, may_match);
                     }
                     if !may_match {
@@ -295,12 +297,12 @@ impl Lookup {
         loop {
             let handle = match self.located {
                 Some(handle) => handle,
-                None => match table.locate(&view.ctx, &mut self.pending, &self.key)? {
+                None => match table.locate(&view.ctx, &mut self.needs, &self.key)? {
                     Some(handle) => *self.located.insert(handle),
                     None => return Ok(None),
                 },
             };
-            let block = table.data_block(&view.ctx, &mut self.pending, handle)?;
+            let block = table.data_block(&view.ctx, &mut self.needs, handle)?;
             self.located = None;
             let mut cursor = BlockCursor::new();
             let mut at_entry = table.seek_point(&mut cursor, block.as_data(), &self.key, handle)?;
@@ -365,7 +367,7 @@ impl Lookup {
     /// Tells `table` whether a key that its filter let pass was in it. Only where that meant to wait: a hit has nothing to spare, and nothing to win.
     #[inline]
     fn note_passed(&self, table: &Table, found: bool) {
-        if self.pending.is_in_use() {
+        if self.needs.is_in_use() {
             table.note_passed(found);
         }
     }
@@ -456,7 +458,7 @@ impl Lookup {
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
         let existing =
-            existing_value(view, user_key, base, |need| read_blob(&view.ctx, &mut self.pending, need))?;
+            existing_value(view, user_key, base, |need| read_blob(&view.ctx, &mut self.needs, need))?;
         if self.operands.is_empty() {
             return Ok(existing);
         }
@@ -475,10 +477,10 @@ impl Lookup {
         if !view.ctx.options.async_io || odds == Odds::Open {
             return;
         }
-        self.pending.hold_hits(true);
+        self.needs.hold_hits(true);
         if odds == Odds::Passes {
             // Both lie together in the file, unless they are partitioned: one read.
-            let _ = table.locate(&view.ctx, &mut self.pending, &self.key);
+            let _ = table.locate(&view.ctx, &mut self.needs, &self.key);
         } else if level == 0 {
             let (version, mut position) = (view.version(), self.position);
             let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
@@ -487,10 +489,10 @@ impl Lookup {
                 && let Some(table) = view.ctx.tables.opened(next.file)
                 && table.filter_bytes() <= LIKELY_BYTES
             {
-                let _ = table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash);
+                let _ = table.key_may_match(&view.ctx, &mut self.needs, &self.key, &mut self.hash);
             }
         }
-        self.pending.hold_hits(false);
+        self.needs.hold_hits(false);
     }
 
     /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
@@ -502,7 +504,7 @@ impl Lookup {
         if !matches!(self.phase, Phase::Tables) {
             return;
         }
-        self.pending.hold_hits(true);
+        self.needs.hold_hits(true);
         let version = view.version();
         let mut position = self.position;
         let mut next = self.file;
@@ -519,7 +521,7 @@ impl Lookup {
                 }
             };
             let file = &version.levels()[usize::from(level)].files()[index as usize];
-            let Ok(table) = self.pending.table(&view.ctx, file, u32::from(level)) else {
+            let Ok(table) = self.needs.table(&view.ctx, file, u32::from(level)) else {
                 newest_unknown = false;
                 continue;
             };
@@ -532,33 +534,33 @@ impl Lookup {
                 if view.superversion.skips_filter(level) || (in_hand && self.stage == Stage::Entries) {
                     Ok(None)
                 } else {
-                    table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)
+                    table.key_may_match(&view.ctx, &mut self.needs, &self.key, &mut self.hash)
                 };
             if let Ok(Some(false)) = may_match {
                 continue;
             }
             let located = match self.located.filter(|_| in_hand) {
                 Some(handle) => Ok(Some(handle)),
-                None => table.locate(&view.ctx, &mut self.pending, &self.key),
+                None => table.locate(&view.ctx, &mut self.needs, &self.key),
             };
             if may_match.is_ok()
                 && wants_data
                 && let Ok(Some(handle)) = located
             {
-                let _ = table.data_block(&view.ctx, &mut self.pending, handle);
+                let _ = table.data_block(&view.ctx, &mut self.needs, handle);
             }
             // The newest file that may have the key is this one, whether its block could be named yet or not.
             newest_unknown &= table.filter_is_often_wrong();
         }
-        self.pending.hold_hits(false);
+        self.needs.hold_hits(false);
     }
 }
 
 /// A blob value; stops while it is not here.
-pub(super) fn read_blob(ctx: &ReadCtx<'_>, pending: &mut Pending, need: BlobNeed) -> Result<BlockRef, Stop> {
+pub(super) fn read_blob(ctx: &ReadCtx<'_>, needs: &mut Needs, need: BlobNeed) -> Result<BlockRef, Stop> {
     let key = need.key();
-    let value = pending.blob(ctx, need)?;
-    pending.release_key(key);
+    let value = needs.blob(ctx, need)?;
+    needs.release_key(key);
     Ok(value)
 }
 

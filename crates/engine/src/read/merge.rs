@@ -4,7 +4,7 @@ use karst_io::Env;
 use smallvec::SmallVec;
 
 use crate::read::View;
-use crate::table::Value;
+use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::merge_operator::{self, MergeOperator, Merged};
 use karst_base::perf_context::{self, PerfMetric};

@@ -16,11 +16,11 @@ use std::time::Duration;
 use crate::read::View;
 use crate::read::lookup::Lookup;
 use crate::superversion::SuperVersion;
-use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::drive::{self, Attempt};
 use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
@@ -165,7 +165,7 @@ impl Batch {
         let timer = ctx.thread_timer();
         for (number, waiting) in self.waiting.iter_mut().enumerate() {
             waiting.prepare(&view_of(waiting.source), options);
-            fetches.collect_for(&mut waiting.lookup.pending, number as u32);
+            fetches.collect_for(&mut waiting.lookup.needs, number as u32);
         }
         while unfinished > 0 {
             fetches.launch(&ctx);
@@ -173,7 +173,7 @@ impl Batch {
             let arrived = drive::arrival(&ctx, &mut fetches, |number, key, result| {
                 let waiting = &mut waiting[number as usize];
                 if !waiting.done {
-                    waiting.lookup.pending.supply(key, result);
+                    waiting.lookup.needs.supply(key, result);
                     waiting.ready = true;
                 }
             });
@@ -194,12 +194,12 @@ impl Batch {
                     Err(Stop::Error(error)) => Err(error),
                     Err(Stop::Need) => {
                         waiting.prepare(&view, options);
-                        fetches.collect_for(&mut waiting.lookup.pending, number as u32);
+                        fetches.collect_for(&mut waiting.lookup.needs, number as u32);
                         continue;
                     }
                 };
                 waiting.done = true;
-                waiting.lookup.pending = Pending::new();
+                waiting.lookup.needs = Needs::new();
                 let index = waiting.index;
                 self.results[index] = self.accept(options, result);
                 unfinished -= 1;

@@ -12,7 +12,7 @@ use crate::table::KeyHash;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::snapshot::ReadAt;
@@ -32,7 +32,7 @@ struct Newest<'a> {
     file: Option<(u8, u32)>,
     located: Option<BlockHandle>,
     hash: KeyHash,
-    pending: Pending,
+    needs: Needs,
 }
 
 impl Newest<'_> {
@@ -77,7 +77,7 @@ impl Newest<'_> {
         if file.largest_seq <= self.since.all_seen_to() {
             return Ok(false);
         }
-        let table = self.pending.table(&view.ctx, file, u32::from(level))?;
+        let table = self.needs.table(&view.ctx, file, u32::from(level))?;
         let tombstones = table.range_tombstones();
         let covered = |t: &Arc<karst_lsm::range_del::Fragments>| {
             t.covering_seq(table.comparator(), user_key(&self.key), SeqNo::MAX) > self.since.seq
@@ -86,18 +86,18 @@ impl Newest<'_> {
             return Ok(true);
         }
         if !view.superversion.skips_filter(level)
-            && table.key_may_match(&view.ctx, &mut self.pending, &self.key, &mut self.hash)? == Some(false)
+            && table.key_may_match(&view.ctx, &mut self.needs, &self.key, &mut self.hash)? == Some(false)
         {
             return Ok(false);
         }
         let handle = match self.located {
             Some(handle) => handle,
-            None => match table.locate(&view.ctx, &mut self.pending, &self.key)? {
+            None => match table.locate(&view.ctx, &mut self.needs, &self.key)? {
                 Some(handle) => *self.located.insert(handle),
                 None => return Ok(false),
             },
         };
-        let block = table.data_block(&view.ctx, &mut self.pending, handle)?;
+        let block = table.data_block(&view.ctx, &mut self.needs, handle)?;
         let mut cursor = BlockCursor::new();
         if !table.seek_point(&mut cursor, block.as_data(), &self.key, handle)? {
             return Ok(false);
@@ -115,8 +115,8 @@ impl Step for Newest<'_> {
         Ok((self.file.is_none() && self.in_memtables()?) || self.in_tables()?)
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        &mut self.pending
+    fn needs(&mut self) -> &mut Needs {
+        &mut self.needs
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn written_since(
         file: None,
         located: None,
         hash: KeyHash::default(),
-        pending: Pending::new(),
+        needs: Needs::new(),
     };
     let ctx = search.view.ctx;
     drive::run(ctx, &mut search).await

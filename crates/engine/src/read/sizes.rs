@@ -8,7 +8,7 @@ use crate::superversion::SuperVersion;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_format::key;
@@ -48,15 +48,15 @@ struct Partial<'a> {
 }
 
 impl Partial<'_> {
-    fn measure(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) -> Result<u64, Stop> {
-        let table = pending.table(ctx, self.file, self.level)?;
+    fn measure(&self, ctx: &ReadCtx<'_>, needs: &mut Needs) -> Result<u64, Stop> {
+        let table = needs.table(ctx, self.file, self.level)?;
         let (data_bytes, file_bytes) = (table.properties().data_size, self.file.size_bytes);
         if data_bytes == 0 {
             // Range tombstones only.
             return Ok(file_bytes);
         }
         let mut at = |edge: &Option<Vec<u8>>, open: u64| match edge {
-            Some(key) => table.offset_of(ctx, pending, key),
+            Some(key) => table.offset_of(ctx, needs, key),
             None => Ok(open),
         };
         // Why both asked for before either fails: what they need is read at once.
@@ -73,7 +73,7 @@ const TOGETHER: usize = 32;
 
 struct Measuring<'a, 'b> {
     partial: &'b mut [Partial<'a>],
-    pending: Pending,
+    needs: Needs,
 }
 
 impl Step for Measuring<'_, '_> {
@@ -82,7 +82,7 @@ impl Step for Measuring<'_, '_> {
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
         let mut waits = false;
         for partial in self.partial.iter_mut().filter(|partial| partial.bytes.is_none()) {
-            match partial.measure(ctx, &mut self.pending) {
+            match partial.measure(ctx, &mut self.needs) {
                 Ok(bytes) => partial.bytes = Some(bytes),
                 Err(Stop::Need) => waits = true,
                 Err(error) => return Err(error),
@@ -91,8 +91,8 @@ impl Step for Measuring<'_, '_> {
         if waits { Err(Stop::Need) } else { Ok(()) }
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        &mut self.pending
+    fn needs(&mut self) -> &mut Needs {
+        &mut self.needs
     }
 }
 
@@ -140,10 +140,10 @@ pub(crate) async fn approximate_sizes(
         }
     }
     for some in partial.chunks_mut(TOGETHER) {
-        let mut pending = Pending::new();
+        let mut needs = Needs::new();
         // So that a block that is met again with the next arrival is counted once.
-        pending.hold_hits(true);
-        let mut measuring = Measuring { partial: some, pending };
+        needs.hold_hits(true);
+        let mut measuring = Measuring { partial: some, needs };
         drive::run(view.ctx, &mut measuring).await?;
     }
     for partial in partial {

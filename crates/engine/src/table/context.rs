@@ -7,7 +7,7 @@ use std::time::Duration;
 use karst_mem::BlockCache;
 
 use crate::blob::BlobFiles;
-use crate::table::block::{BlockKind, BlockRef, CachedBlock};
+use crate::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, LevelMetric, PerfLevel, PerfMetric, Timer};

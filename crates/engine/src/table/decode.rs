@@ -16,11 +16,11 @@ use karst_format::key::SeqNo;
 use karst_format::properties::TableProperties;
 use karst_mem::{Handle, Priority};
 
+use crate::block::stock;
+use crate::block::{BlockKind, BlockRef, CachedBlock};
+use crate::open_files::Shared;
 use crate::table::Table;
-use crate::table::block::{BlockKind, BlockRef, CachedBlock};
-use crate::table::cache::Shared;
 use crate::table::context::ReadCtx;
-use crate::table::stock;
 use karst_base::error::Result;
 use karst_base::perf_context::{self, PerfMetric, Timer};
 use karst_base::stats::Ticker;
@@ -189,7 +189,7 @@ impl Table {
         spare: &mut Option<BlockRef>,
     ) -> Result<BlockRef> {
         count_read(kind, bytes.len());
-        let fills_cache = ctx.options.fill_cache && !ctx.tables.table_options.no_block_cache;
+        let fills_cache = ctx.options.fill_cache && !ctx.tables.configuration.table_options.no_block_cache;
         if kind.is_metadata()
             && fills_cache
             && let Some(block) = ctx.cache().get(self.cache_key(handle))

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use crate::table::context::ReadCtx;
 use crate::table::fetch::{Fetches, Waiter};
-use crate::table::pending::{Held, NeedKey, Pending, Stop};
+use crate::table::needs::{Held, NeedKey, Needs, Stop};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::stats::HistogramKind;
 
@@ -23,21 +23,21 @@ pub(crate) trait Step {
     /// Goes on as far as what is in hand and in the cache allows.
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<Self::Out, Stop>;
     /// What it waits for.
-    fn pending(&mut self) -> &mut Pending;
+    fn needs(&mut self) -> &mut Needs;
 }
 
 /// Fetches what `step` has asked for and steps until it is done. `fetches` outlives the call where reads ahead should go on
 /// between calls (iterators); whatever else is still in flight is dropped with it.
 pub(crate) async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
     loop {
-        fetches.collect(step.pending());
+        fetches.collect(step.needs());
         fetches.launch(&ctx);
-        arrival(&ctx, fetches, |_, key, result| step.pending().supply(key, result)).await?;
+        arrival(&ctx, fetches, |_, key, result| step.needs().supply(key, result)).await?;
         match step.step(&ctx) {
             Ok(out) => {
                 // Reads ahead recorded by the last step start now and are picked up by the next call.
-                if step.pending().has_needs() {
-                    start_async(ctx, step.pending(), fetches).await;
+                if step.needs().has_needs() {
+                    start_async(ctx, step.needs(), fetches).await;
                 }
                 return Ok(out);
             }
@@ -102,20 +102,20 @@ pub(crate) fn wait_with<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut F
     karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, fetches))
 }
 
-/// Starts the needs in `pending` and takes in what has arrived of earlier ones, without waiting. For reads ahead between the
+/// Starts the needs in `needs` and takes in what has arrived of earlier ones, without waiting. For reads ahead between the
 /// moves of an iterator that blocks.
 #[cold]
-pub(crate) fn start(ctx: ReadCtx<'_>, pending: &mut Pending, fetches: &mut Fetches) {
-    karst_io::block_on(&ctx.tables.shared.env, start_async(ctx, pending, fetches));
+pub(crate) fn start(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetches) {
+    karst_io::block_on(&ctx.tables.shared.env, start_async(ctx, needs, fetches));
 }
 
 /// The same where the caller's own executor polls.
 #[cold]
-pub(crate) async fn start_async(ctx: ReadCtx<'_>, pending: &mut Pending, fetches: &mut Fetches) {
-    fetches.collect(pending);
+pub(crate) async fn start_async(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetches) {
+    fetches.collect(needs);
     fetches.launch(&ctx);
     poll_fn(|cx| {
-        fetches.poll_now(cx, &ctx, &mut |_, key, result| pending.supply(key, result));
+        fetches.poll_now(cx, &ctx, &mut |_, key, result| needs.supply(key, result));
         Poll::Ready(())
     })
     .await;

@@ -1,6 +1,6 @@
 //! Fetching: every need at the same time.
 //!
-//! In: needs taken from one or several [`Pending`]s, each with the number of the step that waits for it. Out: tables and
+//! In: needs taken from one or several [`Needs`]s, each with the number of the step that waits for it. Out: tables and
 //! decoded blocks, handed to every waiting step as each arrives; nothing waits for its neighbours.
 //!
 //! A thing that several steps need is fetched once. Blocks that lie next to each other in a file are read together.
@@ -19,10 +19,11 @@ use karst_io::ReadFuture;
 use karst_mem::Charge;
 use smallvec::{SmallVec, smallvec};
 
-use crate::table::block::BlockKind;
+use crate::block::BlockKind;
+use crate::budget;
+use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Held, Need, NeedKey, Pending, RunNeed};
-use crate::table::{Table, budget};
+use crate::table::needs::{Held, Need, NeedKey, Needs, RunNeed};
 use karst_base::error::{Error, Result};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{PerfMetric, Timer};
@@ -117,13 +118,13 @@ impl Fetches {
     }
 
     /// Takes the needs of a step that has this set for itself.
-    pub(crate) fn collect(&mut self, pending: &mut Pending) {
-        self.collect_for(pending, 0);
+    pub(crate) fn collect(&mut self, needs: &mut Needs) {
+        self.collect_for(needs, 0);
     }
 
     /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains a waiter.
-    pub(crate) fn collect_for(&mut self, pending: &mut Pending, waiter: Waiter) {
-        pending.take_needs(|key, need| {
+    pub(crate) fn collect_for(&mut self, needs: &mut Needs, waiter: Waiter) {
+        needs.take_needs(|key, need| {
             // Runs are asked for once, by the one scan that waits for them.
             let asked_for = if matches!(need, Need::Run(_)) { None } else { self.waiters_of(key) };
             if let Some(waiters) = asked_for {
@@ -193,7 +194,7 @@ impl Fetches {
                     (end, last) = (end_of(next.handle), next.kind);
                     parts.push(next);
                 }
-                // Invariant: `Pending` has checked every handle against the size of the file.
+                // Invariant: `Needs` has checked every handle against the size of the file.
                 let (shared, len) = (&ctx.tables.shared, (end - start) as usize);
                 table.count_read(ctx, len as u64);
                 let charge = shared.charge(budget::READS, len);

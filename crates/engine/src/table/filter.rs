@@ -13,10 +13,10 @@ use karst_format::index::IndexCursor;
 use karst_format::key;
 use karst_format::slice_transform::PrefixExtractor;
 
-use crate::table::block::BlockKind;
+use crate::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::filter_history::Lately;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use crate::table::{MetaBlock, MetaRef, Table};
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
@@ -48,7 +48,7 @@ impl Table {
     pub(crate) fn key_may_match(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         key: &[u8],
         hash: &mut KeyHash,
     ) -> Result<Option<bool>, Stop> {
@@ -62,7 +62,7 @@ impl Table {
                 None => return Ok(None),
             }
         };
-        self.probe(ctx, pending, filter, key, hashed, hash).map(Some)
+        self.probe(ctx, needs, filter, key, hashed, hash).map(Some)
     }
 
     /// Whether a key that starts with the prefix of `key` may be in the table; `None` if no filter can tell.
@@ -71,7 +71,7 @@ impl Table {
     pub(crate) fn prefix_may_match(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         key: &[u8],
         extractor: &PrefixExtractor,
     ) -> Result<Option<bool>, Stop> {
@@ -79,26 +79,26 @@ impl Table {
         let same = filter.prefixes.as_ref().is_some_and(|own| own.name() == extractor.name());
         let prefix = if same { extractor.prefix(key::user_key(key)) } else { None };
         let Some(prefix) = prefix else { return Ok(None) };
-        self.probe(ctx, pending, filter, key, prefix, FilterHash::new(prefix)).map(Some)
+        self.probe(ctx, needs, filter, key, prefix, FilterHash::new(prefix)).map(Some)
     }
 
     #[inline]
     fn probe(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         filter: &TableFilter,
         key: &[u8],
         hashed: &[u8],
         hash: FilterHash,
     ) -> Result<bool, Stop> {
-        let block = self.meta(&filter.block, ctx, pending)?;
+        let block = self.meta(&filter.block, ctx, needs)?;
         if !filter.is_partitioned() {
             return Ok(block.as_filter().may_match(hashed, hash));
         }
         match self.filter_partition(&block, filter, key)? {
             Some(handle) => {
-                let partition = pending.block(ctx, self, handle, BlockKind::FilterPartition)?;
+                let partition = needs.block(ctx, self, handle, BlockKind::FilterPartition)?;
                 Ok(partition.as_filter().may_match(hashed, hash))
             }
             None => Ok(true),

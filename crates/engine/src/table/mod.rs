@@ -1,7 +1,7 @@
 //! Reading block-based tables.
 //!
 //! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and decodes the blocks
-//! it is given. All reads of storage go through [`Pending`](pending::Pending) and [`drive`](drive::drive): a table never
+//! it is given. All reads of storage go through [`Needs`](needs::Needs) and [`drive`](drive::drive): a table never
 //! waits itself, but for [`open`] and [`verify`].
 //!
 //! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a whole index, a whole
@@ -11,8 +11,6 @@
 //!
 //! Used by: lookups, iterators, tools.
 
-pub(crate) mod block;
-pub(crate) mod budget;
 pub(crate) mod cache;
 pub(crate) mod context;
 mod decode;
@@ -20,11 +18,9 @@ pub(crate) mod drive;
 pub(crate) mod fetch;
 mod filter;
 mod filter_history;
+pub(crate) mod needs;
 mod open;
-pub(crate) mod pending;
-mod stock;
-pub(crate) mod tail;
-mod value;
+mod tail;
 pub(crate) mod verify;
 pub(crate) mod warming;
 pub(crate) mod writer;
@@ -43,17 +39,16 @@ use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
 use karst_mem::{CacheKey, Charge};
 
+use crate::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::context::ReadCtx;
 use crate::table::decode::{Layout, Storage};
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
 use karst_lsm::range_del::Fragments;
 
-pub(crate) use block::{BlockKind, BlockRef, CachedBlock};
 pub(crate) use filter::KeyHash;
 pub(crate) use filter_history::{FilterHistory, Odds};
-pub use value::Value;
 
 /// Metadata of a table: a block that the table may hold itself.
 #[derive(Debug)]
@@ -182,9 +177,9 @@ impl Table {
     pub(crate) fn index<'a>(
         self: &'a Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
     ) -> Result<MetaRef<'a>, Stop> {
-        self.meta(&self.index, ctx, pending)
+        self.meta(&self.index, ctx, needs)
     }
 
     #[inline]
@@ -192,11 +187,11 @@ impl Table {
         self: &'a Arc<Self>,
         meta: &'a MetaBlock,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
     ) -> Result<MetaRef<'a>, Stop> {
         match &meta.held {
             Some(block) => Ok(MetaRef::Held(block)),
-            None => pending.block(ctx, self, meta.handle, meta.kind).map(MetaRef::Pinned),
+            None => needs.block(ctx, self, meta.handle, meta.kind).map(MetaRef::Pinned),
         }
     }
 
@@ -205,9 +200,9 @@ impl Table {
     /// For reads that wait while the cache holds more than fits: each that comes to this table meanwhile finds them, and without those who wait they would
     /// be gone with the first that ends.
     #[cold]
-    pub(crate) fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, pending: &mut Pending) {
+    pub(crate) fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, needs: &mut Needs) {
         for meta in self.filter_block().into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
-            pending.hold_if_cached(ctx, self.cache_key(meta.handle));
+            needs.hold_if_cached(ctx, self.cache_key(meta.handle));
         }
     }
 
@@ -221,10 +216,10 @@ impl Table {
     pub(crate) fn index_partition(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         handle: BlockHandle,
     ) -> Result<BlockRef, Stop> {
-        pending.block(ctx, self, handle, BlockKind::IndexPartition)
+        needs.block(ctx, self, handle, BlockKind::IndexPartition)
     }
 
     /// A data block.
@@ -232,10 +227,10 @@ impl Table {
     pub(crate) fn data_block(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         handle: BlockHandle,
     ) -> Result<BlockRef, Stop> {
-        pending.block(ctx, self, handle, BlockKind::Data)
+        needs.block(ctx, self, handle, BlockKind::Data)
     }
 
     /// The data block that holds the first entry at or behind the internal key `key`, by the index; `None` if no entry of the key
@@ -244,20 +239,20 @@ impl Table {
     pub(crate) fn locate(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         key: &[u8],
     ) -> Result<Option<BlockHandle>, Stop> {
-        Ok(self.seek_data(ctx, pending, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
+        Ok(self.seek_data(ctx, needs, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
     }
 
     /// Where in the file the first data block lies that may have entries at or behind the internal key `key`; behind all of them if none does.
     pub(crate) fn offset_of(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         key: &[u8],
     ) -> Result<u64, Stop> {
-        let found = self.seek_data(ctx, pending, key, |cursor, _| cursor.handle().offset)?;
+        let found = self.seek_data(ctx, needs, key, |cursor, _| cursor.handle().offset)?;
         Ok(found.unwrap_or(self.properties.data_size))
     }
 
@@ -266,11 +261,11 @@ impl Table {
     fn seek_data<T>(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         key: &[u8],
         found: impl FnOnce(&IndexCursor, &CachedBlock) -> T,
     ) -> Result<Option<T>, Stop> {
-        let index = self.index(ctx, pending)?;
+        let index = self.index(ctx, needs)?;
         let mut cursor = IndexCursor::new();
         if !self.seek_index(&mut cursor, &index, self.index.handle, key)? {
             return Ok(None);
@@ -280,7 +275,7 @@ impl Table {
         }
         loop {
             let handle = cursor.handle();
-            let partition = self.index_partition(ctx, pending, handle)?;
+            let partition = self.index_partition(ctx, needs, handle)?;
             let mut inner = IndexCursor::new();
             if self.seek_index(&mut inner, &partition, handle, key)? {
                 return Ok(Some(found(&inner, &partition)));

@@ -25,14 +25,15 @@ use karst_io::{OpenOptions, RandomAccessFile, report};
 use karst_lsm::FileMetadata;
 use karst_mem::Handle;
 
-use crate::table::block::{BlockKind, BlockRef};
+use crate::block::{BlockKind, BlockRef};
+use crate::budget;
 use crate::table::cache::TableCache;
 use crate::table::context::count_cache_add;
 use crate::table::decode::{Layout, Storage, count_read};
 use crate::table::filter::TableFilter;
 use crate::table::filter_history::Lately;
 use crate::table::tail::Tail;
-use crate::table::{MetaBlock, Table, budget, check_bounds};
+use crate::table::{MetaBlock, Table, check_bounds};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
@@ -119,7 +120,7 @@ impl Opening<'_> {
         let mut wanted = vec![parts.properties];
         wanted.extend(parts.range_del);
         wanted.extend(parts.dictionary);
-        if !self.tables.table_options.cache_index_and_filter_blocks {
+        if !self.tables.configuration.table_options.cache_index_and_filter_blocks {
             wanted.push(parts.index);
             wanted.extend(parts.filter.map(|(handle, _)| handle));
         }
@@ -209,7 +210,7 @@ impl Opening<'_> {
 
     /// How much of the file's end to read at first.
     fn tail_bytes(&self) -> u64 {
-        let options = &self.tables.table_options;
+        let options = &self.tables.configuration.table_options;
         let known = self.meta.tail_size_bytes;
         let learned = self.tables.typical_tail_bytes.load(Ordering::Relaxed);
         let whole = match (known, learned) {
@@ -271,7 +272,7 @@ impl Opening<'_> {
 
     fn check_properties(&self, properties: &TableProperties, handle: BlockHandle) -> Result<()> {
         let refuse = |what: String| Err(Error::corruption_at(self.path(), handle.offset, what));
-        let own = self.tables.comparator.name();
+        let own = self.tables.configuration.comparator.name();
         let theirs = &properties.comparator_name;
         if !theirs.is_empty() && theirs != own {
             return Err(Error::invalid_argument(format!(
@@ -301,7 +302,7 @@ impl Opening<'_> {
         parts: Parts,
         properties: TableProperties,
     ) -> Result<Table> {
-        let options = &self.tables.table_options;
+        let options = &self.tables.configuration.table_options;
         let layout =
             Layout::new(&properties, self.meta.largest_seq).map_err(|c| self.corrupt(parts.properties, c))?;
         let dictionary = match parts.dictionary {
@@ -319,7 +320,7 @@ impl Opening<'_> {
             file: self.file.clone(),
             number: self.meta.number,
             file_id: self.tables.file_id(self.meta.number),
-            comparator: self.tables.comparator.clone(),
+            comparator: self.tables.configuration.comparator.clone(),
             storage,
             layout,
             index: MetaBlock { handle: parts.index, kind: BlockKind::Index, held: None },
@@ -339,7 +340,7 @@ impl Opening<'_> {
     }
 
     fn filter(&self, handle: BlockHandle, kind: BlockKind, properties: &TableProperties) -> TableFilter {
-        let extractor = match &self.tables.prefix_extractor {
+        let extractor = match &self.tables.configuration.prefix_extractor {
             Some(own) if own.has_name(&properties.prefix_extractor_name) => Some(own.clone()),
             _ => PrefixExtractor::from_name(&properties.prefix_extractor_name),
         };
@@ -367,7 +368,7 @@ impl Opening<'_> {
             tombstones.push(RangeTombstone::new(key.user_key, cursor.value(&block), seq));
             found = cursor.next(&block).map_err(corrupt)?;
         }
-        let fragments = Fragments::build(&self.tables.comparator, tombstones);
+        let fragments = Fragments::build(&self.tables.configuration.comparator, tombstones);
         Ok((!fragments.is_empty()).then(|| Arc::new(fragments)))
     }
 }
@@ -381,8 +382,8 @@ struct Pinning {
 
 impl Opening<'_> {
     fn pinning(&self) -> Pinning {
-        let options = &self.tables.table_options;
-        let flushed = self.level == 0 && self.meta.size_bytes <= self.tables.max_flushed_bytes;
+        let options = &self.tables.configuration.table_options;
+        let flushed = self.level == 0 && self.meta.size_bytes <= self.tables.configuration.max_flushed_bytes;
         let pins = |tier: PinningTier, fallback: PinningTier| {
             let tier = if tier == PinningTier::Fallback { fallback } else { tier };
             match tier {
@@ -409,7 +410,7 @@ impl Opening<'_> {
     /// Puts metadata that is in memory by now where the options want it.
     async fn hold_metadata(&self, tail: &mut Tail, table: &mut Table) -> Result<()> {
         let pinning = self.pinning();
-        let use_cache = self.tables.table_options.cache_index_and_filter_blocks;
+        let use_cache = self.tables.configuration.table_options.cache_index_and_filter_blocks;
         let pin = |partitioned| if partitioned { pinning.top_level } else { pinning.unpartitioned };
 
         let (index, kind) = (table.index.handle, table.index.kind);

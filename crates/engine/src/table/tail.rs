@@ -3,15 +3,13 @@
 //! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read; what is missing is read
 //! all at once.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_io::{Env, RandomAccessFile, ReadBuf, ReadFuture};
 
-use karst_base::error::{Error, Result};
+use crate::spans::{join_all, short};
+use karst_base::error::Result;
 
 /// Parts of a file in memory.
 pub(super) struct Tail {
@@ -67,28 +65,4 @@ impl Tail {
         }
         Ok(())
     }
-}
-
-/// The file ended inside what was read.
-pub(super) fn short(file: &Arc<dyn RandomAccessFile>, start: u64, wanted: u64, got: usize) -> Error {
-    Error::corruption_at(file.path(), start, format_args!("file ends {got} bytes on, {wanted} were expected"))
-}
-
-/// The results of all futures, which are polled together.
-pub(crate) async fn join_all<F: Future + Unpin>(futures: &mut [F]) -> Vec<F::Output> {
-    let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        let mut waiting = false;
-        for (future, result) in futures.iter_mut().zip(&mut results) {
-            if result.is_none() {
-                match Pin::new(future).poll(cx) {
-                    Poll::Ready(value) => *result = Some(value),
-                    Poll::Pending => waiting = true,
-                }
-            }
-        }
-        if waiting { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    results.into_iter().map(|result| result.expect("all are ready")).collect()
 }

@@ -1,7 +1,7 @@
 //! Verifying stored files by their checksums, whatever is in memory of them.
 //!
-//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes are read first, then all else from the file's beginning to its end, each block once: [`SPANS`] reads of
-//! [`SPAN_BYTES`] at the same time, or one of a block that is larger. Besides these, memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being read.
+//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes are read first, then all else from the file's beginning to its end, each block once: a few reads of
+//! [`SPAN_BYTES`] at the same time (`spans.rs`), or one of a block that is larger. Besides these, memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being read.
 //! Neither the block cache nor open tables are asked or filled.
 
 use std::sync::Arc;
@@ -12,22 +12,19 @@ use karst_format::metaindex::FilterKind;
 use karst_io::RandomAccessFile;
 use karst_lsm::FileMetadata;
 
-use crate::table::block::BlockKind;
-use crate::table::cache::{Shared, TableCache};
+use crate::block::BlockKind;
+use crate::open_files::Shared;
+use crate::spans::{SPAN_BYTES, read_spans, spans};
+use crate::table::add_handles_in;
+use crate::table::cache::TableCache;
 use crate::table::decode::{Layout, Storage};
 use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
-use crate::table::tail::{join_all, short};
 use crate::table::writer::FILE_CHECKSUM_NAME;
-use crate::table::{add_handles_in, budget};
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
 
-/// Bytes of a read, where blocks and records are not larger.
-const SPAN_BYTES: u64 = 512 << 10;
 /// What lies between two blocks is read with them up to this length, in bytes: padding, or another block.
 const GAP_BYTES: u64 = 4 << 10;
-/// Reads of that length at the same time; up to sixteen times as many if they are shorter.
-const SPANS: u64 = 4;
 
 /// Verifies footer, metaindex and properties of a table, and the checksum of every block that the metaindex and the indexes lead to.
 ///
@@ -165,45 +162,4 @@ impl Blocks<'_> {
 /// Where a block that lies inside its file ends, with its trailer.
 fn end(handle: &BlockHandle) -> u64 {
     handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64
-}
-
-/// The bytes of a file from `start` to `end` as spans for [`read_spans`].
-pub(crate) fn spans(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-    let starts = (start..end).step_by(SPAN_BYTES as usize);
-    starts.map(move |start| (start, end.min(start + SPAN_BYTES)))
-}
-
-/// Reads spans of a file, each from a byte to before another, a few at the same time, and hands each to `visit`, in order, with where it starts.
-///
-/// # Errors
-/// The file cannot be read, or ends before a span does; those of `visit`.
-pub(crate) async fn read_spans(
-    shared: &Shared,
-    file: &Arc<dyn RandomAccessFile>,
-    spans: impl IntoIterator<Item = (u64, u64)>,
-    mut visit: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut spans = spans.into_iter().peekable();
-    while let Some(first) = spans.next() {
-        let (mut some, mut bytes) = (vec![first], first.1 - first.0);
-        while let Some((start, end)) =
-            spans.next_if(|(start, end)| some.len() < 64 && bytes + (end - start) <= SPANS * SPAN_BYTES)
-        {
-            some.push((start, end));
-            bytes += end - start;
-        }
-        let _charge = shared.charge(budget::READS, bytes as usize);
-        let read =
-            |(start, end): &(u64, u64)| karst_io::read(&shared.env, file, *start, (end - start) as usize);
-        let mut reads: Vec<_> = some.iter().map(read).collect();
-        for ((start, end), read) in some.iter().zip(join_all(&mut reads).await) {
-            let read = read?;
-            if read.len() as u64 != end - start {
-                return Err(short(file, *start, end - start, read.len()));
-            }
-            shared.stats.record(Ticker::VerifyChecksumReadBytes, read.len() as u64);
-            visit(*start, &read)?;
-        }
-    }
-    Ok(())
 }

@@ -4,10 +4,10 @@
 //!
 //! Invariant: a file number is used once, so what a job that failed has put there is asked for by nobody, and leaves the cache as others do.
 
-use super::block::{BlockKind, CachedBlock};
-use super::cache::Shared;
 use super::context::count_cache_add;
 use super::decode::Layout;
+use crate::block::{BlockKind, CachedBlock};
+use crate::open_files::Shared;
 use karst_base::error::Result;
 use karst_base::options::BlockBasedTableOptions;
 use karst_format::Corruption;

@@ -29,7 +29,7 @@ pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
 use crate::memtable::MemTable;
-use crate::table::cache::Shared;
+use crate::open_files::Shared;
 use crate::table::writer::Identity;
 use crate::wal::prepared::PreparedLogs;
 use change::Request;

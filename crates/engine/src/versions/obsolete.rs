@@ -12,7 +12,7 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
-use crate::table::cache::Shared;
+use crate::open_files::Shared;
 use crate::table::writer::NewFiles;
 use crate::wal::archive::Archive;
 use crate::wal::retired::RetiredLogs;
@@ -225,7 +225,7 @@ impl ObsoleteFiles {
             Gone::Named(name) => self.path.join(name.to_string()),
         };
         if let Gone::Stored(id) = gone {
-            self.shared.forget(id.number);
+            self.shared.open_files.forget(id.number);
         }
         match self.env.fs().remove(&path) {
             Ok(()) => {

@@ -18,14 +18,14 @@ use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 use crate::blob::{BlobFile, BlobNeed};
+use crate::block::BlockRef;
 use crate::read::View;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
 use crate::read::lookup::read_blob;
-use crate::table::BlockRef;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 
 /// Values close together, read in one request.
@@ -64,17 +64,17 @@ impl BlobFeed {
 
     /// The scan goes elsewhere, in this direction: give up what was asked for, and start small again.
     #[inline]
-    pub(super) fn close(&mut self, forward: bool, pending: &mut Pending) {
+    pub(super) fn close(&mut self, forward: bool, needs: &mut Needs) {
         self.window.close();
         self.forward = forward;
-        self.runs.drain(..).for_each(|of| of.run.give_up(pending));
+        self.runs.drain(..).for_each(|of| of.run.give_up(needs));
     }
 
     /// The value that the scan needs now. Stops while it is not here.
     pub(super) fn value(
         &mut self,
         scanned: Scanned<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         merging: &mut Merging,
         need: BlobNeed,
     ) -> Result<BlockRef, Stop> {
@@ -84,29 +84,29 @@ impl BlobFeed {
         if run.is_none() && self.window.is_open() {
             if self.window.is_held_back() && !need.is_cached() {
                 // What is left of the child's runs is hidden by newer entries, and would keep it from asking.
-                self.keep_runs(pending, |_, of| of.child != scanned.child);
+                self.keep_runs(needs, |_, of| of.child != scanned.child);
             }
             // A block that was entered a moment ago: the value comes with those behind it.
-            self.refill(scanned, pending, merging);
+            self.refill(scanned, needs, merging);
             run = self.run_of(&need, verify);
         }
         let value = match run {
-            Some((at, range)) => self.take(scanned, pending, at, &need, range)?,
-            None => read_blob(ctx, pending, need)?,
+            Some((at, range)) => self.take(scanned, needs, at, &need, range)?,
+            None => read_blob(ctx, needs, need)?,
         };
         self.window.note_block(ctx);
-        self.refill(scanned, pending, merging);
+        self.refill(scanned, needs, merging);
         Ok(value)
     }
 
     /// Gives up all runs but those that `stays`, which is told their places, says.
-    fn keep_runs(&mut self, pending: &mut Pending, stays: impl Fn(usize, &BlobRun) -> bool) {
+    fn keep_runs(&mut self, needs: &mut Needs, stays: impl Fn(usize, &BlobRun) -> bool) {
         let mut at = 0;
         self.runs.retain(|of| {
             let stays = stays(at, of);
             at += 1;
             if !stays {
-                of.run.give_up(pending);
+                of.run.give_up(needs);
             }
             stays
         });
@@ -127,7 +127,7 @@ impl BlobFeed {
     fn take(
         &mut self,
         scanned: Scanned<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         at: usize,
         need: &BlobNeed,
         range: Range<u64>,
@@ -135,7 +135,7 @@ impl BlobFeed {
         let ctx = &scanned.view.ctx;
         let BlobRun { run, child, file, left, .. } = &mut self.runs[at];
         let start = run.start;
-        let bytes = run.bytes(ctx, pending, &mut self.window)?;
+        let bytes = run.bytes(ctx, needs, &mut self.window)?;
         // What a file that was cut off has less of is found missing when the record is looked at.
         let [from, to] = [range.start, range.end].map(|at| ((at - start) as usize).min(bytes.len()));
         let value = need.value_in(file, &bytes[from..to], ctx.options)?;
@@ -144,12 +144,12 @@ impl BlobFeed {
         *left = left.saturating_sub(length);
         let (child, through) = (*child, *left == 0);
         // The scan has passed by what was asked for earlier in the same child.
-        self.keep_runs(pending, |index, of| of.child != child || index > at || (index == at && !through));
+        self.keep_runs(needs, |index, of| of.child != child || index > at || (index == at && !through));
         Ok(value)
     }
 
     /// Asks for what comes next in the child, if the window wants more of it.
-    fn refill(&mut self, scanned: Scanned<'_>, pending: &mut Pending, merging: &mut Merging) {
+    fn refill(&mut self, scanned: Scanned<'_>, needs: &mut Needs, merging: &mut Merging) {
         if !self.window.is_open() {
             return;
         }
@@ -189,7 +189,7 @@ impl BlobFeed {
         if self.runs.len() == asked_for {
             return;
         }
-        self.runs[asked_for..].iter_mut().for_each(|of| of.run.ask(ctx, pending, of.file.file(), None));
+        self.runs[asked_for..].iter_mut().for_each(|of| of.run.ask(ctx, needs, of.file.file(), None));
         self.window.grow();
     }
 

@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 
+use crate::block::{BlockKind, BlockRef};
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
+use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockKind, BlockRef, Table};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
 
@@ -93,22 +94,22 @@ impl BlockFeed {
     }
 
     /// The scan goes elsewhere: give up what was asked for, and start small again.
-    pub(super) fn close(&mut self, pending: &mut Pending) {
+    pub(super) fn close(&mut self, needs: &mut Needs) {
         self.window.close();
-        self.drop_queue(pending);
+        self.drop_queue(needs);
     }
 
     /// The scan goes elsewhere, in another table.
-    pub(super) fn change_table(&mut self, pending: &mut Pending) {
-        self.close(pending);
+    pub(super) fn change_table(&mut self, needs: &mut Needs) {
+        self.close(needs);
         self.edge = IndexPosition::default();
     }
 
     /// Give up what was asked for; the scan does not come to it.
-    pub(super) fn drop_queue(&mut self, pending: &mut Pending) {
+    pub(super) fn drop_queue(&mut self, needs: &mut Needs) {
         self.queue.clear();
         self.in_queue = false;
-        self.runs.drain(..).for_each(|of| of.run.give_up(pending));
+        self.runs.drain(..).for_each(|of| of.run.give_up(needs));
         self.ahead_bytes = 0;
         self.edge_is_on_its_way = false;
         self.edge_is_through = false;
@@ -126,13 +127,13 @@ impl BlockFeed {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         to: To,
         target: &[u8],
     ) -> Result<bool, Stop> {
         debug_assert!(self.queue.is_empty(), "a feed is closed before a seek");
         self.forward = to.is_forward();
-        self.edge.seek(table, ctx, pending, to, target)
+        self.edge.seek(table, ctx, needs, to, target)
     }
 
     /// Move to the next block in the direction of the scan; whether there is one, as far as can be told before [`BlockFeed::block`].
@@ -174,24 +175,24 @@ impl BlockFeed {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         target: &[u8],
     ) -> Result<Option<(BlockHandle, BlockRef)>, Stop> {
         if self.in_queue {
-            return self.queued_block(table, ctx, pending).map(Some);
+            return self.queued_block(table, ctx, needs).map(Some);
         }
-        if !self.edge.settle(table, ctx, pending, target)? {
+        if !self.edge.settle(table, ctx, needs, target)? {
             return Ok(None);
         }
         let handle = self.edge.handle();
-        Ok(Some((handle, take_block(table, ctx, pending, handle, BlockKind::Data)?)))
+        Ok(Some((handle, take_block(table, ctx, needs, handle, BlockKind::Data)?)))
     }
 
     fn queued_block(
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
     ) -> Result<(BlockHandle, BlockRef), Stop> {
         let front = self.queue.front_mut().expect("the current block is queued");
         let handle = front.handle;
@@ -201,7 +202,7 @@ impl BlockFeed {
         let BlockRun { run, .. } =
             self.runs.front_mut().expect("a queued block that is not cached is in a run");
         let from = (handle.offset - run.start) as usize;
-        let bytes = run.bytes(ctx, pending, &mut self.window)?;
+        let bytes = run.bytes(ctx, needs, &mut self.window)?;
         let to = from + handle.size as usize + BLOCK_TRAILER_BYTES;
         let Some(bytes) = bytes.get(from..to) else {
             return Err(table.truncated(handle, BlockKind::Data).into());
@@ -220,7 +221,7 @@ impl BlockFeed {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         in_order: bool,
         bounds: &Bounds,
     ) {
@@ -231,7 +232,7 @@ impl BlockFeed {
         if !self.at_end
             && let Some(more) = self.window.refill(ctx, self.ahead_bytes)
         {
-            self.refill(table, ctx, pending, bounds, self.ahead_bytes + more);
+            self.refill(table, ctx, needs, bounds, self.ahead_bytes + more);
             self.window.grow();
         }
     }
@@ -241,7 +242,7 @@ impl BlockFeed {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         bounds: &Bounds,
         up_to: u64,
     ) {
@@ -249,7 +250,7 @@ impl BlockFeed {
         loop {
             let last_request = self.runs.range(asked_for..).next_back().map_or(0, |of| of.run.len());
             if self.window.is_filled(up_to.saturating_sub(self.ahead_bytes), last_request)
-                || !self.advance_edge(table, ctx, pending, bounds)
+                || !self.advance_edge(table, ctx, needs, bounds)
             {
                 break;
             }
@@ -262,7 +263,7 @@ impl BlockFeed {
             }
         }
         let asked = self.runs.iter_mut().skip(asked_for);
-        asked.for_each(|of| of.run.ask(ctx, pending, table.file(), Some(table)));
+        asked.for_each(|of| of.run.ask(ctx, needs, table.file(), Some(table)));
     }
 
     /// Move the edge on by one block; false if there is none that may be asked for yet.
@@ -270,7 +271,7 @@ impl BlockFeed {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         bounds: &Bounds,
     ) -> bool {
         let trims = ctx.options.auto_readahead_size;
@@ -287,7 +288,7 @@ impl BlockFeed {
                 Err(error) => return self.end_ahead(Some(error)),
             }
         }
-        match self.edge.settle(table, ctx, pending, &[]) {
+        match self.edge.settle(table, ctx, needs, &[]) {
             Ok(true) => {}
             Ok(false) => return self.end_ahead(None),
             // The partition has been asked for; the next refill goes on there.

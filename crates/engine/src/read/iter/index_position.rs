@@ -10,9 +10,10 @@ use std::sync::Arc;
 use karst_format::handle::BlockHandle;
 use karst_format::index::{IndexBlock, IndexCursor};
 
+use crate::block::{BlockKind, BlockRef};
+use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockKind, BlockRef, Table};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 
 /// Where to stand after a seek, or after stepping into the next block or partition.
@@ -56,12 +57,12 @@ impl IndexPosition {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         to: To,
         target: &[u8],
     ) -> Result<bool, Stop> {
         if self.top_block.is_none() && table.held_index().is_none() {
-            self.top_block = Some(take_block(table, ctx, pending, table.index_handle(), BlockKind::Index)?);
+            self.top_block = Some(take_block(table, ctx, needs, table.index_handle(), BlockKind::Index)?);
         }
         self.partition = None;
         self.enter = None;
@@ -78,12 +79,12 @@ impl IndexPosition {
         &mut self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         target: &[u8],
     ) -> Result<bool, Stop> {
         while let Some(to) = self.enter {
             let handle = self.top.handle();
-            let partition = take_block(table, ctx, pending, handle, BlockKind::IndexPartition)?;
+            let partition = take_block(table, ctx, needs, handle, BlockKind::IndexPartition)?;
             let found = place(&mut self.inner, partition.as_index(), table, handle, to, target)?;
             self.partition = Some(partition);
             self.enter = None;
@@ -154,15 +155,15 @@ fn place(
     placed.map_err(|c| table.corrupt(handle, c))
 }
 
-/// A block for a cursor that keeps it itself: nothing of it stays in `pending`.
+/// A block for a cursor that keeps it itself: nothing of it stays in `needs`.
 pub(super) fn take_block(
     table: &Arc<Table>,
     ctx: &ReadCtx<'_>,
-    pending: &mut Pending,
+    needs: &mut Needs,
     handle: BlockHandle,
     kind: BlockKind,
 ) -> Result<BlockRef, Stop> {
-    let block = pending.block(ctx, table, handle, kind)?;
-    pending.release_key(table.cache_key(handle));
+    let block = needs.block(ctx, table, handle, kind)?;
+    needs.release_key(table.cache_key(handle));
     Ok(block)
 }

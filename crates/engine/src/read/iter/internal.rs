@@ -13,7 +13,7 @@ use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::life::Life;
 use karst_base::options::ReadOptions;
@@ -27,7 +27,7 @@ pub struct InternalIterator {
     superversion: Arc<SuperVersion>,
     options: ReadOptions,
     merging: Merging,
-    pending: Pending,
+    needs: Needs,
     fetches: Fetches,
     valid: bool,
     life: Arc<Life>,
@@ -35,7 +35,7 @@ pub struct InternalIterator {
 
 struct Move<'a> {
     merging: &'a mut Merging,
-    pending: &'a mut Pending,
+    needs: &'a mut Needs,
 }
 
 impl Step for Move<'_> {
@@ -43,7 +43,7 @@ impl Step for Move<'_> {
 
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
         loop {
-            self.merging.settle(ctx, self.pending, &PrefixFilter::default(), &Bounds::default())?;
+            self.merging.settle(ctx, self.needs, &PrefixFilter::default(), &Bounds::default())?;
             if !self.merging.valid() || !self.merging.hides_entry() {
                 return Ok(());
             }
@@ -51,8 +51,8 @@ impl Step for Move<'_> {
         }
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        self.pending
+    fn needs(&mut self) -> &mut Needs {
+        self.needs
     }
 }
 
@@ -71,7 +71,7 @@ impl InternalIterator {
             superversion,
             options,
             merging,
-            pending: Pending::new(),
+            needs: Needs::new(),
             fetches,
             valid: false,
             life,
@@ -104,7 +104,7 @@ impl InternalIterator {
     /// Go to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.check_open()?;
-        self.merging.begin(To::First, &[], &mut self.pending);
+        self.merging.begin(To::First, &[], &mut self.needs);
         self.settle()
     }
 
@@ -112,7 +112,7 @@ impl InternalIterator {
     pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
         let target = before_all_of(user_key.as_ref());
         self.check_open()?;
-        self.merging.begin(To::AtOrAfter, &target, &mut self.pending);
+        self.merging.begin(To::AtOrAfter, &target, &mut self.needs);
         self.settle()
     }
 
@@ -138,9 +138,9 @@ impl InternalIterator {
 
     fn settle(&mut self) -> Result<()> {
         self.valid = false;
-        let InternalIterator { tables, superversion, options, merging, pending, fetches, .. } = self;
+        let InternalIterator { tables, superversion, options, merging, needs, fetches, .. } = self;
         let ctx = View::new(tables, superversion, options).ctx;
-        let mut step = Move { merging, pending };
+        let mut step = Move { merging, needs };
         match step.step(&ctx) {
             Ok(()) => {}
             Err(Stop::Error(error)) => return Err(error),

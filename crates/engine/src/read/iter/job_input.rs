@@ -25,13 +25,13 @@ use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
-#[cfg(test)]
-use crate::table::Value;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
+#[cfg(test)]
+use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
@@ -55,14 +55,14 @@ pub(crate) struct JobInput {
     options: ReadOptions,
     bounds: Bounds,
     merging: Merging,
-    pending: Pending,
+    needs: Needs,
     fetches: Fetches,
     valid: bool,
 }
 
 pub(super) struct Move<'a> {
     pub(super) merging: &'a mut Merging,
-    pub(super) pending: &'a mut Pending,
+    pub(super) needs: &'a mut Needs,
     pub(super) bounds: &'a Bounds,
 }
 
@@ -71,11 +71,11 @@ impl Step for Move<'_> {
 
     #[inline]
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<(), Stop> {
-        self.merging.settle(ctx, self.pending, &PrefixFilter::default(), self.bounds)
+        self.merging.settle(ctx, self.needs, &PrefixFilter::default(), self.bounds)
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        self.pending
+    fn needs(&mut self) -> &mut Needs {
+        self.needs
     }
 }
 
@@ -101,18 +101,18 @@ impl JobInput {
             ignore_range_deletions: true,
             ..ReadOptions::default()
         };
-        let merging = Merging::of_inputs(&tables.comparator, memtables, inputs, readahead);
+        let merging = Merging::of_inputs(&tables.configuration.comparator, memtables, inputs, readahead);
         let fetches = Fetches::new(&options, HistogramKind::FileReadCompactionMicros);
         let bounds = Bounds { lower, upper };
-        JobInput { tables, options, bounds, merging, pending: Pending::new(), fetches, valid: false }
+        JobInput { tables, options, bounds, merging, needs: Needs::new(), fetches, valid: false }
     }
 
     /// Go to the first entry.
     pub(crate) async fn start(&mut self) -> Result<()> {
         match &self.bounds.lower {
-            None => self.merging.begin(To::First, &[], &mut self.pending),
+            None => self.merging.begin(To::First, &[], &mut self.needs),
             Some(lower) => {
-                self.merging.begin(To::AtOrAfter, &key::before_all_of(lower), &mut self.pending);
+                self.merging.begin(To::AtOrAfter, &key::before_all_of(lower), &mut self.needs);
             }
         }
         self.settle().await
@@ -160,17 +160,19 @@ impl JobInput {
     #[inline]
     fn is_within_bounds(&self) -> bool {
         self.bounds.upper.is_none()
-            || !self.bounds.upper_excludes(&self.tables.comparator, key::user_key(self.merging.key()))
+            || !self
+                .bounds
+                .upper_excludes(&self.tables.configuration.comparator, key::user_key(self.merging.key()))
     }
 
     async fn settle(&mut self) -> Result<()> {
         self.valid = false;
-        let JobInput { tables, options, bounds, merging, pending, fetches, .. } = self;
+        let JobInput { tables, options, bounds, merging, needs, fetches, .. } = self;
         let ctx = ReadCtx::of_job(tables, options);
-        let mut step = Move { merging, pending, bounds };
+        let mut step = Move { merging, needs, bounds };
         match step.step(&ctx) {
-            Ok(()) if !step.pending.has_needs() => {}
-            Ok(()) => drive::start_async(ctx, step.pending, fetches).await,
+            Ok(()) if !step.needs.has_needs() => {}
+            Ok(()) => drive::start_async(ctx, step.needs, fetches).await,
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Need) => drive::drive(ctx, &mut step, fetches).await?,
         }

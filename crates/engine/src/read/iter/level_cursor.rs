@@ -16,7 +16,7 @@ use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
 use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 
 /// An iterator over one sorted level, or over some of its files.
@@ -54,7 +54,7 @@ impl LevelCursor {
     }
 
     /// Go where `to` says; `target` is the internal key of a seek.
-    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+    pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         self.forward = to.is_forward();
         let comparator = &self.comparator;
         let (files, count) = (&self.files, self.files.len());
@@ -80,14 +80,14 @@ impl LevelCursor {
         };
         self.index = index;
         if let Some((_, Some(mut successor))) = self.successor.take() {
-            successor.give_up(pending);
+            successor.give_up(needs);
         }
         if let Some(index) = index {
             let file = &self.files.files()[index];
             if !Arc::ptr_eq(self.table.file(), file) {
-                self.table.change_file(file, pending);
+                self.table.change_file(file, needs);
             }
-            self.table.begin(to, target, pending);
+            self.table.begin(to, target, needs);
         }
     }
 
@@ -113,23 +113,23 @@ impl LevelCursor {
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
         opened: &mut dyn FnMut(&Arc<Table>, &TableCursor),
     ) -> Result<(), Stop> {
         while let Some(index) = self.index {
-            self.table.settle(ctx, pending, prefix, bounds)?;
+            self.table.settle(ctx, needs, prefix, bounds)?;
             if let Some(table) = self.table.table() {
                 opened(table, &self.table);
             }
             if self.table.valid() {
-                self.prepare_successor(index, ctx, pending, prefix, bounds);
+                self.prepare_successor(index, ctx, needs, prefix, bounds);
                 return Ok(());
             }
             self.index = self.next_index(index, bounds);
             if let Some(next) = self.index {
-                self.enter(next, ctx, pending);
+                self.enter(next, ctx, needs);
             }
         }
         Ok(())
@@ -148,8 +148,8 @@ impl LevelCursor {
     }
 
     /// Go on in the file at `index`, the next in the direction of the scan.
-    fn enter(&mut self, index: usize, ctx: &ReadCtx<'_>, pending: &mut Pending) {
-        self.table.give_up(pending);
+    fn enter(&mut self, index: usize, ctx: &ReadCtx<'_>, needs: &mut Needs) {
+        self.table.give_up(needs);
         match self.successor.take() {
             Some((prepared, Some(successor))) if prepared == index => self.table = *successor,
             _ => self.table = self.cursor_behind(index, ctx),
@@ -166,7 +166,7 @@ impl LevelCursor {
         &mut self,
         index: usize,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) {
@@ -179,9 +179,9 @@ impl LevelCursor {
         }
         let Some((_, prepared)) = &mut self.successor else { return };
         let Some(successor) = prepared.as_mut().filter(|successor| !successor.is_settled()) else { return };
-        if let Err(Stop::Error(_)) = successor.settle(ctx, pending, prefix, bounds) {
+        if let Err(Stop::Error(_)) = successor.settle(ctx, needs, prefix, bounds) {
             // The scan meets the error itself, if it gets there.
-            successor.give_up(pending);
+            successor.give_up(needs);
             *prepared = None;
         }
     }

@@ -27,9 +27,10 @@ use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
 use crate::superversion::SuperVersion;
+use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{Table, Value};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::{Error, Result};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_lsm::range_del::Aggregate;
@@ -139,11 +140,11 @@ impl Child {
         }
     }
 
-    fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+    fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         match self {
             Child::Memtable(cursor) => cursor.begin(to, target),
-            Child::Table(cursor) => cursor.begin(to, target, pending),
-            Child::Level(cursor) => cursor.begin(to, target, pending),
+            Child::Table(cursor) => cursor.begin(to, target, needs),
+            Child::Level(cursor) => cursor.begin(to, target, needs),
         }
     }
 
@@ -425,14 +426,14 @@ impl Merging {
     }
 
     /// Send every child to where `to` says.
-    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
+    pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         self.forward = to.is_forward();
         self.order.clear();
         if matches!(to, To::AtOrAfter | To::AtOrBefore) {
             perf_context::count(PerfMetric::SeekChildSeekCount, self.children.len() as u64);
         }
         for child in &mut self.children {
-            child.begin(to, target, pending);
+            child.begin(to, target, needs);
         }
         self.unsettled = Unsettled::All;
     }
@@ -485,7 +486,7 @@ impl Merging {
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
@@ -495,20 +496,20 @@ impl Merging {
                 self.first_has_moved();
                 Ok(())
             }
-            Unsettled::First => self.settle_first(ctx, pending, prefix, bounds),
-            Unsettled::All => self.settle_all(ctx, pending, prefix, bounds),
+            Unsettled::First => self.settle_first(ctx, needs, prefix, bounds),
+            Unsettled::All => self.settle_all(ctx, needs, prefix, bounds),
         }
     }
 
     fn settle_first(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let first = self.order[0].child;
-        self.settle_child(first as usize, ctx, pending, prefix, bounds)?;
+        self.settle_child(first as usize, ctx, needs, prefix, bounds)?;
         if self.children[first as usize].is_at_entry() {
             self.first_has_moved();
             return Ok(());
@@ -566,13 +567,13 @@ impl Merging {
     fn settle_all(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let mut waiting = false;
         for index in 0..self.children.len() {
-            match self.settle_child(index, ctx, pending, prefix, bounds) {
+            match self.settle_child(index, ctx, needs, prefix, bounds) {
                 Ok(()) => {}
                 Err(Stop::Need) => waiting = true,
                 Err(error) => return Err(error),
@@ -606,7 +607,7 @@ impl Merging {
         &mut self,
         index: usize,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
@@ -630,13 +631,13 @@ impl Merging {
         match &mut self.children[index] {
             Child::Memtable(cursor) => Ok(cursor.settle()?),
             Child::Table(cursor) => {
-                cursor.settle(ctx, pending, prefix, bounds)?;
+                cursor.settle(ctx, needs, prefix, bounds)?;
                 if let Some(table) = cursor.table() {
                     opened(table, cursor);
                 }
                 Ok(())
             }
-            Child::Level(cursor) => cursor.settle(ctx, pending, prefix, bounds, &mut opened),
+            Child::Level(cursor) => cursor.settle(ctx, needs, prefix, bounds, &mut opened),
         }
     }
 

@@ -12,7 +12,7 @@
 //! | `stream` | the iterator as a `Stream` |
 //!
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
-//! (see `table::pending`).
+//! (see `table::needs`).
 
 mod blob_feed;
 mod block_feed;
@@ -35,12 +35,13 @@ use karst_format::slice_transform::PrefixExtractor;
 
 use crate::read::{Gate, View};
 use crate::superversion::SuperVersion;
+use crate::table::Table;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use crate::table::drive::{self, Step};
 use crate::table::fetch::Fetches;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{Table, Value};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::{Error, Result};
 use karst_base::life::Life;
 use karst_base::options::{ReadOptions, ReadTier};
@@ -97,12 +98,12 @@ impl PrefixFilter {
         &self,
         table: &Arc<Table>,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         internal_key: &[u8],
     ) -> Result<bool, Stop> {
         match &self.0 {
             Some(extractor) => {
-                let told = table.prefix_may_match(ctx, pending, internal_key, extractor)?;
+                let told = table.prefix_may_match(ctx, needs, internal_key, extractor)?;
                 told.iter().for_each(|may_match| table.count_prefix_filter(ctx, *may_match));
                 Ok(told.unwrap_or(true))
             }
@@ -128,7 +129,7 @@ impl PrefixFilter {
 /// [`Db::refresh`](crate::Db::refresh).
 pub struct DbIterator {
     scan: Scan,
-    pending: Pending,
+    needs: Needs,
     fetches: Fetches,
     status: Result<()>,
     /// Of the database that it reads.
@@ -180,7 +181,7 @@ struct Move<'a> {
     bounds: &'a Bounds,
     prefix: &'a PrefixFilter,
     visible: &'a mut Visible,
-    pending: &'a mut Pending,
+    needs: &'a mut Needs,
 }
 
 impl Step for Move<'_> {
@@ -188,11 +189,11 @@ impl Step for Move<'_> {
 
     #[inline]
     fn step(&mut self, _: &ReadCtx<'_>) -> Result<(), Stop> {
-        self.visible.go_on(&self.view, self.pending, self.prefix, self.bounds)
+        self.visible.go_on(&self.view, self.needs, self.prefix, self.bounds)
     }
 
-    fn pending(&mut self) -> &mut Pending {
-        self.pending
+    fn needs(&mut self) -> &mut Needs {
+        self.needs
     }
 }
 
@@ -217,7 +218,7 @@ impl DbIterator {
         tables.shared.stats.tick(Ticker::NoIteratorCreated);
         Ok(DbIterator {
             scan: Scan { tables, superversion, at: at.kept(), options, bounds, prefix, visible },
-            pending: Pending::new(),
+            needs: Needs::new(),
             fetches,
             status: Ok(()),
             life,
@@ -431,14 +432,14 @@ impl DbIterator {
         self.count_seek();
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
-        scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.pending);
+        scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.needs);
     }
 
     fn begin_seek_to_last(&mut self) {
         self.count_seek();
         let scan = &mut self.scan;
         let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
-        scan.visible.begin_seek_back(upper, None, &mut self.pending);
+        scan.visible.begin_seek_back(upper, None, &mut self.needs);
     }
 
     fn begin_seek(&mut self, key: &[u8]) {
@@ -448,7 +449,7 @@ impl DbIterator {
         let comparator = scan.superversion.version().comparator();
         let lower = scan.bounds.lower.as_deref().filter(|_| scan.bounds.lower_excludes(comparator, key));
         let start = scan.start_prefix(key);
-        scan.visible.begin_seek(Some(lower.unwrap_or(key)), start, &mut self.pending);
+        scan.visible.begin_seek(Some(lower.unwrap_or(key)), start, &mut self.needs);
     }
 
     fn begin_seek_for_prev(&mut self, key: &[u8]) {
@@ -458,7 +459,7 @@ impl DbIterator {
         let upper = scan.bounds.upper.as_deref().filter(|_| scan.bounds.upper_excludes(comparator, key));
         let start = scan.start_prefix(key);
         let target = upper.map_or((key, false), |upper| (upper, true));
-        scan.visible.begin_seek_back(Some(target), start, &mut self.pending);
+        scan.visible.begin_seek_back(Some(target), start, &mut self.needs);
     }
 
     #[inline]
@@ -469,7 +470,7 @@ impl DbIterator {
         if perf_context::level() >= PerfLevel::EnableCount {
             self.count_next();
         }
-        match self.scan.visible.begin_next(&mut self.pending) {
+        match self.scan.visible.begin_next(&mut self.needs) {
             Ok(()) => Ok(()),
             failed => self.finish(failed),
         }
@@ -481,22 +482,22 @@ impl DbIterator {
         assert!(self.valid(), "prev() of an iterator that is not valid");
         (self.moving, self.timed) = (Moving::Prev, None);
         perf_context::count(PerfMetric::IterPrevCount, 1);
-        self.scan.visible.begin_prev(&mut self.pending);
+        self.scan.visible.begin_prev(&mut self.needs);
         Ok(())
     }
 
     /// Get to where the last `begin` sent the iterator, on this thread.
     #[inline]
     fn settle(&mut self) -> Result<()> {
-        let DbIterator { scan, pending, fetches, .. } = self;
-        let mut step = scan.step(pending);
+        let DbIterator { scan, needs, fetches, .. } = self;
+        let mut step = scan.step(needs);
         let ctx = step.view.ctx;
         let result = match step.step(&ctx) {
-            Ok(()) if !step.pending.has_needs() => Ok(()),
+            Ok(()) if !step.needs.has_needs() => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Ok(()) => {
                 // Reads ahead start now, and nobody waits for them yet.
-                drive::start(ctx, step.pending, fetches);
+                drive::start(ctx, step.needs, fetches);
                 Ok(())
             }
             Err(Stop::Need) => drive::wait_with(ctx, &mut step, fetches),
@@ -505,14 +506,14 @@ impl DbIterator {
     }
 
     async fn settle_async(&mut self) -> Result<()> {
-        let DbIterator { scan, pending, fetches, .. } = self;
-        let mut step = scan.step(pending);
+        let DbIterator { scan, needs, fetches, .. } = self;
+        let mut step = scan.step(needs);
         let ctx = step.view.ctx;
         let result = match step.step(&ctx) {
-            Ok(()) if !step.pending.has_needs() => Ok(()),
+            Ok(()) if !step.needs.has_needs() => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Ok(()) => {
-                drive::start_async(ctx, step.pending, fetches).await;
+                drive::start_async(ctx, step.needs, fetches).await;
                 Ok(())
             }
             Err(Stop::Need) => drive::drive(ctx, &mut step, fetches).await,
@@ -537,7 +538,7 @@ impl DbIterator {
     #[cold]
     fn give_up(&mut self, error: &Error) {
         self.scan.visible.fail();
-        self.pending = Pending::new();
+        self.needs = Needs::new();
         self.fetches = Fetches::new(&self.scan.options, HistogramKind::FileReadDbIteratorMicros);
         self.status = Err(error.clone());
     }
@@ -599,13 +600,13 @@ impl Scan {
         self.visible = visible(&self.superversion, &self.at, &self.bounds, &self.options);
     }
 
-    fn step<'a>(&'a mut self, pending: &'a mut Pending) -> Move<'a> {
+    fn step<'a>(&'a mut self, needs: &'a mut Needs) -> Move<'a> {
         Move {
             view: View::new(&self.tables, &self.superversion, &self.options).at(&self.at),
             bounds: &self.bounds,
             prefix: &self.prefix,
             visible: &mut self.visible,
-            pending,
+            needs,
         }
     }
 

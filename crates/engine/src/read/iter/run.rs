@@ -11,7 +11,7 @@ use crate::read::iter::readahead::Window;
 use crate::table::Table;
 use crate::table::context::ReadCtx;
 use crate::table::fetch::MAX_GAP_BYTES;
-use crate::table::pending::{Pending, RunNeed, RunNumber, Stop};
+use crate::table::needs::{Needs, RunNeed, RunNumber, Stop};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -49,26 +49,26 @@ impl Run {
     pub(super) fn ask(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         file: &Arc<dyn RandomAccessFile>,
         table: Option<&Arc<Table>>,
     ) {
         let len = self.len() as usize;
         self.charge = ctx.tables.shared.charge_ahead(len);
         let (file, table, charge) = (file.clone(), table.cloned(), self.charge.clone());
-        self.number = Some(pending.want_run(RunNeed { file, table, start: self.start, len, charge }));
+        self.number = Some(needs.want_run(RunNeed { file, table, start: self.start, len, charge }));
     }
 
     /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window learns of a wait.
     pub(super) fn bytes(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         window: &mut Window,
     ) -> Result<&ReadBuf, Stop> {
         if self.bytes.is_none() {
             let number = self.number.expect("runs are asked for when they are made");
-            match pending.take_run(number) {
+            match needs.take_run(number) {
                 Ok(bytes) => self.bytes = Some(bytes),
                 Err(stop) => {
                     window.note_wait(ctx);
@@ -80,9 +80,9 @@ impl Run {
     }
 
     /// The scan does not come to what is left of it.
-    pub(super) fn give_up(&self, pending: &mut Pending) {
+    pub(super) fn give_up(&self, needs: &mut Needs) {
         if let Some(number) = self.number {
-            pending.drop_run(number);
+            needs.drop_run(number);
         }
     }
 }

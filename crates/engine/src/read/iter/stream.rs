@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use crate::read::iter::DbIterator;
-use crate::table::Value;
+use crate::value::Value;
 use karst_base::error::Result;
 
 /// Which way a stream goes.

@@ -12,13 +12,15 @@ use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
 use karst_lsm::FileMetadata;
 
+use crate::block::BlockRef;
 use crate::read::iter::block_feed::BlockFeed;
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
+use crate::table::Table;
 use crate::table::context::ReadCtx;
-use crate::table::pending::{Pending, Stop};
-use crate::table::{BlockRef, Table, Value};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::Result;
 
 /// What is left to do until the cursor stands where it was sent.
@@ -89,8 +91,8 @@ impl TableCursor {
     }
 
     /// Go on with another file of the same level; a seek follows.
-    pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, pending: &mut Pending) {
-        self.feed.change_table(pending);
+    pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, needs: &mut Needs) {
+        self.feed.change_table(needs);
         self.file = file.clone();
         self.table = None;
         self.valid = false;
@@ -101,8 +103,8 @@ impl TableCursor {
     }
 
     /// The scan does not come here, or has left: let go of what was asked for.
-    pub(super) fn give_up(&mut self, pending: &mut Pending) {
-        self.feed.drop_queue(pending);
+    pub(super) fn give_up(&mut self, needs: &mut Needs) {
+        self.feed.drop_queue(needs);
     }
 
     /// Whether reading ahead has come to the end of the file.
@@ -120,8 +122,8 @@ impl TableCursor {
     }
 
     /// Go where `to` says; `target` is the internal key of a seek.
-    pub(super) fn begin(&mut self, to: To, target: &[u8], pending: &mut Pending) {
-        self.feed.close(pending);
+    pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
+        self.feed.close(needs);
         self.target.clear();
         self.target.extend_from_slice(target);
         self.valid = false;
@@ -179,7 +181,7 @@ impl TableCursor {
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
@@ -187,29 +189,29 @@ impl TableCursor {
             match self.goal {
                 Goal::Settled => return Ok(()),
                 Goal::Start(to) => {
-                    let table = self.open(ctx, pending)?;
-                    if to == To::AtOrAfter && !prefix.may_match(&table, ctx, pending, &self.target)? {
+                    let table = self.open(ctx, needs)?;
+                    if to == To::AtOrAfter && !prefix.may_match(&table, ctx, needs, &self.target)? {
                         self.goal = Goal::Settled;
                         return Ok(());
                     }
                     self.goal = Goal::Seek(to);
                 }
                 Goal::Seek(to) => {
-                    let table = self.open(ctx, pending)?;
-                    let found = self.feed.seek(&table, ctx, pending, to, &self.target)?;
+                    let table = self.open(ctx, needs)?;
+                    let found = self.feed.seek(&table, ctx, needs, to, &self.target)?;
                     let in_order = matches!(to, To::First | To::Last);
                     self.goal = if found { Goal::Load(to, in_order) } else { Goal::Settled };
                 }
-                Goal::Load(to, in_order) => self.load(ctx, pending, to, in_order, bounds)?,
+                Goal::Load(to, in_order) => self.load(ctx, needs, to, in_order, bounds)?,
             }
         }
     }
 
-    fn open(&mut self, ctx: &ReadCtx<'_>, pending: &mut Pending) -> Result<Arc<Table>, Stop> {
+    fn open(&mut self, ctx: &ReadCtx<'_>, needs: &mut Needs) -> Result<Arc<Table>, Stop> {
         if let Some(table) = &self.table {
             return Ok(table.clone());
         }
-        let table: Arc<Table> = pending.table(ctx, &self.file, self.level)?.clone();
+        let table: Arc<Table> = needs.table(ctx, &self.file, self.level)?.clone();
         self.cursor = match table.global_seqno() {
             Some(seq) => BlockCursor::with_global_seqno(seq),
             None => BlockCursor::new(),
@@ -221,13 +223,13 @@ impl TableCursor {
     fn load(
         &mut self,
         ctx: &ReadCtx<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         to: To,
         in_order: bool,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let table = self.table.clone().expect("the table was opened before its index was searched");
-        let Some((handle, block)) = self.feed.block(&table, ctx, pending, &self.target)? else {
+        let Some((handle, block)) = self.feed.block(&table, ctx, needs, &self.target)? else {
             self.goal = Goal::Settled;
             return Ok(());
         };
@@ -239,7 +241,7 @@ impl TableCursor {
             To::AtOrBefore => self.cursor.seek_for_prev(data, table.comparator(), &self.target),
         }
         .map_err(|c| table.corrupt(handle, c))?;
-        self.feed.entered(&table, ctx, pending, in_order, bounds);
+        self.feed.entered(&table, ctx, needs, in_order, bounds);
         self.goal = Goal::Settled;
         if found {
             self.handle = handle;

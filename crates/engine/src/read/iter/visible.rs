@@ -24,8 +24,8 @@ use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
 use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
-use crate::table::Value;
-use crate::table::pending::{Pending, Stop};
+use crate::table::needs::{Needs, Stop};
+use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::Ticker;
@@ -157,8 +157,8 @@ impl Visible {
         self.rest_nowhere();
     }
 
-    fn start(&mut self, forward: bool, pending: &mut Pending) {
-        self.blobs.close(forward, pending);
+    fn start(&mut self, forward: bool, needs: &mut Needs) {
+        self.blobs.close(forward, needs);
         self.valid = false;
         self.asks_filters = false;
         self.forward = forward;
@@ -174,21 +174,16 @@ impl Visible {
     }
 
     /// Go to the first key at or behind `user_key` (or to the first of all).
-    pub(super) fn begin_seek(
-        &mut self,
-        user_key: Option<&[u8]>,
-        prefix: Option<Vec<u8>>,
-        pending: &mut Pending,
-    ) {
-        self.start(true, pending);
+    pub(super) fn begin_seek(&mut self, user_key: Option<&[u8]>, prefix: Option<Vec<u8>>, needs: &mut Needs) {
+        self.start(true, needs);
         self.asks_filters = true;
         self.prefix = prefix;
         match user_key {
             Some(user_key) => {
                 self.set_target(user_key, self.snapshot, ValueType::FOR_SEEK);
-                self.merging.begin(To::AtOrAfter, &self.target, pending);
+                self.merging.begin(To::AtOrAfter, &self.target, needs);
             }
-            None => self.merging.begin(To::First, &[], pending),
+            None => self.merging.begin(To::First, &[], needs),
         }
     }
 
@@ -197,16 +192,16 @@ impl Visible {
         &mut self,
         user_key: Option<(&[u8], bool)>,
         prefix: Option<Vec<u8>>,
-        pending: &mut Pending,
+        needs: &mut Needs,
     ) {
-        self.start(false, pending);
+        self.start(false, needs);
         self.prefix = prefix;
         match user_key {
             Some((user_key, excluded)) => {
                 self.set_back_target(user_key, excluded);
-                self.merging.begin(To::AtOrBefore, &self.target, pending);
+                self.merging.begin(To::AtOrBefore, &self.target, needs);
             }
-            None => self.merging.begin(To::Last, &[], pending),
+            None => self.merging.begin(To::Last, &[], needs),
         }
     }
 
@@ -229,10 +224,10 @@ impl Visible {
 
     /// Go to the next key. Must be valid.
     #[inline]
-    pub(super) fn begin_next(&mut self, pending: &mut Pending) -> Result<()> {
+    pub(super) fn begin_next(&mut self, needs: &mut Needs) -> Result<()> {
         debug_assert!(self.valid);
         if !self.forward {
-            return self.turn_forward(pending);
+            return self.turn_forward(needs);
         }
         self.valid = false;
         self.current = Current::InPlace;
@@ -251,26 +246,26 @@ impl Visible {
     }
 
     #[cold]
-    fn turn_forward(&mut self, pending: &mut Pending) -> Result<()> {
+    fn turn_forward(&mut self, needs: &mut Needs) -> Result<()> {
         // The merging iterator stands before the key's oldest entry. Go behind its newest and skip the rest.
-        self.start(true, pending);
+        self.start(true, needs);
         self.skipping = true;
         let user_key = std::mem::take(&mut self.key);
         self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
         self.key = user_key;
-        self.merging.begin(To::AtOrAfter, &self.target, pending);
+        self.merging.begin(To::AtOrAfter, &self.target, needs);
         Ok(())
     }
 
     /// Go to the previous key. Must be valid.
-    pub(super) fn begin_prev(&mut self, pending: &mut Pending) {
+    pub(super) fn begin_prev(&mut self, needs: &mut Needs) {
         debug_assert!(self.valid);
         if self.forward {
-            self.start(false, pending);
+            self.start(false, needs);
             let user_key = std::mem::take(&mut self.key);
             self.set_back_target(&user_key, true);
             self.key = user_key;
-            self.merging.begin(To::AtOrBefore, &self.target, pending);
+            self.merging.begin(To::AtOrBefore, &self.target, needs);
             return;
         }
         self.valid = false;
@@ -284,7 +279,7 @@ impl Visible {
     pub(super) fn go_on(
         &mut self,
         view: &View<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
@@ -292,11 +287,11 @@ impl Visible {
         loop {
             match self.phase {
                 Phase::Rest => return Ok(()),
-                Phase::Forward => self.forward(view, pending, prefix, bounds)?,
-                Phase::ForwardOperands => self.forward_operands(view, pending, prefix, bounds)?,
-                Phase::Backward { .. } => self.backward(view, pending, prefix, bounds)?,
-                Phase::Newest => self.newest_of_key(view, pending, prefix, bounds)?,
-                Phase::Resolve(_) => self.resolve(view, pending, bounds)?,
+                Phase::Forward => self.forward(view, needs, prefix, bounds)?,
+                Phase::ForwardOperands => self.forward_operands(view, needs, prefix, bounds)?,
+                Phase::Backward { .. } => self.backward(view, needs, prefix, bounds)?,
+                Phase::Newest => self.newest_of_key(view, needs, prefix, bounds)?,
+                Phase::Resolve(_) => self.resolve(view, needs, bounds)?,
             }
         }
     }
@@ -362,13 +357,13 @@ impl Visible {
     fn forward(
         &mut self,
         view: &View<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let comparator = view.superversion.version().comparator();
         loop {
-            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             if !self.merging.valid() {
                 self.rest_nowhere();
                 return Ok(());
@@ -382,7 +377,7 @@ impl Visible {
                 self.skip(view)?;
                 self.skipped += 1;
                 if self.skipped > self.skips_before_seek && seq > SeqNo::ZERO {
-                    self.seek_within_key(view, To::AtOrAfter, (SeqNo::ZERO, ValueType::Deletion), pending);
+                    self.seek_within_key(view, To::AtOrAfter, (SeqNo::ZERO, ValueType::Deletion), needs);
                 } else {
                     self.merging.begin_advance()?;
                 }
@@ -405,7 +400,7 @@ impl Visible {
                 self.skip(view)?;
                 // Why only above: below are those that are hidden for another reason, and a seek would lead back.
                 if self.skipped > self.skips_before_seek && seq > self.snapshot {
-                    self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), pending);
+                    self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), needs);
                 } else {
                     self.merging.begin_advance()?;
                 }
@@ -452,7 +447,7 @@ impl Visible {
         view: &View<'_>,
         to: To,
         (seq, kind): (SeqNo, ValueType),
-        pending: &mut Pending,
+        needs: &mut Needs,
     ) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
@@ -460,23 +455,23 @@ impl Visible {
         let user_key = std::mem::take(&mut self.key);
         self.set_target(&user_key, seq, kind);
         self.key = user_key;
-        self.merging.begin(to, &self.target, pending);
+        self.merging.begin(to, &self.target, needs);
     }
 
     /// Backward: leave the newer entries of `key`, none of which counts, in one seek.
-    fn seek_before_key(&mut self, view: &View<'_>, pending: &mut Pending) {
+    fn seek_before_key(&mut self, view: &View<'_>, needs: &mut Needs) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
         let user_key = std::mem::take(&mut self.key);
         self.set_back_target(&user_key, true);
         self.key = user_key;
-        self.merging.begin(To::AtOrBefore, &self.target, pending);
+        self.merging.begin(To::AtOrBefore, &self.target, needs);
     }
 
     /// Turn around where entries of one key are hidden or not, without forgetting how many have been.
-    fn turn(&mut self, forward: bool, pending: &mut Pending) {
+    fn turn(&mut self, forward: bool, needs: &mut Needs) {
         let skippable = self.skippable;
-        self.start(forward, pending);
+        self.start(forward, needs);
         self.skippable = skippable;
     }
 
@@ -484,13 +479,13 @@ impl Visible {
     fn newest_of_key(
         &mut self,
         view: &View<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let comparator = view.superversion.version().comparator();
         loop {
-            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             let in_key =
                 self.merging.valid() && comparator.equal_user(key::user_key(self.merging.key()), &self.key);
             let found = if in_key { Some(self.parse(view)?) } else { None };
@@ -507,8 +502,8 @@ impl Visible {
                     if in_key {
                         perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                     }
-                    self.turn(false, pending);
-                    self.seek_before_key(view, pending);
+                    self.turn(false, needs);
+                    self.seek_before_key(view, needs);
                     return Ok(());
                 }
             }
@@ -548,13 +543,13 @@ impl Visible {
     fn forward_operands(
         &mut self,
         view: &View<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let comparator = view.superversion.version().comparator();
         loop {
-            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             if !self.merging.valid() || !comparator.equal_user(key::user_key(self.merging.key()), &self.key) {
                 self.phase = Phase::Resolve(Base::Nothing);
                 return Ok(());
@@ -582,12 +577,12 @@ impl Visible {
         }
     }
 
-    fn resolve(&mut self, view: &View<'_>, pending: &mut Pending, bounds: &Bounds) -> Result<(), Stop> {
+    fn resolve(&mut self, view: &View<'_>, needs: &mut Needs, bounds: &Bounds) -> Result<(), Stop> {
         let Phase::Resolve(base) = &self.phase else { unreachable!("called in this phase only") };
         let scanned = Scanned { view, bounds, snapshot: self.snapshot, child: self.blob_child };
         let (blobs, merging) = (&mut self.blobs, &mut self.merging);
         let existing =
-            existing_value(view, &self.key, base, |need| blobs.value(scanned, pending, merging, need))?;
+            existing_value(view, &self.key, base, |need| blobs.value(scanned, needs, merging, need))?;
         let value = if self.operands.is_empty() {
             existing.unwrap_or_else(Value::empty)
         } else {
@@ -604,14 +599,14 @@ impl Visible {
     fn backward(
         &mut self,
         view: &View<'_>,
-        pending: &mut Pending,
+        needs: &mut Needs,
         prefix: &PrefixFilter,
         bounds: &Bounds,
     ) -> Result<(), Stop> {
         let comparator = view.superversion.version().comparator();
         let Phase::Backward { mut inside } = self.phase else { unreachable!("called in this phase only") };
         loop {
-            self.merging.settle(&view.ctx, pending, prefix, bounds)?;
+            self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             let at_entry = self.merging.valid();
             if inside && !(at_entry && comparator.equal_user(key::user_key(self.merging.key()), &self.key)) {
                 // The whole key has been walked.
@@ -653,13 +648,13 @@ impl Visible {
                 // All that comes of the key is newer.
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
                 self.skip(view)?;
-                self.seek_before_key(view, pending);
+                self.seek_before_key(view, needs);
                 continue;
             }
             if many {
-                self.turn(true, pending);
+                self.turn(true, needs);
                 self.phase = Phase::Newest;
-                self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), pending);
+                self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), needs);
                 return Ok(());
             }
             if !view.hides(seq, self.snapshot) {

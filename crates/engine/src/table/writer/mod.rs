@@ -39,8 +39,8 @@ use karst_format::table_builder::{TableBuilder, TableIdentity};
 use karst_format::version_edit::Temperature;
 use karst_io::{Env, WriterOptions};
 
-use crate::table::budget::FileCharge;
-use crate::table::cache::Shared;
+use crate::budget::FileCharge;
+use crate::open_files::Shared;
 use crate::table::warming::Warming;
 use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};

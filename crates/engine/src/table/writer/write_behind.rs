@@ -18,7 +18,7 @@ use std::time::Duration;
 use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::Throttle;
-use crate::table::budget::FileCharge;
+use crate::budget::FileCharge;
 use karst_base::error::Result;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 

@@ -1,7 +1,8 @@
 //! Checksums of entries from the call that writes them to the table: bits that flip on the way, in a database.
 
-use crate::memtable::tests::{Flip, flip_next};
+use crate::memtable::pair_checksum;
 use crate::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_format::key::{SeqNo, ValueType};
 use std::path::Path;
 
 fn open(directory: &Path, options: &str) -> Db {
@@ -11,26 +12,27 @@ fn open(directory: &Path, options: &str) -> Db {
 
 const KEY: &[u8] = b"cave5";
 
-/// Nine entries, one of which changes in memory.
-fn damaged(directory: &Path, bytes_per_key: u32, flip: Flip) -> Db {
+/// Nine entries, and one that is no more what it was when its checksum was taken.
+fn damaged(directory: &Path, bytes_per_key: u32, (kind, key, value): (ValueType, &[u8], &[u8])) -> Db {
     let db = open(directory, &format!("memtable_protection_bytes_per_key={bytes_per_key}"));
     for n in 1..10 {
-        let key = format!("cave{n}");
-        if key.as_bytes() == KEY {
-            flip_next(flip);
-        }
-        db.put(&key, "limestone").unwrap();
+        db.put(format!("cave{n}"), "limestone").unwrap();
     }
+    let superversion = db.default_column_family().0.superversion();
+    let meant = pair_checksum(KEY, if kind == ValueType::Value { b"limestone" } else { b"" });
+    superversion.mem().add_with_checksum(&(SeqNo(9), kind, key, value), meant).unwrap();
     db
 }
 
 #[test]
 fn what_flips_in_a_memtable_is_found_by_whoever_reads_it_and_does_not_get_into_a_table() {
-    // The key becomes cave4, the put a deletion.
-    let flips = [(Flip::Key(4, 1), false), (Flip::Kind(1), true), (Flip::Value(8, 0x40), true)];
-    for ((flip, is_in_place), bytes_per_key) in
-        flips.into_iter().flat_map(|flip| [4, 8].map(|bytes| (flip, bytes)))
-    {
+    // Its key, its kind, its value.
+    let flips: [(ValueType, &[u8], &[u8]); 3] = [
+        (ValueType::Value, b"cave4", b"limestone"),
+        (ValueType::Deletion, KEY, b"limestone"),
+        (ValueType::Value, KEY, b"limeston%"),
+    ];
+    for (flip, bytes_per_key) in flips.into_iter().flat_map(|flip| [4, 8].map(|bytes| (flip, bytes))) {
         let folder = tempfile::tempdir().unwrap();
         let db = damaged(folder.path(), bytes_per_key, flip);
         let is_found = |result: crate::Result<()>| {
@@ -38,7 +40,7 @@ fn what_flips_in_a_memtable_is_found_by_whoever_reads_it_and_does_not_get_into_a
             assert_eq!(error.kind(), ErrorKind::Corruption, "{flip:?}");
             assert!(error.to_string().contains("does not match its checksum"), "{error}");
         };
-        let met: &[u8] = if is_in_place { KEY } else { b"cave4" };
+        let met = flip.1;
         is_found(db.get(met).map(drop));
         let [sound, damaged] = &db.multi_get(&[&b"cave9"[..], met])[..] else { panic!("two answers") };
         assert!(sound.is_ok());

@@ -53,11 +53,11 @@ proptest! {
 fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
     let family = &db.default_column_family().0;
     let mut merging = Merging::of_inputs(comparator, memtables, &all_files(db), ReadaheadLimits::off());
-    let (options, mut pending) = (ReadOptions::default(), Pending::new());
+    let (options, mut needs) = (ReadOptions::default(), Needs::new());
     let mut fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
-    let mut settle = |merging: &mut Merging, pending: &mut Pending| {
+    let mut settle = |merging: &mut Merging, needs: &mut Needs| {
         let ctx = ReadCtx::new(&family.tables, &options);
-        let mut step = Move { merging, pending, bounds: &Bounds::default() };
+        let mut step = Move { merging, needs, bounds: &Bounds::default() };
         match step.step(&ctx) {
             Ok(()) => Ok(()),
             Err(Stop::Need) => wait_with(ctx, &mut step, &mut fetches),
@@ -65,13 +65,13 @@ fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -
         }
     };
     let mut keys = Vec::new();
-    merging.begin(to, &[], &mut pending);
-    settle(&mut merging, &mut pending).unwrap();
+    merging.begin(to, &[], &mut needs);
+    settle(&mut merging, &mut needs).unwrap();
     while merging.valid() {
         assert_eq!(merging.entry(), (merging.key(), merging.value()));
         keys.push(merging.key().to_vec());
         if !merging.advance_at_once().unwrap() {
-            settle(&mut merging, &mut pending).unwrap();
+            settle(&mut merging, &mut needs).unwrap();
         }
     }
     keys

@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use crate::block::{BlockRef, CachedBlock};
 use crate::memtable::{MemTable, ValueAt};
-use crate::table::block::{BlockRef, CachedBlock};
 
 /// A value that was read. It pins the cached block or the memtable that holds it; nothing is copied.
 ///

@@ -21,7 +21,7 @@ thread_local! {
 /// Memory for `len` bytes or a little more, which may hold something already.
 ///
 /// Invariant: how much it is depends on `len` alone, and so does what the block is charged.
-pub(super) fn take(len: usize) -> Vec<u8> {
+pub(crate) fn take(len: usize) -> Vec<u8> {
     if len > MAX_BYTES {
         return Vec::with_capacity(len);
     }
@@ -39,7 +39,7 @@ pub(super) fn take(len: usize) -> Vec<u8> {
 }
 
 /// Keeps the memory of a block that nobody uses any more, or frees it.
-pub(super) fn give(memory: Vec<u8>) {
+pub(crate) fn give(memory: Vec<u8>) {
     if memory.capacity() == 0 || memory.capacity() > MAX_BYTES {
         return;
     }

@@ -1,6 +1,6 @@
 //! What a step of a read is waiting for, and what it already holds.
 //!
-//! Reads are plain code that is called again: a step asks [`Pending`] for a table, a block or a blob; what is in hand or in
+//! Reads are plain code that is called again: a step asks [`Needs`] for a table, a block or a blob; what is in hand or in
 //! the cache is returned at once, what is not is recorded as a need and the step stops with [`Stop::Need`]. `drive`
 //! fetches every recorded need at the same time, supplies the results, and steps again.
 //!
@@ -21,16 +21,17 @@ use karst_mem::{CacheKey, Charge};
 use smallvec::SmallVec;
 
 use crate::blob::BlobNeed;
+use crate::block::{BlockKind, BlockRef};
+use crate::table::Table;
 use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
-use crate::table::{BlockKind, BlockRef, Table};
 use karst_base::error::{Error, ErrorKind};
 use karst_base::options::ReadTier;
 
 /// Why a step did not finish.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Something recorded in the step's [`Pending`] has to be fetched first.
+    /// Something recorded in the step's [`Needs`] has to be fetched first.
     Need,
     /// The read has failed.
     Error(Error),
@@ -133,7 +134,7 @@ struct Slot {
 
 /// The needs and the holdings of one step.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct Needs {
     slots: SmallVec<[Slot; 3]>,
     /// What scans have asked for ahead of themselves, by number. Those that nobody has taken come last.
     runs: VecDeque<(RunNumber, State)>,
@@ -143,9 +144,9 @@ pub(crate) struct Pending {
     hold_hits: bool,
 }
 
-impl Pending {
+impl Needs {
     pub(crate) fn new() -> Self {
-        Pending::default()
+        Needs::default()
     }
 
     /// The open table of `file`, from the version, from what is held, or from the table cache; else the need is recorded.

@@ -4,12 +4,12 @@
 //! Invariant: a block is decoded once, at insertion; readers only look. A handle that leads to a block of another kind (a damaged
 //! index can say anything) is told apart when the block is used.
 
+pub(crate) mod stock;
+
 use karst_format::block::Block;
 use karst_format::filter::FilterReader;
 use karst_format::index::IndexBlock;
 use karst_mem::Handle;
-
-use crate::table::stock;
 
 pub(crate) use karst_format::block_kind::BlockKind;
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use karst_mem::{Charge, ChargeKind};
 
-use crate::table::CachedBlock;
-use crate::table::cache::Shared;
+use crate::block::CachedBlock;
+use crate::open_files::Shared;
 
 /// What memtables are charged as. Blocks that found no room in the cache are kind 0.
 pub(crate) const MEMTABLES: ChargeKind = ChargeKind(1);
