@@ -51,6 +51,12 @@ impl ReadAt {
         SeqNo(first.map_or(self.seq.0, |first| self.seq.0.min(first - 1)))
     }
 
+    /// The same once more, to be kept for long.
+    pub fn again(&self) -> Self {
+        let again = |pinned: &Pinned<Ranges>| Pinned::from_inner(Arc::clone(pinned));
+        Self { pending: self.pending.as_ref().map(again), ..*self }
+    }
+
     /// The same, to be kept for long.
     #[inline]
     pub fn kept(self) -> Self {

@@ -4,8 +4,10 @@
 //! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
 
 mod background;
+mod cf;
 mod compaction;
 mod lifecycle;
+mod lifecycle_async;
 mod read_at;
 mod set_options;
 mod sizes;
@@ -38,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
+pub use cf::Cf;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;
@@ -183,7 +186,7 @@ impl Db {
     /// The asynchronous form of [`Db::get`].
     pub fn get_async<'a>(
         &'a self,
-        key: &'a [u8],
+        key: &'a (impl AsRef<[u8]> + ?Sized),
     ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
         self.get_cf_async(&self.0.default_read, &self.0.default_family, key)
     }
@@ -192,7 +195,7 @@ impl Db {
     pub fn get_opt_async<'a>(
         &'a self,
         options: &'a ReadOptions,
-        key: &'a [u8],
+        key: &'a (impl AsRef<[u8]> + ?Sized),
     ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
         self.get_cf_async(options, &self.0.default_family, key)
     }
@@ -202,8 +205,9 @@ impl Db {
         &'a self,
         options: &'a ReadOptions,
         family: &'a ColumnFamily,
-        key: &'a [u8],
+        key: &'a (impl AsRef<[u8]> + ?Sized),
     ) -> impl Future<Output = Result<Option<Value>>> + Send + Unpin + 'a {
+        let key = key.as_ref();
         Lazy::new(move || match self.view(options, family) {
             Ok((family, superversion, at)) => {
                 self.attempt_at(at.seq, move || get::attempt(&family.tables, &superversion, options, at, key))

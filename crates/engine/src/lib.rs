@@ -27,7 +27,7 @@ pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
-pub use db::{Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
+pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
 pub use ingest::{BulkLoader, SortedRun};
 pub use karst_base::caller::Caller;
 pub use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
@@ -51,7 +51,7 @@ pub use karst_lsm::pick::{
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
 pub use open::{BlockCache, DamagedOptions, Options};
-pub use read::iter::{DbIterator, Direction, Entries, EntryStream, Streamed};
+pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
 pub use value::Value;
 pub use write::{WriteBatch, WriteOptions};

@@ -22,13 +22,22 @@ pub struct Blocking<T> {
 
 /// A job for a thread that may block, and what waits for its result.
 pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> (Job, Blocking<T>) {
-    let outcome = Arc::new(Outcome::new());
-    let theirs = outcome.clone();
+    let (run, blocking) = apart(job);
     let run = move || {
         let _at_work = AtWork::new();
-        theirs.end(catch_unwind(AssertUnwindSafe(job)));
+        run();
     };
-    (Box::new(run), Blocking { outcome, stranded: None })
+    (Box::new(run), blocking)
+}
+
+/// The same for a thread that nobody else uses: such a job may wait for others.
+pub(crate) fn apart<T: Send + 'static>(
+    job: impl FnOnce() -> T + Send + 'static,
+) -> (impl FnOnce() + Send + 'static, Blocking<T>) {
+    let outcome = Arc::new(Outcome::new());
+    let theirs = outcome.clone();
+    let run = move || theirs.end(catch_unwind(AssertUnwindSafe(job)));
+    (run, Blocking { outcome, stranded: None })
 }
 
 impl<T> Blocking<T> {

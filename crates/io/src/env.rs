@@ -316,6 +316,21 @@ impl Env {
         self.spawn_thread(name, job).map(drop)
     }
 
+    /// Does as [`run_apart`](Self::run_apart), and gives the job's value without blocking. The job
+    /// starts at once; dropping the future gives up the value only.
+    ///
+    /// # Errors
+    /// As [`run_apart`](Self::run_apart).
+    pub fn run_apart_async<T: Send + 'static>(
+        &self,
+        name: &str,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Blocking<T>, Error> {
+        let (job, blocking) = blocking::apart(job);
+        self.run_apart(name, job)?;
+        Ok(blocking)
+    }
+
     /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the [`Task`]: dropping
     /// that lets the job run on; awaiting it, anywhere, gives the job's value, or says that it panicked. While
     /// the job waits, other jobs use its thread; while it computes or blocks, those on the same thread wait.

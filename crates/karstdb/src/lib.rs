@@ -1,8 +1,8 @@
 //! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through one asynchronous read path.
 //!
 //! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's stack, and what has to come from storage is read through
-//! io_uring, many reads at a time. Gets, writes, iterators, flushes, compactions and transactions have two forms over the same code; opening, closing (also by dropping the last [`Db`]), creating and
-//! dropping column families, changing options and asking for properties block.
+//! io_uring, many reads at a time. Every call that may wait has two forms: gets, writes, iterators, flushes, compactions and transactions over the same code; opening, closing, creating and
+//! dropping column families and changing options with the asynchronous form on a thread of its own. Dropping the last open [`Db`] blocks, so close it first.
 //!
 //! | caller | call | who waits |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! # Reading a database
 //!
 //! ```
-//! use karstdb::{BulkLoader, Db, OptionSet, Options, ReadOptions};
+//! use karstdb::{BulkLoader, Db, Options};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("db");
 //! # let mut loader = BulkLoader::create(&path, &Options::new())?;
@@ -29,11 +29,10 @@
 //! let found = db.multi_get(&["banana", "durian"]);
 //! assert!(found[0].as_ref().unwrap().is_some() && found[1].as_ref().unwrap().is_none());
 //!
-//! let mut iter = db.iter(&ReadOptions { iterate_upper_bound: Some(b"c".to_vec()), ..ReadOptions::new() })?;
-//! iter.seek("b")?;
-//! while iter.valid() {
-//!     println!("{} = {}", iter.key().escape_ascii(), iter.value().escape_ascii());
-//!     iter.next()?;
+//! // Ranges and prefixes are Rust iterators, from both ends; `Db::iter` gives a cursor to seek with.
+//! for entry in db.range("b"..)? {
+//!     let (key, value) = entry?;
+//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -127,6 +126,8 @@
 //! | | |
 //! |---|---|
 //! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
+//! | [`Cf`] | a column family with its calls: `db.cf("users")?.get(key)` |
+//! | [`Range`] | the entries of a range of keys or of a prefix, a Rust iterator from both ends |
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
@@ -141,15 +142,15 @@
 
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
-    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, ColumnFamily,
-    ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
-    CompactionFilterFactory, CompactionInfo, DamagedOptions, Db, DbIterator, DbOptions, Direction, Entries,
-    EntryStream, Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason, Histogram,
-    HistogramKind, IoPriority, KeyRange, LiveFile, MergeOperator, OptionSet, Options, PreparedTransaction,
-    RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions, Snapshot,
-    SortedRun, Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange, Value,
-    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
-    compaction_filter, format, io, merge_operator, options, perf_context,
+    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf,
+    ColumnFamily, ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions,
+    CompactionFilter, CompactionFilterFactory, CompactionInfo, DamagedOptions, Db, DbIterator, DbOptions,
+    Direction, Entries, EntryStream, Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason,
+    Histogram, HistogramKind, IoPriority, KeyBounds, KeyRange, LiveFile, MergeOperator, OptionSet, Options,
+    PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity,
+    SizeApproximationOptions, Snapshot, SortedRun, Statistics, StatsLevel, Streamed, Ticker, Unchanged,
+    UserKeyRange, Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch,
+    WriteBufferManager, WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{
     BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,

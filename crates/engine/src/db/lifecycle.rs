@@ -1,6 +1,6 @@
 //! The life of a database: opened for writing, closed, destroyed; its column families created and dropped.
 //!
-//! All calls block: they read and write files.
+//! All calls block: they read and write files. `lifecycle_async` has the forms that do not.
 
 use super::Db;
 use crate::column_family::ColumnFamily;

@@ -75,7 +75,7 @@ fn check_range(family: &Family, begin: &[u8], end: &[u8]) -> Result<()> {
 
 /// The forms of a call that writes one operation.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $plain:ident $opt:ident $cf:ident $plain_async:ident $opt_async:ident $cf_async:ident ($($arg:ident),*) = $op:expr;)*) => {
+    ($($(#[$doc:meta])* $plain:ident $opt:ident $cf:ident $plain_async:ident $opt_async:ident $cf_async:ident ($($arg:ident: $Key:ident),*) = $op:expr;)*) => {
         impl Db {
             $(
                 $(#[$doc])*
@@ -108,18 +108,30 @@ macro_rules! calls {
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]
-                pub fn $plain_async<'a>(&'a self, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+                pub fn $plain_async<'a, $($Key: AsRef<[u8]> + ?Sized),*>(
+                    &'a self,
+                    $($arg: &'a $Key),*
+                ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, $($Key),*> {
                     self.$cf_async(&WriteOptions::default(), &self.0.default_family, $($arg),*)
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($opt), "`].")]
-                pub fn $opt_async<'a>(&'a self, options: &WriteOptions, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
+                pub fn $opt_async<'a, $($Key: AsRef<[u8]> + ?Sized),*>(
+                    &'a self,
+                    options: &WriteOptions,
+                    $($arg: &'a $Key),*
+                ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, $($Key),*> {
                     self.$cf_async(options, &self.0.default_family, $($arg),*)
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($cf), "`].")]
-                pub fn $cf_async<'a>(&'a self, options: &WriteOptions, family: &ColumnFamily, $($arg: &'a [u8]),*) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
-                    let source = self.one(family, |cf| ($op)(cf, $($arg),*));
+                pub fn $cf_async<'a, $($Key: AsRef<[u8]> + ?Sized),*>(
+                    &'a self,
+                    options: &WriteOptions,
+                    family: &ColumnFamily,
+                    $($arg: &'a $Key),*
+                ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, $($Key),*> {
+                    let source = self.one(family, |cf| ($op)(cf, $($arg.as_ref()),*));
                     WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
                 }
             )*
@@ -129,16 +141,16 @@ macro_rules! calls {
 
 calls! {
     /// Sets `key` to `value`.
-    put put_opt put_cf put_async put_opt_async put_cf_async (key, value) = |cf, key, value| Op::Put { cf, key, value };
+    put put_opt put_cf put_async put_opt_async put_cf_async (key: K, value: V) = |cf, key, value| Op::Put { cf, key, value };
     /// Removes `key`. No error if it is not there.
-    delete delete_opt delete_cf delete_async delete_opt_async delete_cf_async (key) = |cf, key| Op::Delete { cf, key };
+    delete delete_opt delete_cf delete_async delete_opt_async delete_cf_async (key: K) = |cf, key| Op::Delete { cf, key };
     /// Removes `key`, which must have been put at most once since it was last removed, and not merged. Cheaper than a delete: it vanishes together with that put.
-    single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key) = |cf, key| Op::SingleDelete { cf, key };
+    single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key: K) = |cf, key| Op::SingleDelete { cf, key };
     /// Adds a merge operand to `key`. The column family needs a merge operator.
-    merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key, operand) = |cf, key, operand| Op::Merge { cf, key, operand };
+    merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key: K, operand: V) = |cf, key, operand| Op::Merge { cf, key, operand };
     /// Removes all keys from `begin` up to, not including, `end`. None if they are equal; an `end`
     /// before `begin` is refused as `InvalidArgument`, here and in a batch.
-    delete_range delete_range_opt delete_range_cf delete_range_async delete_range_opt_async delete_range_cf_async (begin, end) = |cf, begin, end| Op::DeleteRange { cf, begin, end };
+    delete_range delete_range_opt delete_range_cf delete_range_async delete_range_opt_async delete_range_cf_async (begin: B, end: E) = |cf, begin, end| Op::DeleteRange { cf, begin, end };
 }
 
 impl Db {

@@ -9,7 +9,7 @@
 //! | `block_feed`, `blob_feed`, `run`, `readahead` | the blocks and the blob values a scan comes to, asked for before they are needed; what is read together, and how far ahead |
 //! | `internal` | every entry, hidden ones too, for tools |
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
-//! | `stream` | the iterator as a `Stream` |
+//! | `stream`, `range` | its entries as a `Stream` or a Rust iterator; those of a range of keys, from both ends |
 //!
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
 //! (see `table::needs`).
@@ -21,6 +21,7 @@ pub(crate) mod internal;
 pub(crate) mod job_input;
 mod level_cursor;
 mod merging;
+mod range;
 pub(crate) mod readahead;
 mod run;
 mod stream;
@@ -53,6 +54,7 @@ use readahead::{MOST_BYTES, ReadaheadLimits};
 use visible::Visible;
 
 pub use internal::InternalIterator;
+pub use range::{KeyBounds, Range};
 pub use stream::{Direction, Entries, EntryStream, Streamed};
 
 /// The bounds of an iteration, as user keys.
@@ -281,6 +283,38 @@ impl DbIterator {
     /// Its options.
     pub(crate) fn options(&self) -> &ReadOptions {
         &self.scan.options
+    }
+
+    /// Another iterator over the same state with the same options, which was sent nowhere.
+    fn twin(&self) -> DbIterator {
+        let Scan { tables, superversion, at, options, bounds, prefix, .. } = &self.scan;
+        tables.shared.stats.tick(Ticker::NoIteratorCreated);
+        DbIterator {
+            scan: Scan {
+                tables: tables.clone(),
+                superversion: superversion.clone(),
+                at: at.again(),
+                options: options.clone(),
+                bounds: bounds.clone(),
+                prefix: prefix.clone(),
+                visible: visible(superversion, at, bounds, options),
+            },
+            needs: Needs::new(),
+            fetches: Fetches::new(options, HistogramKind::FileReadDbIteratorMicros),
+            status: Ok(()),
+            life: self.life.clone(),
+            // Why none: whoever was sent anywhere has passed it.
+            gate: None,
+            seek_began: None,
+            timed: None,
+            moving: Moving::Seek,
+            was_sent: false,
+        }
+    }
+
+    /// How the current key lies to another.
+    fn compare(&self, key: &[u8]) -> std::cmp::Ordering {
+        self.scan.superversion.version().comparator().compare_user(self.key(), key)
     }
 
     /// Whether the iterator stands at an entry.

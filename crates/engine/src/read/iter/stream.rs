@@ -1,5 +1,6 @@
 //! An iterator as a `Stream` of entries, forward or backward.
 
+use std::borrow::BorrowMut;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -92,8 +93,19 @@ impl DbIterator {
     }
 
     /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks the calling thread where it has to read.
-    pub fn entries(&mut self, direction: Direction) -> Entries<'_> {
-        Entries { iter: self, direction, fresh: true }
+    pub fn entries(&mut self, direction: Direction) -> Entries<&mut DbIterator> {
+        Entries { iter: self, direction, fresh: true, ended: false }
+    }
+}
+
+/// `for entry in db.iter(&options)?`: the entries from where it stands, forward; all, of one that was
+/// never sent anywhere.
+impl IntoIterator for DbIterator {
+    type Item = Result<(Box<[u8]>, Value)>;
+    type IntoIter = Entries<DbIterator>;
+
+    fn into_iter(self) -> Entries<DbIterator> {
+        Entries { iter: self, direction: Direction::Forward, fresh: true, ended: false }
     }
 }
 
@@ -151,27 +163,34 @@ impl<I> std::fmt::Debug for EntryStream<I> {
 
 /// The entries of an iterator, one after the other; see [`DbIterator::entries`].
 #[derive(Debug)]
-pub struct Entries<'a> {
-    iter: &'a mut DbIterator,
+pub struct Entries<I> {
+    iter: I,
     direction: Direction,
     fresh: bool,
+    /// With an error, which is told once.
+    ended: bool,
 }
 
-impl Iterator for Entries<'_> {
+impl<I: BorrowMut<DbIterator>> Iterator for Entries<I> {
     type Item = Result<(Box<[u8]>, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
         let fresh = std::mem::take(&mut self.fresh);
+        let iter = self.iter.borrow_mut();
         let moved = match self.direction {
-            Direction::Forward if !self.iter.was_sent() => self.iter.seek_to_first(),
-            Direction::Backward if !self.iter.was_sent() => self.iter.seek_to_last(),
-            _ if fresh || !self.iter.valid() => Ok(()),
-            Direction::Forward => self.iter.next(),
-            Direction::Backward => self.iter.prev(),
+            Direction::Forward if !iter.was_sent() => iter.seek_to_first(),
+            Direction::Backward if !iter.was_sent() => iter.seek_to_last(),
+            _ if fresh || !iter.valid() => Ok(()),
+            Direction::Forward => iter.next(),
+            Direction::Backward => iter.prev(),
         };
         if let Err(error) = moved {
+            self.ended = true;
             return Some(Err(error));
         }
-        self.iter.valid().then(|| Ok((self.iter.key().into(), self.iter.pinned_value())))
+        iter.valid().then(|| Ok((iter.key().into(), iter.pinned_value())))
     }
 }

@@ -1,0 +1,374 @@
+//! A range of keys as an owned Rust iterator that can be read from both ends.
+//!
+//! In: an iterator that was never sent anywhere. Out: its entries, in key order from the front and
+//! against it from the back, until both meet. The second end gets an iterator of its own over the
+//! same state, made when it is first asked.
+
+use std::cmp::Ordering;
+use std::iter::FusedIterator;
+use std::ops::{Bound, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+use futures_core::Stream;
+use karst_format::comparator::Comparator;
+
+use super::{DbIterator, Direction, EntryStream, Streamed};
+use crate::value::Value;
+use karst_base::error::{Error, Result, Shown};
+use karst_base::options::ReadOptions;
+
+/// The entries of a range of keys, as of one moment: an [`Iterator`] and [`DoubleEndedIterator`] of
+/// keys and values that owns what it reads from. Made by [`Db::range`](crate::Db::range) and
+/// [`Db::prefix`](crate::Db::prefix).
+///
+/// Each step blocks the calling thread if it has to read. After an error it ends; errors are those
+/// of [`DbIterator`]. The values pin what they are in, the keys are copies. It pins memtables and
+/// files while it lives.
+///
+/// It is `Send`, and not meant to be shared.
+#[must_use = "iterators do nothing unless consumed"]
+pub struct Range {
+    /// As it was made, until one of the ends begins with it.
+    idle: Option<DbIterator>,
+    front: Option<DbIterator>,
+    back: Option<DbIterator>,
+    edges: Edges,
+    ended: bool,
+}
+
+/// A range of keys: any of the standard library's ranges, or a pair of [`Bound`]s, of anything that
+/// is bytes.
+///
+/// Why not `RangeBounds`: with it neither `..` nor a range of `b"a"` says of which type its keys are.
+pub trait KeyBounds {
+    /// The keys themselves.
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
+}
+
+fn included(key: impl AsRef<[u8]>) -> Bound<Vec<u8>> {
+    Bound::Included(key.as_ref().to_vec())
+}
+
+fn excluded(key: impl AsRef<[u8]>) -> Bound<Vec<u8>> {
+    Bound::Excluded(key.as_ref().to_vec())
+}
+
+impl KeyBounds for RangeFull {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (Bound::Unbounded, Bound::Unbounded)
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for std::ops::Range<K> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (included(self.start), excluded(self.end))
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeInclusive<K> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (start, end) = self.into_inner();
+        (included(start), included(end))
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeFrom<K> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (included(self.start), Bound::Unbounded)
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeTo<K> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (Bound::Unbounded, excluded(self.end))
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeToInclusive<K> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (Bound::Unbounded, included(self.end))
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for (Bound<K>, Bound<K>) {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let owned = |key: K| key.as_ref().to_vec();
+        (self.0.map(owned), self.1.map(owned))
+    }
+}
+
+/// What the bounds of the iterators cannot say: they include the lower key and exclude the upper.
+#[derive(Debug, Default)]
+struct Edges {
+    /// The lower key, if it is excluded.
+    behind: Option<Vec<u8>>,
+    /// The upper key, if it is included.
+    through: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Front,
+    Back,
+}
+
+impl Range {
+    /// The entries of `range`, read with `options`, by iterators that `make` gives.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range ends before it begins, and what `make` fails with.
+    pub(crate) fn new(
+        range: impl KeyBounds,
+        options: &ReadOptions,
+        order: &Comparator,
+        make: impl FnOnce(&ReadOptions) -> Result<DbIterator>,
+    ) -> Result<Range> {
+        let (lower, upper) = range.into_bounds();
+        let (mut options, mut edges) = (in_order(options), Edges::default());
+        if let (Some(lower), Some(upper)) = (key_of(&lower), key_of(&upper))
+            && order.compare_user(lower, upper).is_gt()
+        {
+            let (lower, upper) = (Shown(lower), Shown(upper));
+            return Err(Error::invalid_argument(format!(
+                "the range from {lower} ends before that, at {upper}"
+            )));
+        }
+        match lower {
+            Bound::Unbounded => {}
+            Bound::Included(key) => options.iterate_lower_bound = Some(key),
+            Bound::Excluded(key) => {
+                edges.behind = Some(key.clone());
+                options.iterate_lower_bound = Some(key);
+            }
+        }
+        match upper {
+            Bound::Unbounded => {}
+            Bound::Excluded(key) => options.iterate_upper_bound = Some(key),
+            Bound::Included(key) => {
+                // The bound spares reading ahead behind the range; other orders know no next key.
+                let next = matches!(order, Comparator::Bytewise).then(|| [&key[..], &[0]].concat());
+                options.iterate_upper_bound = next;
+                edges.through = Some(key);
+            }
+        }
+        Ok(Range { idle: Some(make(&options)?), front: None, back: None, edges, ended: false })
+    }
+
+    /// The entries whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// `NotSupported` with a comparator that does not order by bytes, and what `make` fails with.
+    pub(crate) fn of_prefix(
+        prefix: &[u8],
+        options: &ReadOptions,
+        order: &Comparator,
+        make: impl FnOnce(&ReadOptions) -> Result<DbIterator>,
+    ) -> Result<Range> {
+        let first = Bound::Included(prefix.to_vec());
+        let behind = first_behind(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        match order {
+            Comparator::Bytewise => Range::new((first, behind), options, order, make),
+            // The same keys, the other way round.
+            Comparator::ReverseBytewise => Range::new((behind, first), options, order, make),
+            _ => {
+                let text =
+                    format!("prefix() in the order {}: keys with one prefix may lie apart", order.name());
+                Err(Error::not_supported(text))
+            }
+        }
+    }
+
+    /// The keys alone.
+    pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<Box<[u8]>>> + FusedIterator + Send {
+        self.map(|entry| entry.map(|(key, _)| key))
+    }
+
+    /// The values alone.
+    pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> + FusedIterator + Send {
+        self.map(|entry| entry.map(|(_, value)| value))
+    }
+
+    /// All entries as a `futures_core::Stream`, which never blocks: from the first, or, backward,
+    /// from the last.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if some were read already.
+    pub fn into_stream(
+        self,
+        direction: Direction,
+    ) -> Result<impl Stream<Item = Result<(Box<[u8]>, Value)>> + Send + Unpin> {
+        let read_already = || Error::invalid_argument("a stream of a range that was read from already");
+        let iter = self.idle.ok_or_else(read_already)?;
+        let end = if direction == Direction::Forward { End::Front } else { End::Back };
+        Ok(EntryStream::new(Bounded { iter, edges: self.edges, end }, direction))
+    }
+
+    /// Moves one end by one entry; whether it came to one that the other has not given.
+    fn step(&mut self, end: End) -> Result<bool> {
+        let (own, other) = match end {
+            End::Front => (&mut self.front, &self.back),
+            End::Back => (&mut self.back, &self.front),
+        };
+        match own {
+            Some(iter) if end == End::Front => iter.next()?,
+            Some(iter) => iter.prev()?,
+            None => {
+                let iter = self.idle.take().or_else(|| other.as_ref().map(DbIterator::twin));
+                let iter = own.insert(iter.expect("one of the three has it"));
+                self.edges.begin(iter, end)?;
+            }
+        }
+        let own = own.as_ref().expect("it has begun");
+        if !own.valid() {
+            return Ok(false);
+        }
+        let beyond = |other: &DbIterator| !other.valid() || own.compare(other.key()) != behind_of(end);
+        Ok(!self.edges.passed_by(own, end) && !other.as_ref().is_some_and(beyond))
+    }
+
+    fn entry(&mut self, end: End) -> Option<Result<(Box<[u8]>, Value)>> {
+        if self.ended {
+            return None;
+        }
+        match self.step(end) {
+            Ok(true) => {
+                let iter = if end == End::Front { &self.front } else { &self.back };
+                let iter = iter.as_ref().expect("it has begun");
+                Some(Ok((iter.key().into(), iter.pinned_value())))
+            }
+            Ok(false) => {
+                self.end();
+                None
+            }
+            Err(error) => {
+                self.end();
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Lets go of what it reads from.
+    fn end(&mut self) {
+        self.ended = true;
+        (self.idle, self.front, self.back) = (None, None, None);
+    }
+}
+
+impl Edges {
+    /// Sends an iterator to its end of the range.
+    fn begin(&self, iter: &mut DbIterator, end: End) -> Result<()> {
+        match (end, &self.through) {
+            (End::Front, _) => iter.seek_to_first()?,
+            (End::Back, Some(key)) => iter.seek_for_prev(key)?,
+            (End::Back, None) => iter.seek_to_last()?,
+        }
+        if self.stands_at_excluded(iter, end) { iter.next() } else { Ok(()) }
+    }
+
+    async fn begin_async(&self, iter: &mut DbIterator, end: End) -> Result<()> {
+        match (end, &self.through) {
+            (End::Front, _) => iter.seek_to_first_async().await?,
+            (End::Back, Some(key)) => iter.seek_for_prev_async(key).await?,
+            (End::Back, None) => iter.seek_to_last_async().await?,
+        }
+        if self.stands_at_excluded(iter, end) { iter.next_async().await } else { Ok(()) }
+    }
+
+    fn stands_at_excluded(&self, iter: &DbIterator, end: End) -> bool {
+        let excluded = |key: &Vec<u8>| iter.valid() && iter.compare(key).is_eq();
+        end == End::Front && self.behind.as_ref().is_some_and(excluded)
+    }
+
+    /// Whether an iterator has come to the edge at the far side.
+    fn passed_by(&self, iter: &DbIterator, end: End) -> bool {
+        match end {
+            End::Front => self.through.as_ref().is_some_and(|key| iter.compare(key).is_gt()),
+            End::Back => self.behind.as_ref().is_some_and(|key| iter.compare(key).is_le()),
+        }
+    }
+}
+
+/// One end of a range, as a stream goes through it.
+struct Bounded {
+    iter: DbIterator,
+    edges: Edges,
+    end: End,
+}
+
+impl Streamed for Bounded {
+    fn was_sent(&self) -> bool {
+        self.iter.was_sent()
+    }
+
+    fn valid(&self) -> bool {
+        self.iter.valid() && !self.edges.passed_by(&self.iter, self.end)
+    }
+
+    fn status(&self) -> Result<()> {
+        self.iter.status()
+    }
+
+    fn entry(&self) -> (Box<[u8]>, Value) {
+        Streamed::entry(&self.iter)
+    }
+
+    async fn advance(&mut self, direction: Direction) -> Result<()> {
+        if self.iter.was_sent() {
+            return self.iter.advance(direction).await;
+        }
+        self.edges.begin_async(&mut self.iter, self.end).await
+    }
+}
+
+/// How the keys of an end that has entries left lie to the other end's.
+fn behind_of(end: End) -> Ordering {
+    match end {
+        End::Front => Ordering::Less,
+        End::Back => Ordering::Greater,
+    }
+}
+
+/// All keys of a range are wanted, whatever prefix extractor the column family has.
+fn in_order(options: &ReadOptions) -> ReadOptions {
+    ReadOptions { auto_prefix_mode: true, prefix_same_as_start: false, ..options.clone() }
+}
+
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// The first key, in the order of bytes, behind all that begin with `prefix`; `None` if there is
+/// none.
+fn first_behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
+}
+
+impl Iterator for Range {
+    type Item = Result<(Box<[u8]>, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.entry(End::Front)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.entry(End::Back)
+    }
+}
+
+impl FusedIterator for Range {}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
