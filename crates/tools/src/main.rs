@@ -1,16 +1,21 @@
 //! `karst`: one program for the tools of KarstDB, named and spoken to as RocksDB's are.
 #![forbid(unsafe_code)]
+// Why: both panic where nobody reads what they print; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod command_line;
 mod inspect;
 mod ldb;
+mod output;
 mod random;
 mod sst_dump;
 mod stress;
 mod table_file;
 mod text;
 
+use clap::{Arg, Command};
+use output::Fault;
 use std::process::ExitCode;
 
 /// Why not the C library's: it gives back little of what threads have allocated for each other,
@@ -18,40 +23,76 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-const HELP: &str = "karst COMMAND [ARGUMENTS]
+type Tool = fn(&[String]) -> Result<(), Fault>;
 
-  bench      workloads that write and read, with db_bench's flags and output
-  stress     write, kill and verify a database on your own disk for as long as you like, as RocksDB's db_stress
-  ldb        look into a database or change it, as RocksDB's ldb
-  sst_dump   look into table files, as RocksDB's sst_dump
-  inspect    the tree as a picture: levels, files, filters, what a lookup costs
+/// The tools that read their command lines themselves, as RocksDB's tools do.
+const TOOLS: [(&str, &str, Tool); 4] = [
+    ("bench", "Workloads that write and read, with db_bench's flags and output", bench::run),
+    (
+        "stress",
+        "Write, kill and verify a database on your own disk, as RocksDB's db_stress does",
+        stress::run,
+    ),
+    ("ldb", "Look into a database or change it, as RocksDB's ldb does", ldb::run),
+    ("sst_dump", "Look into table files, as RocksDB's sst_dump does", sst_dump::run),
+];
 
-`karst COMMAND --help` says more.";
+fn command() -> Command {
+    let tools = TOOLS.map(|(name, about, _)| {
+        let rest = Arg::new("arguments").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
+        Command::new(name).about(about).disable_help_flag(true).arg(rest)
+    });
+    let help = Command::new("help").about("Say more of a command").arg(Arg::new("command"));
+    Command::new("karst")
+        .about("The tools of KarstDB, for its databases and RocksDB's")
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help("`karst COMMAND --help` says more.")
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(tools)
+        .subcommand(inspect::command())
+        .subcommand(help)
+}
+
+fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        // Help and the version are for standard output, and come as errors too.
+        Err(told) if !told.use_stderr() => return output::to_stdout(format_args!("{told}")),
+        Err(misused) => {
+            let text = misused.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+            return Err(Fault::Usage(text.to_string()));
+        }
+    };
+    match matches.subcommand() {
+        Some(("inspect", matches)) => inspect::run(matches),
+        Some(("help", matches)) => {
+            let of = matches.get_one::<String>("command").cloned();
+            let words = ["karst".to_string()].into_iter().chain(of).chain(["--help".to_string()]);
+            run(words.map(Into::into).collect())
+        }
+        Some((name, matches)) => {
+            let (.., tool) = TOOLS.into_iter().find(|(tool, ..)| *tool == name).expect("clap knows no other");
+            let rest: Vec<String> = matches.get_many("arguments").into_iter().flatten().cloned().collect();
+            tool(&rest)
+        }
+        None => unreachable!("clap asks for a command"),
+    }
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some("bench") => bench::run(&args[1..]),
-        Some("stress") => stress::run(&args[1..]),
-        Some("ldb") => ldb::run(&args[1..]),
-        Some("sst_dump") => sst_dump::run(&args[1..]),
-        Some("inspect") => inspect::run(&args[1..]),
-        Some("help" | "--help" | "-h") => {
-            println!("{HELP}");
-            Ok(())
-        }
-        Some("--version" | "version") => {
-            println!("karst {}", env!("CARGO_PKG_VERSION"));
-            Ok(())
-        }
-        Some(other) => Err(format!("unknown command `{other}`\n\n{HELP}")),
-        None => Err(format!("which command?\n\n{HELP}")),
-    };
-    match result {
+    match run(std::env::args_os().collect()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("karst: {message}");
-            ExitCode::FAILURE
-        }
+        Err(fault) => fault.end(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::command().debug_assert();
     }
 }

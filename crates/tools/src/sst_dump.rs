@@ -2,9 +2,11 @@
 //!
 //! What `scan` prints of entries is, byte for byte, what sst_dump prints.
 
+use crate::command_line::nearest;
 use crate::ldb::arguments::Arguments;
+use crate::output::{Fault, Out, cannot_write, say};
 use crate::table_file::TableFile;
-use crate::text::{Form, parse_bytes, write_bare, write_entry};
+use crate::text::{Form, write_bare, write_entry};
 use karst_engine::properties::table_properties_text;
 use karst_format::file_name::FileName;
 use karst_format::handle::BlockHandle;
@@ -30,6 +32,8 @@ const HELP: &str =
   --dump_dir=DIRECTORY                                where raw writes; beside the file if not given
 ";
 
+const COMMANDS: [&str; 6] = ["check", "scan", "raw", "verify", "identify", "none"];
+
 /// Which entries.
 struct Selection {
     from: Option<Vec<u8>>,
@@ -39,20 +43,21 @@ struct Selection {
     form: Form,
 }
 
-/// Run the program with the arguments after `sst_dump`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+/// Run the program with the arguments after `sst_dump`.
+pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let mut args = Arguments::parse(args);
-    if args.take_flag("help")? {
-        print!("{HELP}");
-        return Ok(());
+    if args.take_help()? {
+        return say!("{}", HELP.trim_end());
     }
-    let file = args.take_value("file").ok_or_else(|| format!("--file must be given\n\n{HELP}"))?;
+    let file = args
+        .take_value("file")
+        .ok_or_else(|| Fault::Usage("--file must be given; `karst sst_dump --help` says more".into()))?;
     let command = args.take_value("command").unwrap_or_else(|| "check".into());
     let input = Form::hex_if(args.take_flag("input_key_hex")?);
     let selection = Selection {
         from: args.take_key("from", input)?,
         to: args.take_key("to", input)?,
-        prefix: args.take_value("prefix").map(|text| parse_bytes(&text, input)).transpose()?,
+        prefix: args.take_key("prefix", input)?,
         most: args.take_number("read_num")?.unwrap_or(u64::MAX),
         form: Form::hex_if(args.take_flag("output_hex")?),
     };
@@ -61,10 +66,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     args.take_flag("verify_checksum")?;
     let dump_dir = args.take_value("dump_dir").map(PathBuf::from);
     args.finish("sst_dump")?;
-    if !["check", "scan", "raw", "verify", "identify", "none"].contains(&command.as_str()) {
-        return Err(format!("unknown command `{command}`\n\n{HELP}"));
+    if !COMMANDS.contains(&command.as_str()) {
+        return Err(Fault::Usage(match nearest(&command, COMMANDS) {
+            Some(near) => format!("--command={command}: did you mean {near}?"),
+            None => format!("--command={command} is none of {}", COMMANDS.join(", ")),
+        }));
     }
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = Out::new();
     let mut failed = Vec::new();
     for path in tables(Path::new(&file))? {
         let done = one_file(&mut out, &path, &command, &selection, show_properties, dump_dir.as_deref());
@@ -72,8 +80,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             failed.push(message);
         }
     }
-    out.flush().map_err(|e| format!("cannot write: {e}"))?;
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+    out.end(if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) })
 }
 
 /// The table itself, or the tables in a directory by name.
@@ -103,21 +110,20 @@ fn one_file(
     show_properties: bool,
     dump_dir: Option<&Path>,
 ) -> Result<(), String> {
-    let write_failed = |e: std::io::Error| format!("cannot write: {e}");
     let table = TableFile::open(path)?;
-    writeln!(out, "Process {}\nSst file format: block-based", path.display()).map_err(write_failed)?;
+    writeln!(out, "Process {}\nSst file format: block-based", path.display()).map_err(cannot_write)?;
     match command {
-        "identify" => writeln!(out, "{} is a valid SST file", path.display()).map_err(write_failed)?,
+        "identify" => writeln!(out, "{} is a valid SST file", path.display()).map_err(cannot_write)?,
         "verify" => {
             table.verify()?;
-            writeln!(out, "The file is ok").map_err(write_failed)?;
+            writeln!(out, "The file is ok").map_err(cannot_write)?;
         }
         "check" | "scan" => {
             writeln!(out, "from [{}] to [{}]", shown(&selection.from), shown(&selection.to))
-                .map_err(write_failed)?;
+                .map_err(cannot_write)?;
             let count = entries(&table, selection, |key, value| {
                 if command == "scan" {
-                    write_entry(out, key, value, selection.form).map_err(write_failed)?;
+                    write_entry(out, key, value, selection.form).map_err(cannot_write)?;
                 }
                 Ok(())
             })?;
@@ -138,19 +144,19 @@ fn one_file(
             let mut dump = BufWriter::new(file);
             raw(&mut dump, &table)?;
             dump.flush().map_err(|e| format!("{}: {e}", target.display()))?;
-            writeln!(out, "raw dump written to file {}", target.display()).map_err(write_failed)?;
+            writeln!(out, "raw dump written to file {}", target.display()).map_err(cannot_write)?;
         }
         _ => {}
     }
     if show_properties {
         let line = "------------------------------";
-        write!(out, "Table Properties:\n{line}\n  ").map_err(write_failed)?;
-        out.write_all(properties_text(&table).as_bytes()).map_err(write_failed)?;
-        writeln!(out, "Raw user collected properties\n{line}").map_err(write_failed)?;
+        write!(out, "Table Properties:\n{line}\n  ").map_err(cannot_write)?;
+        out.write_all(properties_text(&table).as_bytes()).map_err(cannot_write)?;
+        writeln!(out, "Raw user collected properties\n{line}").map_err(cannot_write)?;
         for (name, value) in &table.properties.user_collected {
-            write!(out, "  # {}: 0x", name.escape_ascii()).map_err(write_failed)?;
-            write_bare(out, value, Form::Hex).map_err(write_failed)?;
-            writeln!(out).map_err(write_failed)?;
+            write!(out, "  # {}: 0x", name.escape_ascii()).map_err(cannot_write)?;
+            write_bare(out, value, Form::Hex).map_err(cannot_write)?;
+            writeln!(out).map_err(cannot_write)?;
         }
     }
     Ok(())
@@ -201,7 +207,6 @@ fn entries(
 
 /// Footer, metaindex, properties, index and every data block, in hex and in ASCII.
 fn raw(out: &mut impl Write, table: &TableFile) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("cannot write: {e}");
     let line = "--------------------------------------";
     let footer = &table.footer;
     let mut text = format!("Footer Details:\n{line}\n");
@@ -217,10 +222,11 @@ fn raw(out: &mut impl Write, table: &TableFile) -> Result<(), String> {
     text += &format!("\nTable Properties:\n{line}\n  {}\n", properties_text(table));
     text +=
         &format!("Index Details:\n{line}\n  Block key hex dump: Data block handle\n  Block key ascii\n\n");
-    out.write_all(text.as_bytes()).map_err(failed)?;
+    out.write_all(text.as_bytes()).map_err(cannot_write)?;
     let rows = table.index_rows()?;
     for row in &rows {
-        write_hex_and_ascii(out, &row.separator, handle_text(row.handle).as_bytes(), None).map_err(failed)?;
+        write_hex_and_ascii(out, &row.separator, handle_text(row.handle).as_bytes(), None)
+            .map_err(cannot_write)?;
     }
     for (number, row) in rows.iter().enumerate() {
         let compression = table.block_compression(row.handle)?;
@@ -231,19 +237,19 @@ fn raw(out: &mut impl Write, table: &TableFile) -> Result<(), String> {
             handle_text(row.handle),
             compression.name()
         )
-        .map_err(failed)?;
+        .map_err(cannot_write)?;
         table.block_entries(row.handle, |key, value| {
             let mut hex = Vec::new();
-            write_bare(&mut hex, value, Form::Hex).map_err(failed)?;
-            write_hex_and_ascii(out, key, &hex, Some(value)).map_err(failed)?;
+            write_bare(&mut hex, value, Form::Hex).map_err(cannot_write)?;
+            write_hex_and_ascii(out, key, &hex, Some(value)).map_err(cannot_write)?;
             Ok(true)
         })?;
     }
-    writeln!(out, "\nRange deletions:\n{line}").map_err(failed)?;
+    writeln!(out, "\nRange deletions:\n{line}").map_err(cannot_write)?;
     table.range_tombstones(|key, end| {
         let mut hex = Vec::new();
-        write_bare(&mut hex, end, Form::Hex).map_err(failed)?;
-        write_hex_and_ascii(out, key, &hex, Some(end)).map_err(failed)
+        write_bare(&mut hex, end, Form::Hex).map_err(cannot_write)?;
+        write_hex_and_ascii(out, key, &hex, Some(end)).map_err(cannot_write)
     })
 }
 

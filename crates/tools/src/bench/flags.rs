@@ -5,7 +5,7 @@
 
 use super::database_options;
 use super::known_flags::KNOWN;
-use crate::command_line::{Given, boolean_text, flags, next_flag};
+use crate::command_line::{Given, boolean_text, flags, nearest, next_flag};
 
 /// Most sets of a transaction: their numbers have four digits in the keys.
 const MOST_SETS: u64 = 9999;
@@ -136,7 +136,7 @@ flags! {
     stats_interval_seconds: i64 = 0;
     /// With --stats_interval: show rocksdb.stats with each report of the first thread, if above 0.
     stats_per_interval: i32 = 0;
-    /// Report progress at all.
+    /// Report progress. Unless a flag of progress is given, only a terminal is told.
     progress_reports: bool = true;
     /// Write a line of operations a second to --report_file every so many seconds; 0: no report.
     report_interval_seconds: i64 = 0;
@@ -159,6 +159,8 @@ flags! {
     damaged_options: String = "refuse".to_string();
     /// Print the CPU time that each workload took, a KarstDB addition.
     cpu: bool = true;
+    /// Print one line of JSON for each run of a workload instead of text, a KarstDB addition.
+    json: bool = false;
 }
 
 /// What the command line said.
@@ -207,8 +209,7 @@ fn boolean_kind(name: &str) -> Option<bool> {
 }
 
 fn unknown(name: &str) -> String {
-    let near = KNOWN.iter().map(|(n, _)| *n).find(|n| n.contains(name) || name.contains(n));
-    match near {
+    match nearest(name, Flags::names().chain(KNOWN.iter().map(|(name, _)| *name))) {
         Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
         None => format!("unknown flag --{name}; `karst bench --help` lists them"),
     }

@@ -3,6 +3,7 @@
 //! In: `--transaction_db`, `--optimistic_transaction_db` and the options. Out: a [`Front`]. The choices that db_bench makes silently are made here, and said on stderr.
 
 use super::flags::Flags;
+use crate::output::note;
 use karst_engine::{Db, Options, Result, WriteBatch, WriteOptions};
 use karstdb::{
     OptimisticTransactionDb, OptimisticTransactionDbOptions, TransactionDb, TransactionDbOptions, WritePolicy,
@@ -46,12 +47,12 @@ pub(crate) fn write_prepared(kind: Kind, options: &[(String, String)]) -> bool {
 /// Say what the flags of transactions lead to, where that is not plain to see.
 pub(crate) fn say_choices(flags: &Flags) {
     if flags.optimistic_transaction_db && flags.transaction_db {
-        eprintln!(
+        note!(
             "karst bench: flag --transaction_db has no effect beside --optimistic_transaction_db, as in db_bench"
         );
     }
     if write_prepared(Kind::of(flags), &flags.options) {
-        eprintln!(
+        note!(
             "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
         );
     }

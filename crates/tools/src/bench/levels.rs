@@ -8,6 +8,7 @@ use super::reads::Target;
 use super::report::Ops;
 use super::reporter::Watch;
 use super::writes::{self, Fill, Writing};
+use crate::output::{Fault, say};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamilyOptions, CompactFilesOptions, CompactRangeOptions, FlushOptions,
     LiveFile, ReadOptions, Result, WaitForCompactOptions, WriteOptions,
@@ -16,21 +17,24 @@ use karst_format::options::choice::CompactionStyle;
 use std::sync::atomic::AtomicUsize;
 
 /// flush: every family's memtable becomes a file.
-pub(crate) fn flush(bench: &Bench) -> Result<()> {
+pub(crate) fn flush(bench: &Bench, flags: &Flags) -> std::result::Result<(), Fault> {
     let families: Vec<_> = bench.families.iter().collect();
     bench.db().flush_cfs(&FlushOptions::default(), &families)?;
-    println!("flush memtable");
-    Ok(())
+    if flags.json { Ok(()) } else { say!("flush memtable") }
 }
 
 /// waitforcompaction.
-pub(crate) fn wait_for_compaction(bench: &Bench) -> Result<()> {
+pub(crate) fn wait_for_compaction(bench: &Bench, flags: &Flags) -> std::result::Result<(), Fault> {
     let path = bench.db().path().display();
-    println!("waitforcompaction({path}): started");
-    let outcome = bench.db().wait_for_compact(&WaitForCompactOptions::default());
+    let options = WaitForCompactOptions::default();
+    if flags.json {
+        return Ok(bench.db().wait_for_compact(&options)?);
+    }
+    say!("waitforcompaction({path}): started")?;
+    let outcome = bench.db().wait_for_compact(&options);
     let said = outcome.as_ref().map_or_else(ToString::to_string, |()| "OK".to_string());
-    println!("waitforcompaction({path}): finished with status ({said})");
-    outcome
+    say!("waitforcompaction({path}): finished with status ({said})")?;
+    Ok(outcome?)
 }
 
 /// compact and compactall: the default family whole; `rewrite`: its last level too.
@@ -90,9 +94,8 @@ pub(crate) fn fill_deterministic(
     order: Order,
     seeds: &mut Random,
     ops: &mut Ops,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Fault> {
     let shape = Shape::of(&bench.families[0].options())?;
-    let error = |e: karst_engine::Error| e.to_string();
     let read_options = ReadOptions::default();
     let watch = Watch::default();
     let w = Writing {
@@ -115,8 +118,8 @@ pub(crate) fn fill_deterministic(
         let order = if runs.is_empty() { order } else { Order::UniqueRandom };
         let fill =
             Fill { order, num, writes: writes.min(num), value_bytes: None, batch: flags.batch_size as u64 };
-        writes::fill(&w, &fill, &mut Keys::new(flags, seeds.next()), ops).map_err(error)?;
-        bench.db().flush(&FlushOptions::default()).map_err(error)?;
+        writes::fill(&w, &fill, &mut Keys::new(flags, seeds.next()), ops)?;
+        bench.db().flush(&FlushOptions::default())?;
         let known: Vec<u64> = runs.iter().flatten().copied().collect();
         let mut run: Vec<u64> =
             level_files(bench, 0).iter().map(|f| f.number).filter(|number| !known.contains(number)).collect();
@@ -135,18 +138,17 @@ pub(crate) fn fill_deterministic(
         writes = (writes as f64 / shape.shrink) as u64;
     }
     if runs.len() < shape.runs() {
-        return Err(format!("--num {num} is too small to fill {} levels", shape.num_levels));
+        return Err(format!("--num {num} is too small to fill {} levels", shape.num_levels).into());
     }
     for (number, run) in runs.iter().enumerate() {
         let level = (shape.num_levels - 1).saturating_sub(number);
         if level > 0 || run.len() > 1 {
             let options =
                 CompactFilesOptions { output_file_size_limit: shape.file_bytes, ..Default::default() };
-            bench.db().compact_files(&options, &bench.families[0], run, level).map_err(error)?;
+            bench.db().compact_files(&options, &bench.families[0], run, level)?;
         }
     }
-    print_tree(bench, shape.num_levels);
-    Ok(())
+    if flags.json { Ok(()) } else { print_tree(bench, shape.num_levels) }
 }
 
 /// The default family's files of a level.
@@ -156,18 +158,19 @@ fn level_files(bench: &Bench, level: u32) -> Vec<LiveFile> {
     files
 }
 
-fn print_tree(bench: &Bench, num_levels: usize) {
-    println!("---------------------- DB 0 LSM ---------------------");
+fn print_tree(bench: &Bench, num_levels: usize) -> std::result::Result<(), Fault> {
+    say!("---------------------- DB 0 LSM ---------------------")?;
     for level in 0..num_levels as u32 {
         let files = level_files(bench, level);
         let (Some(first), Some(last)) = (files.first(), files.last()) else { continue };
         if level == 0 {
             for file in &files {
-                println!("Level[0]: /{}(size: {} bytes)", file.name, file.size_bytes);
+                say!("Level[0]: /{}(size: {} bytes)", file.name, file.size_bytes)?;
             }
         } else {
             let bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
-            println!("Level[{level}]: /{} - /{}(total size: {bytes} bytes)", first.name, last.name);
+            say!("Level[{level}]: /{} - /{}(total size: {bytes} bytes)", first.name, last.name)?;
         }
     }
+    Ok(())
 }

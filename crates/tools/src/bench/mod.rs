@@ -21,6 +21,7 @@ mod values;
 mod workload;
 mod writes;
 
+use crate::output::{Fault, note, say};
 pub(crate) use database_options::{info, translate};
 use flags::Flags;
 pub(crate) use front::Front;
@@ -28,8 +29,9 @@ use karst_engine::{Result, WriteOptions, perf_context};
 use key::{Keys, Random};
 use open::Bench;
 use reads::Target;
-use report::{Ops, Report, cpu_seconds, found_message};
+use report::{Ops, Report, found_message};
 use reporter::{Reporter, Watch};
+use serde_json::json;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use workload::{Beside, Reading, Work, Workload};
@@ -39,44 +41,48 @@ const HELP: &str = "karst bench [--FLAG[=VALUE] ...]
 
 Writes and reads a database with db_bench's workloads and prints db_bench's result lines.
 Without --db the database is made in a temporary directory and removed afterwards.
+With --json a line of JSON says what was run, and one follows for each run of a workload.
 ";
 
-/// Run the program with the arguments after `bench`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> std::result::Result<(), String> {
-    let parsed = flags::parse(args)?;
+/// Run the program with the arguments after `bench`.
+pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
+    let parsed = flags::parse(args).map_err(Fault::Usage)?;
     if parsed.help {
         let names = workload::names();
-        print!(
-            "{HELP}\nWorkloads: {names}\n\nFlags, by db_bench's names, with their defaults:\n{}",
+        return say!(
+            "{HELP}\nWorkloads: {names}\n\nFlags, by db_bench's names, with their defaults:\n{}  \
+             and every option of the database by its own or by db_bench's name, such as --write_buffer_size",
             Flags::help()
         );
-        println!(
-            "  and every option of the database by its own or by db_bench's name, such as --write_buffer_size"
-        );
-        return Ok(());
     }
     for name in &parsed.not_honoured {
-        eprintln!("karst bench: flag --{name} has no effect here yet");
+        note!("karst bench: flag --{name} has no effect here yet");
     }
     let flags = parsed.flags;
     front::say_choices(&flags);
-    let mut workloads = workload::parse(&flags.benchmarks)?;
+    let mut workloads = workload::parse(&flags.benchmarks).map_err(Fault::Usage)?;
     if flags.db.is_empty() && !workloads[0].work.needs_no_data() {
-        eprintln!("no --db given: filluniquerandom goes first");
+        note!("no --db given: filluniquerandom goes first");
         workloads.insert(0, workload::named("filluniquerandom")?);
     }
     let mut bench = Bench::open(&flags, workloads.iter().any(|w| w.work.writes()))?;
-    open::print_header(&flags, &bench);
+    if flags.json {
+        let (version, path) = (env!("CARGO_PKG_VERSION"), bench.db().path().display().to_string());
+        say!("{}", json!({ "program": "karst bench", "version": version, "arguments": args, "db": path }))?;
+    } else {
+        open::print_header(&flags, &bench)?;
+    }
     let seed = if flags.seed != 0 { flags.seed as u64 } else { open::clock_seed() };
     let mut seeds = Random::new(seed);
     for workload in &workloads {
-        run_workload(workload, &flags, &mut bench, &mut seeds)
-            .map_err(|e| format!("{}: {e}", workload.name))?;
+        run_workload(workload, &flags, &mut bench, &mut seeds).map_err(|fault| fault.of(&workload.name))?;
     }
-    if flags.statistics {
-        println!("STATISTICS:\n{}", bench.db().statistics());
+    if flags.statistics && flags.json {
+        say!("{}", report::statistics_json(bench.db().statistics()))?;
+    } else if flags.statistics {
+        say!("STATISTICS:\n{}", bench.db().statistics())?;
     }
-    bench.close()
+    Ok(bench.close()?)
 }
 
 /// One entry of --benchmarks, as often as it says.
@@ -85,11 +91,15 @@ fn run_workload(
     flags: &Flags,
     bench: &mut Bench,
     seeds: &mut Random,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Fault> {
     if workload.work.fresh() {
         if flags.use_existing_db && !flags.db.is_empty() {
-            println!("{:<12} : skipped (--use_existing_db is true)", workload.name);
-            return Ok(());
+            return match flags.json {
+                true => {
+                    say!("{}", json!({ "workload": workload.name, "skipped": "use_existing_db is true" }))
+                }
+                false => say!("{:<12} : skipped (--use_existing_db is true)", workload.name),
+            };
         }
         let never_stalled = matches!(workload.work, Work::FillDeterministic(_));
         bench.renew(flags, if never_stalled { &levels::NEVER_STALLED } else { &[] })?;
@@ -97,7 +107,7 @@ fn run_workload(
     let mut rates = Vec::new();
     for round in 0..workload.warm_ups + workload.repeats {
         if let Some(report) = run_once(workload, flags, bench, seeds)? {
-            report.print(&workload.name, flags);
+            report.print(&workload.name, flags)?;
             if workload.work == Work::RandomTransaction {
                 transactions::verify(&bench.front, flags)?;
             }
@@ -106,8 +116,7 @@ fn run_workload(
             }
         }
     }
-    print_repeats(&workload.name, &rates);
-    Ok(())
+    if flags.json { Ok(()) } else { print_repeats(&workload.name, &rates) }
 }
 
 fn run_once(
@@ -115,9 +124,8 @@ fn run_once(
     flags: &Flags,
     bench: &mut Bench,
     seeds: &mut Random,
-) -> std::result::Result<Option<Report>, String> {
-    let error = |e: karst_engine::Error| e.to_string();
-    let cpu = cpu_seconds();
+) -> std::result::Result<Option<Report>, Fault> {
+    let cpu = report::Cpu::so_far();
     let reporter = Reporter::start(flags)?;
     let watch = Watch {
         counter: reporter.as_ref().map(Reporter::counter),
@@ -125,15 +133,22 @@ fn run_once(
     };
     match workload.work {
         Work::Property(name) => {
-            println!("\n{}\n", bench.db().property(name).unwrap_or_else(|| "(failed)".into()));
+            let text = bench.db().property(name).unwrap_or_else(|| "(failed)".into());
+            match flags.json {
+                true => say!("{}", json!({ "workload": workload.name, "text": text }))?,
+                false => say!("\n{text}\n")?,
+            }
             Ok(None)
         }
-        Work::Flush => levels::flush(bench).map(|()| None).map_err(error),
-        Work::WaitForCompaction => levels::wait_for_compaction(bench).map(|()| None).map_err(error),
-        Work::CompactAll => levels::compact(bench, false).map(|()| None).map_err(error),
+        Work::Flush => levels::flush(bench, flags).map(|()| None),
+        Work::WaitForCompaction => levels::wait_for_compaction(bench, flags).map(|()| None),
+        Work::CompactAll => {
+            levels::compact(bench, false)?;
+            Ok(None)
+        }
         Work::Compact => {
             let mut ops = Ops::new(flags, 0);
-            levels::compact(bench, true).map_err(error)?;
+            levels::compact(bench, true)?;
             ops.stop();
             Ok(Some(Report::merge(vec![ops], cpu, String::new())))
         }
@@ -158,7 +173,7 @@ fn run_once(
                 Work::Coroutines(batched) => coroutine::run(&target, seeds.next(), batched),
                 _ => on_threads(work, target, seeds),
             };
-            let ops = ops.map_err(error)?;
+            let ops = ops?;
             let mut message = String::new();
             if let Work::Fill(filling) = work
                 && filling.short
@@ -253,9 +268,9 @@ fn read(reading: Reading, t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
 }
 
 /// db_bench's summary of a workload that ran several times.
-fn print_repeats(name: &str, rates: &[f64]) {
+fn print_repeats(name: &str, rates: &[f64]) -> std::result::Result<(), Fault> {
     if rates.len() < 2 {
-        return;
+        return Ok(());
     }
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -264,6 +279,6 @@ fn print_repeats(name: &str, rates: &[f64]) {
     let variance = sorted.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
     let interval = 1.96 * (variance / n as f64).sqrt();
     let median = if n % 2 == 1 { sorted[n / 2] } else { (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0 };
-    println!("{name} [AVG    {n} runs] : {mean:.0} (\u{b1} {interval:.0}) ops/sec");
-    println!("{name} [MEDIAN {n} runs] : {median:.0} ops/sec");
+    say!("{name} [AVG    {n} runs] : {mean:.0} (\u{b1} {interval:.0}) ops/sec")?;
+    say!("{name} [MEDIAN {n} runs] : {median:.0} ops/sec")
 }

@@ -5,6 +5,7 @@
 use super::database_options::NEW_DATABASE;
 use super::flags::Flags;
 use super::front::{self, Front};
+use crate::output::{Fault, note, say};
 use karst_engine::perf_context::{self, PerfLevel};
 use karst_engine::{ColumnFamily, Db, Options, ReadOptions, Statistics, StatsLevel};
 use std::path::PathBuf;
@@ -37,25 +38,25 @@ impl Drop for Bench {
 impl Bench {
     /// Open what `--db` names, or an empty database in a temporary directory. `writes`: some workload writes; otherwise the database
     /// is opened read-only and its directory stays as it is.
-    pub(crate) fn open(flags: &Flags, writes: bool) -> Result<Bench, String> {
+    pub(crate) fn open(flags: &Flags, writes: bool) -> Result<Bench, Fault> {
         let made = flags.db.is_empty();
         let path = if made { temporary() } else { PathBuf::from(&flags.db) };
         if made {
-            eprintln!("no --db given: the database is made in {} and removed at the end", path.display());
+            note!("no --db given: the database is made in {} and removed at the end", path.display());
         }
         let existing = flags.use_existing_db && !made;
         if !writes && !existing {
-            return Err(
+            return Err(Fault::Usage(
                 "--db without --use_existing_db=true begins with an empty database, and no workload fills it"
                     .into(),
-            );
+            ));
         }
         if writes && flags.readonly {
-            return Err("--readonly, but a workload writes".into());
+            return Err(Fault::Usage("--readonly, but a workload writes".into()));
         }
         let kind = front::Kind::of(flags);
         if kind != front::Kind::Plain && flags.readonly {
-            return Err("--readonly does not go with a database with transactions".into());
+            return Err(Fault::Usage("--readonly does not go with a database with transactions".into()));
         }
         // As in db_bench: with transactions the database is opened for writing, whatever the workloads do.
         let writes = writes || kind != front::Kind::Plain;
@@ -199,21 +200,21 @@ pub(crate) fn clock_seed() -> u64 {
 }
 
 /// What db_bench prints before its results.
-pub(crate) fn print_header(flags: &Flags, bench: &Bench) {
+pub(crate) fn print_header(flags: &Flags, bench: &Bench) -> Result<(), Fault> {
     let (key, value, num) = (f64::from(flags.key_size), f64::from(flags.value_size), flags.num as f64);
-    println!("KarstDB:    version {}", env!("CARGO_PKG_VERSION"));
-    println!("Keys:       {} bytes each (+ 0 bytes user-defined timestamp)", flags.key_size);
-    println!(
+    say!("KarstDB:    version {}", env!("CARGO_PKG_VERSION"))?;
+    say!("Keys:       {} bytes each (+ 0 bytes user-defined timestamp)", flags.key_size)?;
+    say!(
         "Values:     {} bytes each ({} bytes after compression)",
         flags.value_size,
         (value * flags.compression_ratio + 0.5) as u64
-    );
-    println!("Entries:    {}", flags.num);
-    println!("Prefix:    {} bytes", flags.prefix_size);
-    println!("Keys per prefix:    {}", flags.keys_per_prefix);
-    println!("RawSize:    {:.1} MB (estimated)", (key + value) * num / 1_048_576.0);
-    println!("FileSize:   {:.1} MB (estimated)", (key + value * flags.compression_ratio) * num / 1_048_576.0);
-    println!("Perf Level: {}", flags.perf_level);
-    println!("------------------------------------------------");
-    println!("DB path: [{}]", bench.path.display());
+    )?;
+    say!("Entries:    {}", flags.num)?;
+    say!("Prefix:    {} bytes", flags.prefix_size)?;
+    say!("Keys per prefix:    {}", flags.keys_per_prefix)?;
+    say!("RawSize:    {:.1} MB (estimated)", (key + value) * num / 1_048_576.0)?;
+    say!("FileSize:   {:.1} MB (estimated)", (key + value * flags.compression_ratio) * num / 1_048_576.0)?;
+    say!("Perf Level: {}", flags.perf_level)?;
+    say!("------------------------------------------------")?;
+    say!("DB path: [{}]", bench.path.display())
 }

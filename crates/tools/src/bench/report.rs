@@ -5,8 +5,12 @@
 
 use super::flags::Flags;
 use super::reporter::Watch;
+use crate::output::{Fault, is_watched, note, say, to_stderr};
 use karst_engine::stats::Histogram;
-use std::io::Write;
+use karst_engine::stats::{HistogramKind, Statistics, Ticker};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -50,6 +54,13 @@ pub(crate) struct Ops {
     watch: Watch,
 }
 
+/// Whether a flag says that, or when, progress is to be reported, so that it is wherever standard error goes.
+fn is_asked_for(flags: &Flags) -> bool {
+    ["progress_reports", "stats_interval", "stats_interval_seconds", "stats_per_interval"]
+        .iter()
+        .any(|name| flags.given.contains(name))
+}
+
 #[derive(Clone, Copy)]
 struct Progress {
     shown: bool,
@@ -83,7 +94,7 @@ impl Ops {
                 Vec::new()
             },
             progress: Progress {
-                shown: flags.progress_reports,
+                shown: flags.progress_reports && (is_asked_for(flags) || is_watched()),
                 total: None,
                 every_ops,
                 every: Duration::from_secs(flags.stats_interval_seconds.max(0) as u64),
@@ -132,7 +143,7 @@ impl Ops {
             let magnitude = 10u64.pow(self.next_report.ilog10());
             self.next_report +=
                 if self.next_report / magnitude < 5 { magnitude / 2 } else { magnitude }.clamp(100, 100_000);
-            eprint!("... finished {} ops{:50}\r", self.done, self.outlook());
+            to_stderr(format_args!("... finished {} ops{:50}\r", self.done, self.outlook()));
             return;
         }
         self.next_report += self.progress.every_ops;
@@ -142,7 +153,7 @@ impl Ops {
             return;
         }
         let (step, all) = ((now - since).as_secs_f64(), (now - self.start).as_secs_f64());
-        eprintln!(
+        note!(
             "... thread {}: ({},{}) ops and ({:.1},{:.1}) ops/second in ({step:.6},{all:.6}) seconds",
             self.thread,
             self.done - done_then,
@@ -152,7 +163,7 @@ impl Ops {
         );
         self.last_report = (now, self.done);
         if let Some(db) = self.watch.stats_of.as_ref().filter(|_| self.thread == 0) {
-            eprintln!("{}", db.property("rocksdb.stats").unwrap_or_default());
+            note!("{}", db.property("rocksdb.stats").unwrap_or_default());
         }
     }
 
@@ -212,29 +223,42 @@ impl Until {
     }
 }
 
-/// User and system CPU seconds of this process so far.
-pub(crate) fn cpu_seconds() -> (f64, f64) {
-    // utime and stime are the 14th and 15th fields of /proc/self/stat, in clock ticks of 10 ms; the second
-    // field, the program's name in parentheses, may hold spaces.
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = text.rsplit(')').next().unwrap_or_default();
-    let field =
-        |n: usize| after_name.split_whitespace().nth(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    (field(11) / 100.0, field(12) / 100.0)
+/// CPU time of this process, all its threads and those of the kernel that work for it included, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cpu {
+    pub(crate) user: i64,
+    pub(crate) system: i64,
+}
+
+impl Cpu {
+    pub(crate) fn so_far() -> Cpu {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process may ask for its own usage");
+        let (user, system) = (usage.user_time(), usage.system_time());
+        Cpu { user: user.num_microseconds(), system: system.num_microseconds() }
+    }
+
+    fn since(before: Cpu) -> Cpu {
+        let now = Cpu::so_far();
+        Cpu { user: now.user - before.user, system: now.system - before.system }
+    }
+
+    fn micros(self) -> f64 {
+        (self.user + self.system) as f64
+    }
 }
 
 /// The merged counts of all threads of one workload.
 pub(crate) struct Report {
     ops: Ops,
     thread_seconds: f64,
-    cpu: (f64, f64),
+    cpu: Cpu,
     message: String,
 }
 
 impl Report {
-    /// `cpu_before` is [`cpu_seconds`] from before the first thread started.
-    pub(crate) fn merge(threads: Vec<Ops>, cpu_before: (f64, f64), message: String) -> Report {
-        let cpu_now = cpu_seconds();
+    /// `cpu_before` is what it was before the first thread started.
+    pub(crate) fn merge(threads: Vec<Ops>, cpu_before: Cpu, message: String) -> Report {
+        let cpu = Cpu::since(cpu_before);
         let mut message = message;
         let mut threads = threads.into_iter().filter(|ops| !ops.aside);
         let mut all = threads.next().expect("at least one thread");
@@ -253,7 +277,6 @@ impl Report {
                 all.merge(one);
             }
         }
-        let cpu = (cpu_now.0 - cpu_before.0, cpu_now.1 - cpu_before.1);
         Report { ops: all, thread_seconds, cpu, message }
     }
 
@@ -265,8 +288,11 @@ impl Report {
         (self.ops.finish - self.ops.start).as_secs_f64().max(1e-9)
     }
 
-    /// The result line, in db_bench's words, then CPU and the histogram where asked.
-    pub(crate) fn print(&self, name: &str, flags: &Flags) {
+    /// The result line, in db_bench's words, then CPU and the histogram where asked; or all of it as JSON.
+    pub(crate) fn print(&self, name: &str, flags: &Flags) -> Result<(), Fault> {
+        if flags.json {
+            return say!("{}", self.json(name, flags));
+        }
         let done = self.ops.done.max(1);
         let elapsed = self.elapsed();
         let mut extra = String::new();
@@ -277,27 +303,75 @@ impl Report {
             extra.push(' ');
             extra.push_str(&self.message);
         }
-        println!(
+        say!(
             "{name:<12} : {:11.3} micros/op {} ops/sec {elapsed:.3} seconds {done} operations;{extra}",
             self.thread_seconds * 1e6 / done as f64,
             self.ops_per_second() as u64,
-        );
+        )?;
         if flags.cpu {
-            let (user, system) = self.cpu;
-            println!(
-                "{:<12}   {:11.3} micros CPU/op ({user:.2} s user, {system:.2} s system)",
+            say!(
+                "{:<12}   {:11.3} micros CPU/op ({:.3} s user, {:.3} s system)",
                 "",
-                (user + system) * 1e6 / done as f64,
-            );
+                self.cpu.micros() / done as f64,
+                self.cpu.user as f64 / 1e6,
+                self.cpu.system as f64 / 1e6,
+            )?;
         }
         for (kind, histogram) in KIND_NAMES.iter().zip(&self.ops.latencies_us) {
             if histogram.count() > 0 {
-                println!("Microseconds per {kind}:\n{histogram}");
+                say!("Microseconds per {kind}:\n{histogram}")?;
             }
         }
-        // Why: a broken pipe shows at the next line; there is nobody to tell.
-        let _ = std::io::stdout().flush();
+        Ok(())
     }
+
+    fn json(&self, name: &str, flags: &Flags) -> Value {
+        let (done, elapsed) = (self.ops.done, self.elapsed());
+        let per_op = |micros: f64| micros / done.max(1) as f64;
+        let kinds = KIND_NAMES.iter().zip(&self.ops.latencies_us);
+        let latencies: Map<String, Value> = kinds
+            .filter(|(_, histogram)| histogram.count() > 0)
+            .map(|(kind, histogram)| (kind.to_string(), histogram_json(histogram)))
+            .collect();
+        json!({
+            "workload": name,
+            "threads": flags.threads,
+            "operations": done,
+            "seconds": elapsed,
+            "ops_per_second": done as f64 / elapsed,
+            "micros_per_op": per_op(self.thread_seconds * 1e6),
+            "bytes": self.ops.bytes,
+            "found": self.ops.found,
+            "cpu_user_seconds": self.cpu.user as f64 / 1e6,
+            "cpu_system_seconds": self.cpu.system as f64 / 1e6,
+            "cpu_micros_per_op": per_op(self.cpu.micros()),
+            "latency_micros": latencies,
+            "message": self.message,
+        })
+    }
+}
+
+fn histogram_json(histogram: &Histogram) -> Value {
+    json!({
+        "count": histogram.count(),
+        "average": histogram.average(),
+        "p50": histogram.percentile(50.0),
+        "p99": histogram.percentile(99.0),
+        "p99.9": histogram.percentile(99.9),
+        "least": histogram.min(),
+        "most": histogram.max(),
+    })
+}
+
+/// The tickers and histograms that are not zero.
+pub(crate) fn statistics_json(statistics: &Statistics) -> Value {
+    let tickers = Ticker::all().map(|ticker| (ticker.name(), json!(statistics.ticker(ticker))));
+    let histograms = HistogramKind::all().map(|kind| (kind.name(), statistics.histogram(kind)));
+    let tickers = tickers.filter(|(_, count)| *count != json!(0));
+    let histograms = histograms.filter(|(_, all)| all.count() > 0);
+    let histograms = histograms.map(|(name, all)| (name, histogram_json(&all)));
+    let named = tickers.chain(histograms).map(|(name, value)| (name.to_string(), value));
+    json!({ "statistics": named.collect::<Map<String, Value>>() })
 }
 
 fn append(message: &mut String, more: &str) {

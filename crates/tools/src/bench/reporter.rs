@@ -4,6 +4,7 @@
 //! The threads share one counter for it, so it is there only when asked for.
 
 use super::flags::Flags;
+use crate::output::note;
 use karst_engine::Db;
 use std::fs::File;
 use std::io::Write as _;
@@ -47,7 +48,8 @@ impl Reporter {
                 let done = theirs.load(Ordering::Relaxed);
                 let elapsed = started.elapsed().as_secs_f64().round();
                 if let Err(e) = writeln!(file, "{elapsed},{}", done - before) {
-                    return eprintln!("karst bench: {}; no more is reported", failed(e));
+                    note!("karst bench: {}; no more is reported", failed(e));
+                    return;
                 }
                 before = done;
             }

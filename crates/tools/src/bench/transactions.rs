@@ -12,6 +12,7 @@ use super::front::Front;
 use super::key::{Keys, Random};
 use super::report::{Kind, Ops, Until};
 use super::writes::Writing;
+use crate::output::{Fault, say};
 use karst_engine::{Db, Error, ErrorKind, ReadOptions, Result, Value, WriteBatch};
 use karstdb::{OptimisticTransaction, OptimisticTransactionOptions, Transaction, TransactionOptions};
 use std::time::Duration;
@@ -232,7 +233,7 @@ pub(crate) fn message(front: &Front, threads: &[Ops]) -> String {
 ///
 /// # Errors
 /// They are not, or a value is no number.
-pub(crate) fn verify(front: &Front, flags: &Flags) -> std::result::Result<(), String> {
+pub(crate) fn verify(front: &Front, flags: &Flags) -> std::result::Result<(), Fault> {
     if matches!(front, Front::Plain(_)) {
         return Ok(());
     }
@@ -246,8 +247,10 @@ pub(crate) fn verify(front: &Front, flags: &Flags) -> std::result::Result<(), St
         },
         Err(error) => Err(error.to_string()),
     };
-    println!("RandomTransactionVerify {}", if outcome.is_ok() { "Success." } else { "FAILED!!" });
-    outcome
+    if !flags.json {
+        say!("RandomTransactionVerify {}", if outcome.is_ok() { "Success." } else { "FAILED!!" })?;
+    }
+    Ok(outcome?)
 }
 
 fn sum_of(db: &Db, set: u64) -> Result<u64> {
@@ -284,11 +287,15 @@ mod tests {
         put(b"0003", "no set of these");
         verify(&front, &flags(2)).unwrap();
         put(&key(1, 4), "8");
-        assert!(verify(&front, &flags(2)).unwrap_err().contains("set 1 is 7, that of set 2 is 8"));
+        let wrong = |text: &str| match verify(&front, &flags(2)) {
+            Err(Fault::Failed(message)) => message.contains(text),
+            _ => false,
+        };
+        assert!(wrong("set 1 is 7, that of set 2 is 8"));
         let mut batch = WriteBatch::new();
         batch.put(key(1, 4), "seven").unwrap();
         front.write(&WriteOptions::default(), &batch).unwrap();
-        assert!(verify(&front, &flags(2)).unwrap_err().contains("holds seven"));
+        assert!(wrong("holds seven"));
     }
 
     #[test]

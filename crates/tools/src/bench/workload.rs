@@ -1,6 +1,7 @@
 //! The workloads by their db_bench names, and the --benchmarks list.
 
 use super::key::Order;
+use crate::command_line::nearest;
 
 /// What a workload does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +160,11 @@ pub(crate) struct Workload {
 /// The workload of this name, to run once.
 pub(crate) fn named(name: &str) -> Result<Workload, String> {
     let found = WORKLOADS.iter().find(|(own, _)| *own == name);
-    let (_, work) = found.ok_or_else(|| format!("unknown benchmark `{name}`; there are {}", names()))?;
+    let unknown = || match nearest(name, WORKLOADS.iter().map(|(name, _)| *name)) {
+        Some(near) => format!("unknown benchmark `{name}`; did you mean `{near}`?"),
+        None => format!("unknown benchmark `{name}`; there are {}", names()),
+    };
+    let (_, work) = found.ok_or_else(unknown)?;
     Ok(Workload { name: name.to_string(), work: *work, repeats: 1, warm_ups: 0 })
 }
 

@@ -1,52 +1,53 @@
 //! `karst inspect DB`: the tree as a picture, in the terminal and as a page.
 //!
-//! In: a database directory, its MANIFEST and the properties of its tables. Out: text, and with `--html FILE` a self-contained page.
-//! [`tree`] collects, [`cost`] estimates what a lookup reads, [`terminal`] and [`page`] draw.
+//! In: a database directory, its MANIFEST, the properties of its tables, and its logs. Out: text, and with
+//! `--html FILE` a self-contained page. [`tree`] collects, from the logs by [`logs`]; [`cost`] estimates what
+//! a lookup reads, [`terminal`] and [`page`] draw.
 
 mod cost;
+mod logs;
 mod page;
 mod terminal;
 mod tree;
 
-use crate::ldb::arguments::Arguments;
-use std::path::Path;
+use crate::output::{Fault, say};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use std::path::PathBuf;
 
-const HELP: &str = "karst inspect DB [--html=FILE] [--width=COLUMNS]
+const ABOUT: &str = "The tree as a picture: levels, files, filters, and what a lookup costs";
+const HELP: &str = "\
+Shows levels, files, sizes, key ranges, filters, compression and blob files of a database, and what
+a point lookup in it costs in reads. The database is only read, and its logs are not replayed:
+of entries that are in a log and in no table yet it says how many there are.";
 
-Shows levels, files, sizes, key ranges, filters, compression and blob files of a database, and what a point lookup in it costs in
-reads. The database is only read; its logs are not replayed.
-";
+/// The command line.
+pub(crate) fn command() -> Command {
+    let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
+    let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
+    let html = Arg::new("html").long("html").value_name("FILE").value_parser(value_parser!(PathBuf));
+    let width = Arg::new("width")
+        .long("width")
+        .value_name("COLUMNS")
+        .value_parser(value_parser!(u16).range(20..=400));
+    Command::new("inspect")
+        .about(ABOUT)
+        .long_about(HELP)
+        .arg(db.required_unless_present("db").conflicts_with("db"))
+        .arg(named)
+        .arg(html.help("Write a page that any browser shows, with no further files"))
+        .arg(width.default_value("72").help("How wide the picture of the key space is"))
+}
 
-/// Run the program with the arguments after `inspect`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    // `--html FILE` as well as `--html=FILE`.
-    let mut joined: Vec<String> = Vec::new();
-    let mut rest = args.iter();
-    while let Some(arg) = rest.next() {
-        if arg == "--html" || arg == "--width" {
-            let value = rest.next().ok_or_else(|| format!("{arg} needs a value"))?;
-            joined.push(format!("{arg}={value}"));
-        } else {
-            joined.push(arg.clone());
-        }
-    }
-    let mut args = Arguments::parse(&joined);
-    if args.take_flag("help")? {
-        print!("{HELP}");
-        return Ok(());
-    }
-    let db = args
-        .take_value("db")
-        .or_else(|| args.take_word())
-        .ok_or_else(|| format!("which database?\n\n{HELP}"))?;
-    let html = args.take_value("html");
-    let width: usize = args.take_number("width")?.unwrap_or(72);
-    args.finish("inspect")?;
-    let tree = tree::collect(Path::new(&db))?;
-    print!("{}", terminal::draw(&tree, width.clamp(20, 400)));
-    if let Some(file) = html {
-        std::fs::write(&file, page::draw(&tree)).map_err(|e| format!("{file}: {e}"))?;
-        println!("page written to {file}");
+/// Run the program.
+pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
+    let path = |name: &str| matches.get_one::<PathBuf>(name);
+    let db = path("DB").or(path("db")).expect("clap asks for one of both");
+    let width = *matches.get_one::<u16>("width").expect("it has a default");
+    let tree = tree::collect(db)?;
+    say!("{}", terminal::draw(&tree, usize::from(width)).trim_end())?;
+    if let Some(file) = path("html") {
+        std::fs::write(file, page::draw(&tree)).map_err(|e| format!("{}: {e}", file.display()))?;
+        say!("page written to {}", file.display())?;
     }
     Ok(())
 }

@@ -27,9 +27,14 @@ fn draw_into(out: &mut String, tree: &Tree) -> std::fmt::Result {
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{path}</title><style>{STYLE}</style>\n<h1>{path}</h1><p>Last sequence number {}.</p>\n",
-        tree.last_sequence
+         <title>{path}</title><style>{STYLE}</style>\n<h1>{path}</h1><p>Last sequence number in the MANIFEST: {}. Logs that are needed: {} with {}.</p>\n",
+        tree.last_sequence,
+        tree.logs.files,
+        size_text(tree.logs.bytes)
     )?;
+    for message in &tree.logs.unreadable {
+        writeln!(out, "<p class=bad>unreadable: {}</p>", escape(message))?;
+    }
     for family in &tree.families {
         draw_family(out, family)?;
     }
@@ -47,6 +52,9 @@ fn draw_family(out: &mut String, family: &Family) -> std::fmt::Result {
         size_text(family.size_bytes()),
         escape(&family.comparator)
     )?;
+    if let Some(text) = family.in_logs_only() {
+        writeln!(out, "<p>{text}.</p>")?;
+    }
     if files == 0 {
         return Ok(());
     }
@@ -210,11 +218,17 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::logs::Logs;
     use super::*;
 
     #[test]
     fn names_cannot_break_the_page() {
-        let tree = Tree { path: "<script>\"&".into(), last_sequence: 1, families: Vec::new() };
+        let tree = Tree {
+            path: "<script>\"&".into(),
+            last_sequence: 1,
+            logs: Logs::default(),
+            families: Vec::new(),
+        };
         let page = draw(&tree);
         assert!(page.contains("&lt;script&gt;&quot;&amp;") && !page.contains("<script>"));
     }

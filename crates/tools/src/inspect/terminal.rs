@@ -13,12 +13,19 @@ pub(super) fn draw(tree: &Tree, width: usize) -> String {
 }
 
 fn draw_into(out: &mut String, tree: &Tree, width: usize) -> std::fmt::Result {
-    writeln!(out, "{}  (last sequence number {})", tree.path, tree.last_sequence)?;
+    writeln!(out, "{}  (last sequence number {} in the MANIFEST)", tree.path, tree.last_sequence)?;
+    writeln!(out, "{} logs that are needed, {} in them", tree.logs.files, size_text(tree.logs.bytes))?;
+    for message in &tree.logs.unreadable {
+        writeln!(out, "unreadable: {message}")?;
+    }
     for family in &tree.families {
         let files: usize = family.levels.iter().map(|level| level.files.len()).sum();
         let entries: u64 = family.levels.iter().map(Level::entries).sum();
         writeln!(out, "\ncolumn family {:?}, {}", family.name, family.comparator)?;
         writeln!(out, "{files} tables, {} in them, {entries} entries", size_text(family.size_bytes()))?;
+        if let Some(text) = family.in_logs_only() {
+            writeln!(out, "{text}")?;
+        }
         if files == 0 {
             continue;
         }

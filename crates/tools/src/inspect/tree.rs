@@ -1,5 +1,6 @@
 //! What there is to draw: column families, levels, files, and what the tables' properties say.
 
+use super::logs::{self, Logs};
 use crate::ldb::manifest;
 use crate::table_file::TableFile;
 use karst_format::file_name::FileName;
@@ -12,6 +13,7 @@ use std::path::Path;
 pub(super) struct Tree {
     pub(super) path: String,
     pub(super) last_sequence: u64,
+    pub(super) logs: Logs,
     pub(super) families: Vec<Family>,
 }
 
@@ -21,6 +23,8 @@ pub(super) struct Family {
     pub(super) comparator: String,
     pub(super) levels: Vec<Level>,
     pub(super) blobs: Vec<Blob>,
+    /// Entries that are in a log and in no table.
+    pub(super) logged: u64,
     /// Every boundary key of the family, in order: a key's place among them is its place in the picture.
     boundaries: Vec<Vec<u8>>,
 }
@@ -105,14 +109,25 @@ impl Family {
     pub(super) fn size_bytes(&self) -> u64 {
         self.levels.iter().map(Level::size_bytes).sum()
     }
+
+    /// What there is to say of entries that are in no table, if there are any.
+    pub(super) fn in_logs_only(&self) -> Option<String> {
+        match (self.logged, self.levels.is_empty()) {
+            (0, _) => None,
+            (1, _) => Some("1 entry is in the logs only, in no table yet".into()),
+            (all, true) => Some(format!("all {all} entries are in the logs only, in no table yet")),
+            (some, false) => Some(format!("{some} more entries are in the logs only, in no table yet")),
+        }
+    }
 }
 
-/// Read the MANIFEST and the properties of every table.
+/// Reads the MANIFEST, the logs, and the properties of every table.
 pub(super) fn collect(db: &Path) -> Result<Tree, String> {
     let path = manifest::current(db)?;
     let set = manifest::replay(&path, &manifest::edits(&path)?)?;
+    let logs = logs::collect(db, &set)?;
     let mut families = Vec::new();
-    for state in set.column_families.values() {
+    for (id, state) in &set.column_families {
         let mut levels: BTreeMap<u8, Level> = BTreeMap::new();
         let mut boundaries = Vec::new();
         for (level, file) in state.version.all_files() {
@@ -142,10 +157,11 @@ pub(super) fn collect(db: &Path) -> Result<Tree, String> {
                     garbage_bytes: blob.garbage_bytes,
                 })
                 .collect(),
+            logged: logs.entries.get(id).copied().unwrap_or(0),
             boundaries,
         });
     }
-    Ok(Tree { path: db.display().to_string(), last_sequence: set.last_sequence.0, families })
+    Ok(Tree { path: db.display().to_string(), last_sequence: set.last_sequence.0, logs, families })
 }
 
 fn facts(table: &TableFile) -> Facts {

@@ -1,5 +1,6 @@
 //! ldb's command line: `--name=value`, `--flag`, and words, in any order; the first word is the command.
 
+use crate::output::Fault;
 use crate::text::{Form, parse_bytes};
 use karst_engine::Options;
 use std::collections::BTreeMap;
@@ -47,15 +48,22 @@ impl Arguments {
         self.values.remove(name)
     }
 
+    /// Whether help was asked for. No command takes `-h` as a word; a key of this name is given in hex.
+    pub(crate) fn take_help(&mut self) -> Result<bool, Fault> {
+        Ok(self.take_flag("help")? || self.words.iter().any(|word| word == "-h"))
+    }
+
     /// Whether `--name` or `--name=true` was given.
-    pub(crate) fn take_flag(&mut self, name: &str) -> Result<bool, String> {
+    pub(crate) fn take_flag(&mut self, name: &str) -> Result<bool, Fault> {
         let given = self.flags.iter().any(|f| f == name);
         self.flags.retain(|f| f != name);
         match self.values.remove(name).as_deref() {
             None => Ok(given),
             Some("true") => Ok(true),
             Some("false") => Ok(false),
-            Some(other) => Err(format!("--{name} has a value that is neither true nor false: {other}")),
+            Some(other) => {
+                Err(Fault::Usage(format!("--{name} has a value that is neither true nor false: {other}")))
+            }
         }
     }
 
@@ -64,30 +72,32 @@ impl Arguments {
     ///
     /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read
     /// unless that is false.
-    pub(crate) fn take_opening(&mut self) -> Result<(), String> {
+    pub(crate) fn take_opening(&mut self) -> Result<(), Fault> {
         let without = self.values.get("try_load_options").is_some_and(|value| value == "false");
         self.take_flag("try_load_options")?;
         let unknown = self.take_flag("ignore_unknown_options")?;
         self.opening = Options::new().ignore_options_file(without).ignore_unknown_options(unknown);
         if let Some(choice) = self.take_value("damaged_options") {
-            let choice = choice.parse().map_err(|e: karst_engine::Error| format!("--{}", e.context()))?;
+            let misused = |e: karst_engine::Error| Fault::Usage(format!("--{}", e.context()));
+            let choice = choice.parse().map_err(misused)?;
             self.opening = self.opening.clone().damaged_options(choice);
         }
         Ok(())
     }
 
     /// `--name=N`.
-    pub(crate) fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+    pub(crate) fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, Fault> {
         match self.values.remove(name) {
             None => Ok(None),
             Some(text) => {
-                text.parse().map(Some).map_err(|_| format!("--{name} has an invalid value: {text}"))
+                let misused = |_| Fault::Usage(format!("--{name} has an invalid value: {text}"));
+                text.parse().map(Some).map_err(misused)
             }
         }
     }
 
     /// The forms of keys and of values: `--hex`, `--key_hex`, `--value_hex`.
-    pub(crate) fn take_forms(&mut self) -> Result<(Form, Form), String> {
+    pub(crate) fn take_forms(&mut self) -> Result<(Form, Form), Fault> {
         let both = self.take_flag("hex")?;
         let key = self.take_flag("key_hex")? || both;
         let value = self.take_flag("value_hex")? || both;
@@ -95,16 +105,16 @@ impl Arguments {
     }
 
     /// `--name=KEY`, in hex if keys are.
-    pub(crate) fn take_key(&mut self, name: &str, form: Form) -> Result<Option<Vec<u8>>, String> {
-        self.values.remove(name).map(|text| parse_bytes(&text, form)).transpose()
+    pub(crate) fn take_key(&mut self, name: &str, form: Form) -> Result<Option<Vec<u8>>, Fault> {
+        self.values.remove(name).map(|text| parse_bytes(&text, form)).transpose().map_err(Fault::Usage)
     }
 
     /// `Err` if anything was given that no call took.
-    pub(crate) fn finish(mut self, command: &str) -> Result<(), String> {
+    pub(crate) fn finish(mut self, command: &str) -> Result<(), Fault> {
         let option = self.values.into_keys().chain(self.flags).next();
         match (option, self.words.pop_front()) {
-            (Some(name), _) => Err(format!("{command} does not know --{name}")),
-            (None, Some(word)) => Err(format!("{command} takes no further word: {word}")),
+            (Some(name), _) => Err(Fault::Usage(format!("{command} does not know --{name}"))),
+            (None, Some(word)) => Err(Fault::Usage(format!("{command} takes no further word: {word}"))),
             (None, None) => Ok(()),
         }
     }
@@ -123,8 +133,8 @@ mod tests {
         assert_eq!(a.take_value("db").as_deref(), Some("x=y"));
         assert_eq!(a.take_number::<u64>("max_keys").unwrap(), Some(3));
         assert_eq!(a.take_forms().unwrap(), (Form::Hex, Form::Hex));
-        assert!(a.finish("scan").unwrap_err().contains("no further word: w"));
+        assert_eq!(a.finish("scan"), Err(Fault::Usage("scan takes no further word: w".into())));
         let a = Arguments::parse(&["--nope".to_string()]);
-        assert!(a.finish("scan").unwrap_err().contains("does not know --nope"));
+        assert_eq!(a.finish("scan"), Err(Fault::Usage("scan does not know --nope".into())));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use super::manifest;
+use crate::output::Fault;
 use crate::text::{Form, parse_bytes, write_bare, write_bytes, write_internal_key};
 use karst_engine::stats::Histogram;
 use karst_engine::{ColumnFamily, Db, ReadOptions};
@@ -19,31 +20,31 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn open(args: &mut Arguments) -> Result<Session, String> {
+    pub(crate) fn open(args: &mut Arguments) -> Result<Session, Fault> {
         let path = take_db(args)?;
         let (key_form, value_form) = args.take_forms()?;
-        let db = Db::open_read_only(&path, &args.opening).map_err(|e| e.to_string())?;
+        let db = Db::open_read_only(&path, &args.opening)?;
         let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
         Ok(Session { db, family, key_form, value_form })
     }
 
-    fn key(&self, text: &str) -> Result<Vec<u8>, String> {
-        parse_bytes(text, self.key_form)
+    fn key(&self, text: &str) -> Result<Vec<u8>, Fault> {
+        parse_bytes(text, self.key_form).map_err(Fault::Usage)
     }
 }
 
 /// The path of `--db=PATH`.
-pub(crate) fn take_db(args: &mut Arguments) -> Result<String, String> {
-    args.take_value("db").ok_or_else(|| "--db=PATH must be given".to_string())
+pub(crate) fn take_db(args: &mut Arguments) -> Result<String, Fault> {
+    args.take_value("db").ok_or_else(|| Fault::Usage("--db=PATH must be given".into()))
 }
 
-pub(crate) fn failed(e: impl std::fmt::Display) -> String {
-    format!("cannot write: {e}")
+pub(crate) fn failed(e: std::io::Error) -> Fault {
+    Fault::of_output(&e)
 }
 
-pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let from = args.take_key("from", s.key_form)?;
     let to = args.take_key("to", s.key_form)?;
@@ -51,7 +52,7 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
     let no_value = args.take_flag("no_value")?;
     args.finish("scan")?;
     let options = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
-    let mut iter = s.db.iter_cf(&options, &s.family).map_err(|e| e.to_string())?;
+    let mut iter = s.db.iter_cf(&options, &s.family)?;
     let mut moved = match &from {
         Some(key) => iter.seek(key),
         None => iter.seek_to_first(),
@@ -71,11 +72,11 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
         left -= 1;
         moved = iter.next();
     }
-    moved.map_err(|e| e.to_string())
+    Ok(moved?)
 }
 
 /// As scan, in the form that `load` reads; or the number of keys and how long their values are.
-pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let from = args.take_key("from", s.key_form)?;
     let to = args.take_key("to", s.key_form)?;
@@ -92,7 +93,7 @@ pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
     }
     args.finish("dump")?;
     let options = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
-    let mut iter = s.db.iter_cf(&options, &s.family).map_err(|e| e.to_string())?;
+    let mut iter = s.db.iter_cf(&options, &s.family)?;
     let mut moved = match &from {
         Some(key) => iter.seek(key),
         None => iter.seek_to_first(),
@@ -138,7 +139,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn add(&mut self, key: &[u8], value: &[u8], delimiter: u8, out: &mut impl Write) -> Result<(), String> {
+    fn add(&mut self, key: &[u8], value: &[u8], delimiter: u8, out: &mut impl Write) -> Result<(), Fault> {
         let end = key.iter().position(|b| *b == delimiter || *b == 0).unwrap_or(key.len());
         // Compat: an empty name never ends a group.
         if !self.name.is_empty() && self.name != key[..end] {
@@ -151,29 +152,29 @@ impl Groups {
         Ok(())
     }
 
-    fn write(&self, out: &mut impl Write) -> Result<(), String> {
+    fn write(&self, out: &mut impl Write) -> Result<(), Fault> {
         out.write_all(&self.name).map_err(failed)?;
         writeln!(out, " => count:{}\tsize:{}", self.count, self.bytes).map_err(failed)
     }
 }
 
-pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
-    let key = s.key(&args.take_word().ok_or("get needs a key")?)?;
+    let key = s.key(&args.take_word().ok_or_else(|| Fault::Usage("get needs a key".into()))?)?;
     args.finish("get")?;
-    match s.db.get_cf(&ReadOptions::default(), &s.family, &key).map_err(|e| e.to_string())? {
+    match s.db.get_cf(&ReadOptions::default(), &s.family, &key)? {
         Some(value) => write_bytes(out, &value, s.value_form).map_err(failed)?,
         None => out.write_all(b"Key not found").map_err(failed)?,
     }
     out.write_all(b"\n").map_err(failed)
 }
 
-pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let keys = args.take_words().iter().map(|word| s.key(word)).collect::<Result<Vec<_>, _>>()?;
     args.finish("multi_get")?;
     if keys.is_empty() {
-        return Err("multi_get needs at least one key".into());
+        return Err(Fault::Usage("multi_get needs at least one key".into()));
     }
     let mut bad = Vec::new();
     for (result, key) in s.db.multi_get_cf(&ReadOptions::default(), &s.family, &keys).into_iter().zip(&keys) {
@@ -194,11 +195,11 @@ pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(),
         }
         out.write_all(b"\n").map_err(failed)?;
     }
-    if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
+    if bad.is_empty() { Ok(()) } else { Err(bad.join("\n").into()) }
 }
 
 /// Every entry that the database holds, also those that newer ones hide.
-pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let input_form = Form::hex_if(args.take_flag("input_key_hex")? || s.key_form == Form::Hex);
     let from = args.take_key("from", input_form)?;
@@ -206,7 +207,7 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Str
     let max_keys: u64 = args.take_number("max_keys")?.filter(|n| *n > 0).unwrap_or(u64::MAX);
     let count_only = args.take_flag("count_only")?;
     args.finish("idump")?;
-    let mut iter = s.db.internal_iter(&ReadOptions::default(), &s.family).map_err(|e| e.to_string())?;
+    let mut iter = s.db.internal_iter(&ReadOptions::default(), &s.family)?;
     let mut moved = match &from {
         Some(key) => iter.seek(key),
         None => iter.seek_to_first(),
@@ -227,24 +228,24 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Str
         }
         moved = iter.next();
     }
-    moved.map_err(|e| e.to_string())?;
+    moved?;
     writeln!(out, "Internal keys in range: {count}").map_err(failed)
 }
 
 /// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the
 /// tables.
-pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let opening = args.opening.clone();
     args.finish("checkconsistency")?;
-    let db = Db::open_read_only(&path, &opening).map_err(|e| e.to_string())?;
+    let db = Db::open_read_only(&path, &opening)?;
     if let Some(duplicates) = db.log_duplicates() {
-        return Err(format!("{path}: the logs have entries that tables have already; {duplicates}"));
+        return Err(format!("{path}: the logs have entries that tables have already; {duplicates}").into());
     }
     writeln!(out, "OK").map_err(failed)
 }
 
-pub(crate) fn list_column_families(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn list_column_families(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     args.finish("list_column_families")?;
     let edits = manifest::edits(&manifest::current(Path::new(&path))?)?;

@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
 use super::{manifest, wal};
+use crate::output::{Fault, cannot_write};
 use crate::table_file::TableFile;
 use crate::text::{Form, write_entry};
 use karst_format::file_name::FileName;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 const LINE: &str = "==============================";
 
-pub(super) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(super) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     args.finish("dump_live_files")?;
     let db = Path::new(&path);
@@ -45,7 +46,7 @@ pub(super) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
         }
     }
     writeln!(out, "\nWrite Ahead Log Files\n{LINE}").map_err(failed)?;
-    for log in logs(db)? {
+    for log in logs_in(db)? {
         let log = db.join(log.to_string());
         writeln!(out, "{}", log.display()).map_err(failed)?;
         wal::dump(out, &log, true, true)?;
@@ -53,22 +54,22 @@ pub(super) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
     Ok(())
 }
 
-fn dump_table(out: &mut impl Write, path: &Path) -> Result<(), String> {
+fn dump_table(out: &mut impl Write, path: &Path) -> Result<(), Fault> {
     let table = TableFile::open(path)?;
     writeln!(out, "Process {}\nSst file format: block-based", path.display()).map_err(failed)?;
     for row in table.index_rows()? {
         table.block_entries(row.handle, |key, value| {
-            write_entry(out, key, value, Form::Raw).map_err(failed)?;
+            write_entry(out, key, value, Form::Raw).map_err(cannot_write)?;
             Ok(true)
         })?;
     }
-    table.range_tombstones(|key, end| write_entry(out, key, end, Form::Raw).map_err(failed))?;
+    table.range_tombstones(|key, end| write_entry(out, key, end, Form::Raw).map_err(cannot_write))?;
     let text = karst_engine::properties::table_properties_text(&table.properties, "\n", "=");
     writeln!(out, "\nTable Properties:\n{text}\n").map_err(failed)
 }
 
 /// The logs in the directory, oldest first.
-fn logs(db: &Path) -> Result<Vec<FileName>, String> {
+pub(crate) fn logs_in(db: &Path) -> Result<Vec<FileName>, String> {
     let at = |e: std::io::Error| format!("{}: {e}", db.display());
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(db).map_err(at)? {

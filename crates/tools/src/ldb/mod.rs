@@ -3,14 +3,16 @@
 
 pub(crate) mod arguments;
 mod data;
-mod live_files;
+pub(crate) mod live_files;
 pub(crate) mod manifest;
 pub(crate) mod wal;
 mod write;
 
+use crate::command_line::nearest;
+use crate::output::{Fault, Out, say};
 use crate::text::Form;
 use arguments::Arguments;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
@@ -50,16 +52,17 @@ Commands that write also take options of the database: --bloom_bits, --fix_prefi
 --blob_garbage_collection_age_cutoff, --blob_garbage_collection_force_threshold, --disable_consistency_checks
 ";
 
-/// Run the program with the arguments after `ldb`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+/// Run the program with the arguments after `ldb`.
+pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let mut args = Arguments::parse(args);
-    if args.take_flag("help")? {
-        print!("{HELP}");
-        return Ok(());
+    if args.take_help()? {
+        return say!("{}", HELP.trim_end());
     }
-    let Some(command) = args.take_word() else { return Err(format!("which command?\n\n{HELP}")) };
+    let Some(command) = args.take_word() else {
+        return Err(Fault::Usage(format!("which command?\n\n{HELP}")));
+    };
     args.take_opening()?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = Out::new();
     let result = match command.as_str() {
         "scan" => data::scan(args, &mut out),
         "dump" => data::dump(args, &mut out),
@@ -80,13 +83,22 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         "manifest_dump" => manifest_dump(args, &mut out),
         "dump_wal" => dump_wal(args, &mut out),
         "dump_live_files" => live_files::dump(args, &mut out),
-        other => Err(format!("unknown command `{other}`\n\n{HELP}")),
+        other => Err(unknown_command(other)),
     };
-    let flushed = out.flush();
-    result.and(flushed.map_err(data::failed))
+    out.end(result)
 }
 
-fn manifest_dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+fn unknown_command(name: &str) -> Fault {
+    // The help has a line for each command, which begins with its name.
+    let lines = HELP.lines().filter_map(|line| line.strip_prefix("  "));
+    let names = lines.filter_map(|line| line.split(' ').next()).filter(|word| !word.starts_with('-'));
+    Fault::Usage(match nearest(name, names) {
+        Some(near) => format!("ldb has no command `{name}`; did you mean `{near}`?"),
+        None => format!("ldb has no command `{name}`; `karst ldb --help` lists them"),
+    })
+}
+
+fn manifest_dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let form = Form::hex_if(args.take_flag("hex")? || args.take_flag("key_hex")?);
     let verbose = args.take_flag("verbose")?;
     let path = match args.take_value("path") {
@@ -107,9 +119,10 @@ fn manifest_dump(mut args: Arguments, out: &mut impl Write) -> Result<(), String
     manifest::write_state(out, &manifest::replay(&path, &edits)?, form).map_err(data::failed)
 }
 
-fn dump_wal(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+fn dump_wal(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     args.take_value("db");
-    let path = args.take_value("walfile").ok_or("dump_wal needs --walfile=FILE")?;
+    let path =
+        args.take_value("walfile").ok_or_else(|| Fault::Usage("dump_wal needs --walfile=FILE".into()))?;
     let header = args.take_flag("header")?;
     let values = args.take_flag("print_value")?;
     args.finish("dump_wal")?;

@@ -1,5 +1,6 @@
 //! `ldb dump_wal`: the write batches of a log, one line each, in RocksDB's words.
 
+use crate::output::Fault;
 use crate::text::{Form, write_bytes};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::log::{LogEvent, LogReader, RecoveryMode};
@@ -8,9 +9,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Write the batches of the log at `path`. A damaged record ends the dump with an error after what came before it.
-pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool) -> Result<(), String> {
+pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool) -> Result<(), Fault> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    let failed = |e: io::Error| format!("cannot write: {e}");
+    let failed = |e: io::Error| Fault::of_output(&e);
     if header {
         out.write_all(b"Sequence,Count,ByteSize,Physical Offset,Key(s)").map_err(failed)?;
         out.write_all(if values { b" : value \n" } else { b"\n" }).map_err(failed)?;
@@ -20,7 +21,9 @@ pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool
     while let Some(event) = reader.next_event() {
         let record = match event {
             LogEvent::Record(record) => record,
-            LogEvent::Damage(damage) => return Err(format!("{}: {}", path.display(), damage.corruption)),
+            LogEvent::Damage(damage) => {
+                return Err(format!("{}: {}", path.display(), damage.corruption).into());
+            }
             LogEvent::OldRecord { .. } | LogEvent::Predecessor(_) => continue,
         };
         let at = |e| format!("{}: record at offset {}: {e}", path.display(), record.offset);

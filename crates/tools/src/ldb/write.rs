@@ -6,6 +6,7 @@
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
 use crate::bench::translate;
+use crate::output::Fault;
 use crate::text::{Form, parse_bytes};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch,
@@ -45,19 +46,15 @@ const BULK_LOAD: [(&str, &str); 6] = [
     ("hard_pending_compaction_bytes_limit", "0"),
 ];
 
-fn told(e: karst_engine::Error) -> String {
-    e.to_string()
-}
-
 /// The options of the database that the command line changes.
-fn take_options(args: &mut Arguments) -> Result<Options, String> {
+fn take_options(args: &mut Arguments) -> Result<Options, Fault> {
     let mut named: Vec<(String, String)> = Vec::new();
     for (own, option) in RENAMED {
         named.extend(args.take_value(own).map(|value| (option.to_string(), value)));
     }
     for own in ["compression_type", "blob_compression_type"] {
         if let Some(value) = args.take_value(own) {
-            named.extend(translate(own, &value).transpose()?.into_iter().flatten());
+            named.extend(translate(own, &value).transpose().map_err(Fault::Usage)?.into_iter().flatten());
         }
     }
     if let Some(bits) = args.take_number::<u32>("bloom_bits")? {
@@ -70,7 +67,10 @@ fn take_options(args: &mut Arguments) -> Result<Options, String> {
         let off = match on.as_str() {
             "true" => "false",
             "false" => "true",
-            _ => return Err(format!("--auto_compaction has a value that is neither true nor false: {on}")),
+            _ => {
+                let message = format!("--auto_compaction has a value that is neither true nor false: {on}");
+                return Err(Fault::Usage(message));
+            }
         };
         named.push(("disable_auto_compactions".into(), off.into()));
     }
@@ -84,12 +84,13 @@ fn take_options(args: &mut Arguments) -> Result<Options, String> {
     }
     named
         .into_iter()
-        .try_fold(args.opening.clone(), |options, (name, value)| options.set(&name, &value).map_err(told))
+        .try_fold(args.opening.clone(), |options, (name, value)| options.set(&name, &value))
+        .map_err(|e| Fault::Usage(e.to_string()))
 }
 
 impl Session {
     /// Takes what is left of the arguments; nothing is opened if there is something that no command knows.
-    fn open(mut args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, String> {
+    fn open(mut args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, Fault> {
         let path = take_db(&mut args)?;
         let (key_form, value_form) = args.take_forms()?;
         let create = args.take_flag("create_if_missing")?;
@@ -98,86 +99,90 @@ impl Session {
         args.finish(command)?;
         let create = [("create_if_missing", if create { "true" } else { "false" })];
         for (name, value) in create.iter().chain(change) {
-            options = options.set(name, value).map_err(told)?;
+            options = options.set(name, value)?;
         }
-        let db = Db::open(&path, &options).map_err(told)?;
+        let db = Db::open(&path, &options)?;
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
         Ok(Session { db, family, options, key_form, value_form })
     }
 
-    fn key(&self, text: &str) -> Result<Vec<u8>, String> {
-        parse_bytes(text, self.key_form)
+    fn key(&self, text: &str) -> Result<Vec<u8>, Fault> {
+        parse_bytes(text, self.key_form).map_err(Fault::Usage)
     }
 
-    fn value(&self, text: &str) -> Result<Vec<u8>, String> {
-        parse_bytes(text, self.value_form)
+    fn value(&self, text: &str) -> Result<Vec<u8>, Fault> {
+        parse_bytes(text, self.value_form).map_err(Fault::Usage)
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), String> {
-        self.db.write(&WriteOptions::default(), batch).map_err(told)
+    fn write(&self, batch: &WriteBatch) -> Result<(), Fault> {
+        Ok(self.db.write(&WriteOptions::default(), batch)?)
     }
 
-    fn close(self, out: &mut impl Write, say: &str) -> Result<(), String> {
+    fn close(self, out: &mut impl Write, say: &str) -> Result<(), Fault> {
         let Session { db, family, .. } = self;
         drop(family);
-        db.close().map_err(told)?;
+        db.close()?;
         out.write_all(say.as_bytes()).map_err(failed)
     }
 }
 
 const OK: &str = "OK\n";
 
-pub(crate) fn put(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+fn needs(command: &str, what: &str) -> Fault {
+    Fault::Usage(format!("{command} needs {what}"))
+}
+
+pub(crate) fn put(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let words = args.take_words();
-    let [key, value] = words.as_slice() else { return Err("put needs a key and a value".into()) };
+    let [key, value] = words.as_slice() else { return Err(needs("put", "a key and a value")) };
     batch_put(args, &[(key.clone(), value.clone())], out)
 }
 
-pub(crate) fn batchput(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn batchput(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let words = args.take_words();
     if words.is_empty() || !words.len().is_multiple_of(2) {
-        return Err("batchput needs pairs of a key and a value, at least one".into());
+        return Err(needs("batchput", "pairs of a key and a value, at least one"));
     }
     let pairs: Vec<_> = words.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
     batch_put(args, &pairs, out)
 }
 
-fn batch_put(args: Arguments, pairs: &[(String, String)], out: &mut impl Write) -> Result<(), String> {
+fn batch_put(args: Arguments, pairs: &[(String, String)], out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(args, "put", &[])?;
     let mut batch = WriteBatch::new();
     for (key, value) in pairs {
-        batch.put_cf(&s.family, s.key(key)?, s.value(value)?).map_err(told)?;
+        batch.put_cf(&s.family, s.key(key)?, s.value(value)?)?;
     }
     s.write(&batch)?;
     s.close(out, OK)
 }
 
-pub(crate) fn delete(mut args: Arguments, single: bool, out: &mut impl Write) -> Result<(), String> {
-    let word = args.take_word().ok_or("delete needs a key")?;
+pub(crate) fn delete(mut args: Arguments, single: bool, out: &mut impl Write) -> Result<(), Fault> {
+    let word = args.take_word().ok_or_else(|| needs("delete", "a key"))?;
     let s = Session::open(args, "delete", &[])?;
     let mut batch = WriteBatch::new();
     if single {
-        batch.single_delete_cf(&s.family, s.key(&word)?).map_err(told)?;
+        batch.single_delete_cf(&s.family, s.key(&word)?)?;
     } else {
-        batch.delete_cf(&s.family, s.key(&word)?).map_err(told)?;
+        batch.delete_cf(&s.family, s.key(&word)?)?;
     }
     s.write(&batch)?;
     s.close(out, OK)
 }
 
-pub(crate) fn deleterange(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn deleterange(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let words = args.take_words();
-    let [begin, end] = words.as_slice() else { return Err("deleterange needs two keys".into()) };
+    let [begin, end] = words.as_slice() else { return Err(needs("deleterange", "two keys")) };
     let s = Session::open(args, "deleterange", &[])?;
     let mut batch = WriteBatch::new();
-    batch.delete_range_cf(&s.family, s.key(begin)?, s.key(end)?).map_err(told)?;
+    batch.delete_range_cf(&s.family, s.key(begin)?, s.key(end)?)?;
     s.write(&batch)?;
     s.close(out, OK)
 }
 
 /// Reads lines `key ==> value` from standard input; lines of another form are counted and left out.
-pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let disable_wal = args.take_flag("disable_wal")?;
     let bulk = args.take_flag("bulk_load")?;
     let compact = args.take_flag("compact")?;
@@ -192,8 +197,8 @@ pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
             .and_then(|(key, value)| Some((s.key(key).ok()?, s.value(value).ok()?)));
         match parsed {
             Some((key, value)) => {
-                batch.put_cf(&s.family, key, value).map_err(told)?;
-                s.db.write(&options, &batch).map_err(told)?;
+                batch.put_cf(&s.family, key, value)?;
+                s.db.write(&options, &batch)?;
                 batch.clear();
             }
             None if line.is_empty() => {}
@@ -201,16 +206,16 @@ pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Stri
         }
     }
     if disable_wal {
-        s.db.flush_cfs(&FlushOptions::default(), &[&s.family]).map_err(told)?;
+        s.db.flush_cfs(&FlushOptions::default(), &[&s.family])?;
     }
     if compact {
-        s.db.compact_range_cf(&CompactRangeOptions::default(), &s.family, None, None).map_err(told)?;
+        s.db.compact_range_cf(&CompactRangeOptions::default(), &s.family, None, None)?;
     }
     let warning = if bad > 0 { format!("Warning: {bad} bad lines ignored.\n") } else { String::new() };
     s.close(out, &warning)
 }
 
-pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
+pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let from = args.take_value("from");
     let to = args.take_value("to");
     let s = Session::open(args, "compact", &[])?;
@@ -225,16 +230,16 @@ pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), S
     s.close(out, "")
 }
 
-pub(crate) fn create_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
-    let name = args.take_word().ok_or("create_column_family needs a name")?;
+pub(crate) fn create_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
+    let name = args.take_word().ok_or_else(|| needs("create_column_family", "a name"))?;
     let s = Session::open(args, "create_column_family", &[])?;
     s.db.create_column_family(&name, &s.options)
         .map_err(|e| format!("Fail to create new column family: {e}"))?;
     s.close(out, OK)
 }
 
-pub(crate) fn drop_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), String> {
-    let name = args.take_word().ok_or("drop_column_family needs a name")?;
+pub(crate) fn drop_column_family(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
+    let name = args.take_word().ok_or_else(|| needs("drop_column_family", "a name"))?;
     let s = Session::open(args, "drop_column_family", &[])?;
     let family =
         s.db.column_family(&name).ok_or_else(|| format!("Column family: {name} doesn't exist in db."))?;

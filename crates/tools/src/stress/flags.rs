@@ -4,7 +4,7 @@
 //! In: the arguments. Out: [`Flags`], with the options of the database that the user wants in every life.
 
 use crate::bench::{info, translate};
-use crate::command_line::{Given, Span, boolean_text, flags, next_flag};
+use crate::command_line::{Given, Span, boolean_text, flags, nearest, next_flag};
 use std::time::Duration;
 
 flags! {
@@ -82,7 +82,7 @@ flags! {
     random_options: bool = true;
     /// A life in which no operation ends for so long hangs.
     hang_after: Span = Span(Duration::from_secs(120));
-    /// How often to say how far it is; 0: never.
+    /// How often to say how far it is; 0: never. Unless it is given, only a terminal is told.
     progress_every: Span = Span(Duration::from_secs(5));
     /// Print the report as one line of JSON.
     json: bool = false;
@@ -117,7 +117,10 @@ fn kind_of(name: &str) -> Option<bool> {
 }
 
 fn unknown(name: &str) -> String {
-    format!("unknown flag --{name}; `karst stress --help` lists them")
+    match nearest(name, Flags::names()) {
+        Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
+        None => format!("unknown flag --{name}; `karst stress --help` lists them"),
+    }
 }
 
 fn check(f: &Flags) -> Result<(), String> {

@@ -17,6 +17,7 @@ use super::rows::{Shape, family_name};
 use super::verify::{Whole, check_files, decide, settle};
 use super::wrong::Wrong;
 use crate::bench::Front;
+use crate::output::note;
 use karst_engine::{ColumnFamily, Db, Options};
 use karst_io::Reactor;
 use std::future::Future;
@@ -45,7 +46,7 @@ pub(crate) fn live(flags: Flags, place: &Place, life: u64) -> Result<(), String>
 /// End the process at once: whoever goes on would change what has to be looked at.
 fn die(place: &Place, wrong: &Wrong) -> ! {
     let text = wrong.text();
-    eprintln!("{text}");
+    note!("{text}");
     let _ = std::fs::write(place.failure(), &text);
     std::process::exit(match wrong {
         Wrong::Mismatch(_) => MISMATCH,

@@ -23,6 +23,7 @@ mod verify;
 mod watch;
 mod wrong;
 
+use crate::output::{Fault, note, say};
 use flags::Flags;
 use place::Place;
 use rows::{CYCLE, Shape};
@@ -42,17 +43,14 @@ A run on a directory that an earlier one has left goes on with what is there. It
 wrong: then it says which key of which column family, what was expected and what was found, and how to look again; nothing is removed.
 ";
 
-/// Run the program with the arguments after `stress`; the error is for stderr.
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let Some(flags) = flags::parse(args)? else {
-        print!(
-            "{HELP}\nFlags, by db_stress's names where they mean the same, with their defaults:\n{}",
+/// Run the program with the arguments after `stress`.
+pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
+    let Some(flags) = flags::parse(args).map_err(Fault::Usage)? else {
+        return say!(
+            "{HELP}\nFlags, by db_stress's names where they mean the same, with their defaults:\n{}  \
+             and every option of the database by its own name, such as --write_buffer_size: it holds in every life",
             Flags::help()
         );
-        println!(
-            "  and every option of the database by its own name, such as --write_buffer_size: it holds in every life"
-        );
-        return Ok(());
     };
     let made = flags.db.is_empty();
     let db = if made { temporary() } else { PathBuf::from(&flags.db) };
@@ -62,21 +60,21 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     };
     let place = Place { db, expected };
     if let Ok(life) = u64::try_from(flags.life) {
-        return life::live(flags, &place, life);
+        return Ok(life::live(flags, &place, life)?);
     }
     let seed = prepare(&flags, &place)?;
-    eprintln!(
+    note!(
         "karst stress: seed {seed}, database {}, expected state {}",
         place.db.display(),
         place.expected.display()
     );
     let report = watch::Run { flags: &flags, place: &place, args, seed }.run()?;
     match flags.json {
-        true => println!("{}", report.json()),
-        false => print!("{}", report.text()),
+        true => say!("{}", report.json())?,
+        false => say!("{}", report.text().trim_end())?,
     }
     if report.failure.is_some() {
-        return Err("the database is not what it must be; see the report".into());
+        return Err(Fault::Failed("the database is not what it must be; see the report".into()));
     }
     if made {
         remove(&place.db)?;

@@ -7,6 +7,7 @@ use super::counts::{Count, Counts};
 use super::flags::Flags;
 use super::place::{Place, Said};
 use super::report::{Failure, Report};
+use crate::output::{is_watched, note};
 use crate::random::Random;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -201,13 +202,14 @@ impl Run<'_> {
 
     fn tell(&self, now: &[u64], started: Instant, told: &mut Instant, report: &Report) {
         let every = self.flags.progress_every.0;
-        if every.is_zero() || told.elapsed() < every {
+        let is_told = self.flags.given.contains("progress_every") || is_watched();
+        if !is_told || every.is_zero() || told.elapsed() < every {
             return;
         }
         *told = Instant::now();
         let of = |what: Count| report.counts[what as usize] + now[what as usize];
         let elapsed = started.elapsed().as_secs_f64();
-        eprintln!(
+        note!(
             "{elapsed:.0} s of {:.0} s: {} lives, {} killed, {} operations ({:.0}/s), {} keys verified",
             self.flags.duration.0.as_secs_f64(),
             report.lives,
