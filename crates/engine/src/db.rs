@@ -28,6 +28,7 @@ use crate::superversion::SuperVersion;
 use crate::table::drive::{Attempt, Lazy};
 use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Named, Result};
+use karst_base::events::Events;
 use karst_base::options::{DbOptions, ReadOptions};
 use karst_base::snapshot::{ReadAt, Snapshot, Snapshots, pin_with_all};
 use karst_base::stats::Statistics;
@@ -119,7 +120,12 @@ impl Db {
             Some(writable) => {
                 Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
             }
-            None => None,
+            None => {
+                let families: Vec<_> = opened.families.all().iter().map(|f| f.settings()).collect();
+                let events = Events::new(None, Vec::new());
+                events.opened_for_reading(&opened.db_options.get(), families.iter().map(|f| &**f));
+                None
+            }
         };
         let db = Db(Arc::new(Inner {
             last_seq: opened.last_seq,

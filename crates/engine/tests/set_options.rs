@@ -4,8 +4,11 @@ use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 fn options(env: &Env) -> Options {
     let text = "create_if_missing=true;format_version=5;write_buffer_size=10000000";
@@ -125,6 +128,51 @@ fn what_cannot_change_is_named_and_nothing_has_changed() {
     let family = read_only.column_family("default").unwrap();
     let error = read_only.set_options(&family, &[("write_buffer_size", "77777")]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// Whoever hears events of `tracing`: their texts.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Heard {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().unwrap().push(format!("{field}={value:?}"));
+    }
+}
+
+impl Subscriber for Heard {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// There is no LOG then, so subscribers of `tracing` are told.
+#[test]
+fn a_database_open_for_reading_tells_what_has_no_effect() {
+    let env = in_memory();
+    Db::open("/db", &options(&env)).unwrap().close().unwrap();
+    let text = "max_file_opening_threads=3;compression_opts={checksum=true};read_amp_bytes_per_bit=8";
+    let options = Options::new().env(env.clone()).set_all(text).unwrap();
+    let heard = Heard::default();
+    tracing::subscriber::with_default(heard.clone(), || Db::open_read_only("/db", &options).unwrap());
+    let heard = heard.0.lock().unwrap();
+    for names in ["max_file_opening_threads", "compression_opts.checksum", "read_amp_bytes_per_bit"] {
+        let event = format!("message=options without effect: {names}");
+        assert!(heard.contains(&event), "{event}: {heard:?}");
+    }
+    let files = env.fs().list_dir(std::path::Path::new("/db")).unwrap();
+    let logs = files.iter().filter(|name| name.starts_with("LOG"));
+    assert_eq!(logs.count(), 1, "opening for reading writes nothing: {files:?}");
 }
 
 #[test]

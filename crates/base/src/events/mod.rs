@@ -12,7 +12,7 @@ pub use info_log::InfoLog;
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
 use crate::sync::counting::{AtomicU64, Ordering};
-use karst_format::options::{DbOptions, OptionInfo, OptionSet};
+use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_io::report;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -211,28 +211,36 @@ impl Events {
             let name = format!("Options.{}", entry.info.name);
             self.log(LogLevel::Header, format_args!("{name:>48}: {value}"));
         }
-        self.without_effect("database", &options.changed());
+        self.without_effect("database", options, &DbOptions::default());
     }
 
     /// The options of a column family that differ from the defaults: as those of the database.
     pub fn opened_family(&self, family: &FamilyConfig) {
-        let tables = &family.options.table_factory.block_based;
-        let changed = [self.differing(family, &family.options), self.differing(family, tables)].concat();
-        self.without_effect(&family.name, &changed);
+        self.differing(family, &family.options);
+        self.differing(family, &family.options.table_factory.block_based);
+        self.family_without_effect(family);
         family
             .notes
             .iter()
             .for_each(|note| self.log(LogLevel::Warn, format_args!("[{}] {note}", family.name)));
     }
 
-    /// Writes and returns the options that differ from the defaults.
-    fn differing(&self, family: &FamilyConfig, options: &impl OptionSet) -> Vec<&'static OptionInfo> {
-        let changed = options.changed();
-        for info in changed.iter().filter(|info| info.printed) {
+    /// The same of a database that is open for reading, and has no LOG: only what has no effect is said.
+    pub fn opened_for_reading<'f>(
+        &self,
+        options: &DbOptions,
+        families: impl Iterator<Item = &'f FamilyConfig>,
+    ) {
+        self.without_effect("database", options, &DbOptions::default());
+        families.for_each(|family| self.family_without_effect(family));
+    }
+
+    /// Writes the options that differ from the defaults.
+    fn differing(&self, family: &FamilyConfig, options: &impl OptionSet) {
+        for info in options.changed().iter().filter(|info| info.printed) {
             let value = options.get(info.name).unwrap_or_default();
             self.log(LogLevel::Header, format_args!("[{}] Options.{}={value}", family.name, info.name));
         }
-        changed
     }
 
     /// The options of the database that are others than `before`.
@@ -253,13 +261,19 @@ impl Events {
             let [was, is] = [before, now].map(|options| options.get(name).unwrap_or_default());
             self.log(LogLevel::Info, format_args!("[{whose}] Options.{name}={is}, was {was}"));
         }
-        self.without_effect(whose, &changed);
+        self.without_effect(whose, now, before);
     }
 
-    /// Says which of these options have no effect here.
-    fn without_effect(&self, whose: &str, changed: &[&'static OptionInfo]) {
-        let without = changed.iter().filter(|info| !info.honoured);
-        let names: Vec<&str> = without.map(|info| info.name).collect();
+    fn family_without_effect(&self, family: &FamilyConfig) {
+        let default = ColumnFamilyOptions::default();
+        let tables = |options: &ColumnFamilyOptions| options.table_factory.block_based.clone();
+        self.without_effect(&family.name, &family.options, &default);
+        self.without_effect(&family.name, &tables(&family.options), &tables(&default));
+    }
+
+    /// Says which options differ from those before and have no effect here.
+    fn without_effect<O: OptionSet>(&self, whose: &str, now: &O, before: &O) {
+        let names = now.changed_without_effect(before);
         if !names.is_empty() {
             let names = names.join(", ");
             report!(info, of = whose, "options without effect: {names}");

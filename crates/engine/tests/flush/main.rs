@@ -98,7 +98,9 @@ fn a_flush_is_told_logged_and_limited() {
         .event_listener(told.clone())
         .rate_limiter(limiter.clone())
         .statistics(stats.clone())
-        .set_all("bloom_locality=1;read_amp_bytes_per_bit=8;compression=kZSTD")
+        .set_all(
+            "bloom_locality=1;read_amp_bytes_per_bit=8;compression=kZSTD;compression_opts={checksum=true}",
+        )
         .unwrap();
     let db = Db::open("/db", &options).unwrap();
     for i in 0..100 {
@@ -115,9 +117,10 @@ fn a_flush_is_told_logged_and_limited() {
     let log = String::from_utf8(env.fs().read_file(std::path::Path::new("/db/LOG")).unwrap()).unwrap();
     assert!(log.contains("Options.max_background_jobs: 2"), "{log}");
     assert!(log.contains("[default] Options.compression=kZSTD"), "{log}");
-    let without_effect =
-        "[default] Options that have no effect in KarstDB: bloom_locality, read_amp_bytes_per_bit";
-    assert!(log.contains(without_effect), "{log}");
+    for names in ["compression_opts.checksum, bloom_locality", "read_amp_bytes_per_bit"] {
+        let line = format!("[default] Options that have no effect in KarstDB: {names}\n");
+        assert!(log.contains(&line), "{line}{log}");
+    }
     assert!(
         log.contains(&format!("Flushed 101 entries to table #{}: {bytes} bytes", table_number(&db))),
         "{log}"

@@ -190,12 +190,8 @@ fn changed_lines<O: OptionSet>(options: &O) -> Vec<String> {
 
 /// What of `value` is not `default`: of values in braces only the fields that differ.
 fn changed_part(value: String, default: &str) -> String {
-    fn fields(value: &str) -> Option<Vec<(&str, &str)>> {
-        text::split(value.strip_prefix('{')?.strip_suffix('}')?).ok()
-    }
-    let (Some(changed), Some(defaults)) = (fields(&value), fields(default)) else { return value };
-    let changed = changed.iter().filter(|field| !defaults.contains(field));
-    let text: String = changed.map(|(name, value)| format!("{name}={value};")).collect();
+    let Some(changed) = text::differing_fields(&value, default) else { return value };
+    let text: String = changed.iter().map(|(name, value)| format!("{name}={value};")).collect();
     format!("{{{text}}}")
 }
 

@@ -145,6 +145,25 @@ pub trait OptionSet: Clone + Default + 'static {
             |entry: &'static OptionEntry<Self>| (&entry.info, (entry.print)(self), (entry.print)(before));
         Self::table().iter().map(both).filter(|(_, now, before)| now != before)
     }
+
+    /// The names of what differs from `before` and has no effect in KarstDB. One inside of a nested option has the
+    /// name that [`set`](Self::set) takes (`compression_opts.checksum`).
+    fn changed_without_effect(&self, before: &Self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (info, now, before) in self.changes_from(before) {
+            if !info.honoured {
+                names.push(info.name.to_owned());
+                continue;
+            }
+            let part_info = Self::entry(info.name).map(|entry| entry.part_info);
+            let without_effect =
+                |part: &str| part_info.and_then(|of| of(part)).is_some_and(|part| !part.honoured);
+            let differing = text::differing_fields(&now, &before).unwrap_or_default();
+            let parts = differing.iter().filter(|(part, _)| without_effect(part));
+            names.extend(parts.map(|(part, _)| format!("{}.{part}", info.name)));
+        }
+        names
+    }
 }
 
 /// Declares a struct of options; see the module's head for the form of a row.

@@ -34,6 +34,21 @@ fn check_table<S: OptionSet + PartialEq + std::fmt::Debug>() {
 }
 
 #[test]
+fn what_has_no_effect_is_named_inside_of_nested_options_too() {
+    let (before, mut now) = (ColumnFamilyOptions::default(), ColumnFamilyOptions::default());
+    now.set_all("compression_opts={level=5;checksum=true};bloom_locality=1;num_levels=5").unwrap();
+    now.set("compaction_options_fifo.age_for_warm", "7").unwrap();
+    now.set("compaction_options_universal.size_ratio", "7").unwrap();
+    let mut names = now.changed_without_effect(&before);
+    names.sort();
+    assert_eq!(
+        names,
+        ["bloom_locality", "compaction_options_fifo.age_for_warm", "compression_opts.checksum"]
+    );
+    assert_eq!(now.changed_without_effect(&now), Vec::<String>::new());
+}
+
+#[test]
 fn every_row_prints_what_it_reads() {
     check_table::<DbOptions>();
     check_table::<ColumnFamilyOptions>();

@@ -33,6 +33,16 @@ pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
     Ok(pairs)
 }
 
+/// The fields of `value` that are not the same in `other`; `None` if one of both is no nested value.
+pub(super) fn differing_fields<'v>(value: &'v str, other: &str) -> Option<Vec<(&'v str, &'v str)>> {
+    fn fields(value: &str) -> Option<Vec<(&str, &str)>> {
+        split(value.strip_prefix('{')?.strip_suffix('}')?).ok()
+    }
+    let (mut fields_here, others) = (fields(value)?, fields(other)?);
+    fields_here.retain(|field| !others.contains(field));
+    Some(fields_here)
+}
+
 /// The value at the start of `text`, and what follows its semicolon.
 fn take_value(text: &str) -> Option<(&str, &str)> {
     let end =
