@@ -16,7 +16,8 @@ const HELP: &str = "cargo xtask TASK
 
   tidy      check the house rules that no compiler checks: crates and layers; circles (modules of one parent,
             each with all inside it, name each other in one direction only); vocabulary (no module can name
-            two types of one name); effects, what threads share, unsafe, file heads, names, planted patches
+            two types of one name); effects, what threads share, unsafe, file heads, names, planted patches, the width of comments
+            [--rewrap [PATH ...]: wrap comments that are too wide, in these files and folders, and stop]
   test      install or name what the tests need, then run the default test command
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
@@ -33,7 +34,11 @@ const HELP: &str = "cargo xtask TASK
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.first().map(String::as_str) {
-        Some("tidy") => tidy::run(&run::repository_root()),
+        Some("tidy") => match &args[1..] {
+            [flag, paths @ ..] if flag == "--rewrap" => tidy::rewrap(&run::repository_root(), paths),
+            [] => tidy::run(&run::repository_root()),
+            [unknown, ..] => Err(format!("tidy knows --rewrap only, not {unknown}")),
+        },
         Some("test") => ci::test(),
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),

@@ -3,6 +3,7 @@
 //! In: the files git tracks or would track. Out: every violation, with its file and line.
 
 mod circles;
+mod comments;
 mod compatibility;
 mod counted;
 mod crates;
@@ -24,6 +25,7 @@ pub(crate) fn run(root: &Path) -> Result {
     let mut found = Vec::new();
     for check in [
         files::check,
+        comments::check,
         crates::check,
         effects::check,
         lost::check,
@@ -45,6 +47,11 @@ pub(crate) fn run(root: &Path) -> Result {
         eprintln!("{line}");
     }
     Err(format!("tidy: {} violations", found.len()))
+}
+
+/// Wraps comments at the width that the rules allow, in these files and folders or everywhere.
+pub(crate) fn rewrap(root: &Path, paths: &[String]) -> Result {
+    comments::rewrap(&Tree::read(root)?, paths)
 }
 
 /// What the rules look at.

@@ -1,8 +1,9 @@
 //! The command line of the tools that take flags as db_bench and db_stress do.
 //!
-//! A flag is `-name` or `--name`, its value follows after `=` or a space; a boolean stands alone, as `--noname`, or with `=true` /
-//! `=false`. In: the arguments and what kind of flag a name is ([`next_flag`]); a table of flags (`flags!`). Out: names
-//! with the texts of their values; a struct of typed values with their defaults, and its help.
+//! A flag is `-name` or `--name`, its value follows after `=` or a space; a boolean stands alone,
+//! as `--noname`, or with `=true` / `=false`. In: the arguments and what kind of flag a name is
+//! ([`next_flag`]); a table of flags (`flags!`). Out: names with the texts of their values; a
+//! struct of typed values with their defaults, and its help.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -74,7 +75,8 @@ macro_rules! flags {
             $($(#[doc = $doc])* pub(crate) $name: $t,)*
             /// The flags that the command line named.
             pub(crate) given: std::collections::BTreeSet<&'static str>,
-            /// Options of the database that flags stood for: name and value, in the order of the flags.
+            /// Options of the database that flags stood for: name and value, in the order of the
+            /// flags.
             pub(crate) options: Vec<(String, String)>,
         }
 
@@ -112,9 +114,9 @@ macro_rules! flags {
                 let defaults = Flags::default();
                 let mut text = String::new();
                 $({
-                    let doc: &[&str] = &[$($doc),*];
+                    let doc: Vec<&str> = vec![$($doc.trim()),*];
                     let default = format!("{:?}", defaults.$name);
-                    text.push_str(&format!("  --{} ({})\n     {}\n", stringify!($name), default, doc.join(" ").trim()));
+                    text.push_str(&format!("  --{} ({})\n     {}\n", stringify!($name), default, doc.join(" ")));
                 })*
                 text
             }
@@ -130,7 +132,8 @@ pub(crate) struct Given {
     pub(crate) value: String,
 }
 
-/// The next flag; `None` at the end. `kind` is `Some(true)` for the name of a boolean flag, `Some(false)` for that of one with a value.
+/// The next flag; `None` at the end. `kind` is `Some(true)` for the name of a boolean flag,
+/// `Some(false)` for that of one with a value.
 ///
 /// # Errors
 /// It is none, has a value too few or too many, or `unknown`'s message: nobody knows its name.

@@ -1,8 +1,9 @@
 //! What the tools say, and how they end.
 //!
-//! Results go to standard output, by [`say!`] or through [`Out`]. Everything else goes to standard error, by
-//! [`note!`]. Both may be pipes. Whoever reads the first may stop, as `head` does: then the tool stops too, and
-//! says nothing. Clippy refuses `println!` and `eprintln!` in this crate, as they panic at that moment.
+//! Results go to standard output, by [`say!`] or through [`Out`]. Everything else goes to standard
+//! error, by [`note!`]. Both may be pipes. Whoever reads the first may stop, as `head` does: then
+//! the tool stops too, and says nothing. Clippy refuses `println!` and `eprintln!` in this crate,
+//! as they panic at that moment.
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};

@@ -1,5 +1,5 @@
-//! How the tools are spoken to and how they end: help, mistyped words, exit codes, readers that go away,
-//! who is told of progress, results for machines.
+//! How the tools are spoken to and how they end: help, mistyped words, exit codes, readers that go
+//! away, who is told of progress, results for machines.
 
 use serde_json::Value;
 use std::io::Read;
@@ -61,7 +61,8 @@ fn a_reader_that_goes_away_ends_a_tool_quietly() {
     ] {
         assert_eq!(told_in_part(100, &folder, args), (Some(0), String::new()), "{args:?}");
     }
-    // These print less than a pipe holds, so that the reader has to be gone before they print the rest.
+    // These print less than a pipe holds, so that the reader has to be gone before they print the
+    // rest.
     for json in ["-json", "-nojson"] {
         let workloads = "-benchmarks=fillseq,stats,readrandom,stats,readseq,stats";
         let args = ["bench", "-num=20000", "-histogram", workloads, json];
@@ -200,7 +201,8 @@ fn inspect_says_what_is_in_the_logs_only() {
         assert_eq!(told(&["ldb", &flag, "put", key, "value"]).0, Some(0));
     }
     let out = shown(&logged, &[]);
-    // The first of the two was flushed when the second one opened the database, or is in the older log.
+    // The first of the two was flushed when the second one opened the database, or is in the older
+    // log.
     assert!(out.contains("1 tables") || out.contains("2 tables"), "{out}");
     assert!(out.contains(" in the logs only, in no table yet"), "{out}");
 

@@ -6,10 +6,15 @@ use std::process::Command;
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     for (path, text) in &tree.files {
-        if path.starts_with("mutants/planted/") && path.ends_with(".patch") {
+        if is_planted(path) {
             check_patch(&tree.root, path, text, found);
         }
     }
+}
+
+/// Whether it is a patch that plants a defect.
+pub(super) fn is_planted(path: &str) -> bool {
+    path.starts_with("mutants/planted/") && path.ends_with(".patch")
 }
 
 /// A patch that plants a defect applies to the tree as it is, and says which suite is to find it.

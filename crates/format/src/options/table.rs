@@ -1,10 +1,12 @@
-//! What makes a table of options: the macro that declares one, and what a declared table can do by name.
+//! What makes a table of options: the macro that declares one, and what a declared table can do by
+//! name.
 //!
-//! A row reads `name: type = default, mutable|fixed, honoured|kept, "meaning"`, optionally with RocksDB's own spelling
-//! behind the name and `, in range` at the end. The macro makes the struct, its defaults and the rows of
-//! [`OptionSet::table`].
+//! A row reads `name: type = default, mutable|fixed, honoured|kept, "meaning"`, optionally with
+//! RocksDB's own spelling behind the name and `, in range` at the end. The macro makes the struct,
+//! its defaults and the rows of [`OptionSet::table`].
 //!
-//! Invariant: names in one table are unique (tested), and rows keep the order in which they are declared and printed.
+//! Invariant: names in one table are unique (tested), and rows keep the order in which they are
+//! declared and printed.
 use super::error::{OptionError, OptionErrorKind};
 use super::info::{OptionInfo, Section};
 use super::text;
@@ -55,7 +57,8 @@ pub trait OptionSet: Clone + Default + 'static {
         Self::table().iter().find(|entry| entry.info.name == own)
     }
 
-    /// The description of the option with this name or alias, inside a nested option too (`compression_opts.level`).
+    /// The description of the option with this name or alias, inside a nested option too
+    /// (`compression_opts.level`).
     fn info(name: &str) -> Option<&'static OptionInfo> {
         if let Some(entry) = Self::entry(name) {
             return Some(&entry.info);
@@ -64,7 +67,8 @@ pub trait OptionSet: Clone + Default + 'static {
         (Self::entry(outer)?.part_info)(part)
     }
 
-    /// Sets one option from its text. `name` may lead into a nested option (`compression_opts.level`).
+    /// Sets one option from its text. `name` may lead into a nested option
+    /// (`compression_opts.level`).
     ///
     /// # Errors
     /// An unknown name, or a value that is ill formed or out of range. Nothing has changed then.
@@ -89,7 +93,8 @@ pub trait OptionSet: Clone + Default + 'static {
         Err(OptionError::new(OptionErrorKind::Unknown, name, what))
     }
 
-    /// One option as text, by name or alias. `None` for an unknown name and for a retired option that was not set.
+    /// One option as text, by name or alias. `None` for an unknown name and for a retired option
+    /// that was not set.
     fn get(&self, name: &str) -> Option<String> {
         match Self::entry(name) {
             Some(entry) => Some((entry.print)(self)),
@@ -110,7 +115,8 @@ pub trait OptionSet: Clone + Default + 'static {
         Ok(())
     }
 
-    /// The printed options, each as `name=value`, in the table's order. What is empty by default is left out while it is.
+    /// The printed options, each as `name=value`, in the table's order. What is empty by default is
+    /// left out while it is.
     fn lines(&self) -> Vec<String> {
         let default = Self::default();
         let line = |entry: &OptionEntry<Self>| {
@@ -146,8 +152,8 @@ pub trait OptionSet: Clone + Default + 'static {
         Self::table().iter().map(both).filter(|(_, now, before)| now != before)
     }
 
-    /// The names of what differs from `before` and has no effect in KarstDB. One inside of a nested option has the
-    /// name that [`set`](Self::set) takes (`compression_opts.checksum`).
+    /// The names of what differs from `before` and has no effect in KarstDB. One inside of a nested
+    /// option has the name that [`set`](Self::set) takes (`compression_opts.checksum`).
     fn changed_without_effect(&self, before: &Self) -> Vec<String> {
         let mut names = Vec::new();
         for (info, now, before) in self.changes_from(before) {

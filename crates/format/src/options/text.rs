@@ -1,8 +1,9 @@
-//! The syntax of option strings: `name=value` pairs with semicolons between them, braces around nested ones, and the
-//! escapes of strings.
+//! The syntax of option strings: `name=value` pairs with semicolons between them, braces around
+//! nested ones, and the escapes of strings.
 //!
-//! Compat: a value that starts with a brace ends with the brace that matches it, and keeps its inside as it is. Braces
-//! around a whole option string fall away. Recursion is the caller's, one level a call, so depth costs no stack here.
+//! Compat: a value that starts with a brace ends with the brace that matches it, and keeps its
+//! inside as it is. Braces around a whole option string fall away. Recursion is the caller's, one
+//! level a call, so depth costs no stack here.
 use super::error::{OptionError, OptionErrorKind};
 
 fn syntax(what: impl Into<String>) -> OptionError {
@@ -33,7 +34,8 @@ pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
     Ok(pairs)
 }
 
-/// The fields of `value` that are not the same in `other`; `None` if one of both is no nested value.
+/// The fields of `value` that are not the same in `other`; `None` if one of both is no nested
+/// value.
 pub(super) fn differing_fields<'v>(value: &'v str, other: &str) -> Option<Vec<(&'v str, &'v str)>> {
     fn fields(value: &str) -> Option<Vec<(&str, &str)>> {
         split(value.strip_prefix('{')?.strip_suffix('}')?).ok()

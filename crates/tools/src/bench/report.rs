@@ -1,7 +1,8 @@
 //! What a workload's threads count, and the lines that db_bench prints of it.
 //!
-//! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Report::print`] merges them into
-//! db_bench's result line, followed by this process's CPU time, which db_bench does not print.
+//! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Report::print`] merges
+//! them into db_bench's result line, followed by this process's CPU time, which db_bench does not
+//! print.
 
 use super::flags::Flags;
 use super::reporter::Watch;
@@ -54,7 +55,8 @@ pub(crate) struct Ops {
     watch: Watch,
 }
 
-/// Whether a flag says that, or when, progress is to be reported, so that it is wherever standard error goes.
+/// Whether a flag says that, or when, progress is to be reported, so that it is wherever standard
+/// error goes.
 fn is_asked_for(flags: &Flags) -> bool {
     ["progress_reports", "stats_interval", "stats_interval_seconds", "stats_per_interval"]
         .iter()
@@ -185,7 +187,8 @@ impl Ops {
     }
 }
 
-/// When a thread's loop ends: after `--duration`, looked at every so many operations, else after `--reads`.
+/// When a thread's loop ends: after `--duration`, looked at every so many operations, else after
+/// `--reads`.
 pub(crate) struct Until {
     deadline: Option<Instant>,
     check_every: u64,
@@ -223,7 +226,8 @@ impl Until {
     }
 }
 
-/// CPU time of this process, all its threads and those of the kernel that work for it included, in microseconds.
+/// CPU time of this process, all its threads and those of the kernel that work for it included, in
+/// microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) user: i64,
@@ -288,7 +292,8 @@ impl Report {
         (self.ops.finish - self.ops.start).as_secs_f64().max(1e-9)
     }
 
-    /// The result line, in db_bench's words, then CPU and the histogram where asked; or all of it as JSON.
+    /// The result line, in db_bench's words, then CPU and the histogram where asked; or all of it
+    /// as JSON.
     pub(crate) fn print(&self, name: &str, flags: &Flags) -> Result<(), Fault> {
         if flags.json {
             return say!("{}", self.json(name, flags));

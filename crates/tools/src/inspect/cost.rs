@@ -1,8 +1,9 @@
 //! What a point lookup costs in reads, estimated from the shape of the tree.
 //!
-//! The model: keys are equally likely to be asked for. A lookup asks the filter of each file that may hold the key, from new to old,
-//! and reads a data block where the filter lets it pass, until it finds the key. A filter of `b` bits a key lets a key pass
-//! that is not there with probability `0.6185^b` (a Bloom filter's; Ribbon filters are as good with fewer bits).
+//! The model: keys are equally likely to be asked for. A lookup asks the filter of each file that
+//! may hold the key, from new to old, and reads a data block where the filter lets it pass, until
+//! it finds the key. A filter of `b` bits a key lets a key pass that is not there with probability
+//! `0.6185^b` (a Bloom filter's; Ribbon filters are as good with fewer bits).
 
 use super::tree::{Facts, Family, Level};
 

@@ -1,7 +1,7 @@
 //! What of a database is in its logs and in no table yet.
 //!
-//! In: the state of the MANIFEST and the logs that it still needs. Out: how many entries of each column
-//! family only a log holds, and which logs cannot be read to their end.
+//! In: the state of the MANIFEST and the logs that it still needs. Out: how many entries of each
+//! column family only a log holds, and which logs cannot be read to their end.
 
 use crate::ldb::live_files::logs_in;
 use karst_format::file_name::FileName;

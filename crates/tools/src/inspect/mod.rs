@@ -1,8 +1,8 @@
 //! `karst inspect DB`: the tree as a picture, in the terminal and as a page.
 //!
-//! In: a database directory, its MANIFEST, the properties of its tables, and its logs. Out: text, and with
-//! `--html FILE` a self-contained page. [`tree`] collects, from the logs by [`logs`]; [`cost`] estimates what
-//! a lookup reads, [`terminal`] and [`page`] draw.
+//! In: a database directory, its MANIFEST, the properties of its tables, and its logs. Out: text,
+//! and with `--html FILE` a self-contained page. [`tree`] collects, from the logs by [`logs`];
+//! [`cost`] estimates what a lookup reads, [`terminal`] and [`page`] draw.
 
 mod cost;
 mod logs;

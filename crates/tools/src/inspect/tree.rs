@@ -25,7 +25,8 @@ pub(super) struct Family {
     pub(super) blobs: Vec<Blob>,
     /// Entries that are in a log and in no table.
     pub(super) logged: u64,
-    /// Every boundary key of the family, in order: a key's place among them is its place in the picture.
+    /// Every boundary key of the family, in order: a key's place among them is its place in the
+    /// picture.
     boundaries: Vec<Vec<u8>>,
 }
 

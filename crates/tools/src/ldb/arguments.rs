@@ -1,11 +1,13 @@
-//! ldb's command line: `--name=value`, `--flag`, and words, in any order; the first word is the command.
+//! ldb's command line: `--name=value`, `--flag`, and words, in any order; the first word is the
+//! command.
 
 use crate::output::Fault;
 use crate::text::{Form, parse_bytes};
 use karst_engine::Options;
 use std::collections::BTreeMap;
 
-/// A command line, taken apart. Each `take_` call uses an argument up; [`Arguments::finish`] refuses what is left.
+/// A command line, taken apart. Each `take_` call uses an argument up; [`Arguments::finish`]
+/// refuses what is left.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     values: BTreeMap<String, String>,
@@ -48,7 +50,8 @@ impl Arguments {
         self.values.remove(name)
     }
 
-    /// Whether help was asked for. No command takes `-h` as a word; a key of this name is given in hex.
+    /// Whether help was asked for. No command takes `-h` as a word; a key of this name is given in
+    /// hex.
     pub(crate) fn take_help(&mut self) -> Result<bool, Fault> {
         Ok(self.take_flag("help")? || self.words.iter().any(|word| word == "-h"))
     }
