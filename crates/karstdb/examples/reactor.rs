@@ -1,6 +1,7 @@
 //! Many lookups in flight on one thread: `cargo run --release --example reactor`.
 //!
-//! A reactor's thread owns its ring: a lookup that has to read starts the read and lets the next task run, so that one thread keeps the device busy.
+//! A reactor's thread owns its ring: a lookup that has to read starts the read and lets the next
+//! task run, so that one thread keeps the device busy.
 
 use karstdb::io::Reactor;
 use karstdb::{BulkLoader, Db, Options};

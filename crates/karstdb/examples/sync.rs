@@ -1,4 +1,5 @@
-//! Reads a database from plain threads: `cargo run --example sync [DIRECTORY]`. Without a directory it makes a small database first.
+//! Reads a database from plain threads: `cargo run --example sync [DIRECTORY]`. Without a directory
+//! it makes a small database first.
 
 use karstdb::{BulkLoader, Db, Options, ReadOptions, Statistics, Ticker};
 use std::path::PathBuf;

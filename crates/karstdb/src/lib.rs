@@ -1,8 +1,12 @@
-//! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through one asynchronous read path.
+//! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through
+//! one asynchronous read path.
 //!
-//! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's stack, and what has to come from storage is read through
-//! io_uring, many reads at a time. Every call that may wait has two forms: gets, writes, iterators, flushes, compactions and transactions over the same code; opening, closing, creating and
-//! dropping column families and changing options with the asynchronous form on a thread of its own. Dropping the last open [`Db`] blocks, so close it first.
+//! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's
+//! stack, and what has to come from storage is read through io_uring, many reads at a time. Every
+//! call that may wait has two forms: gets, writes, iterators, flushes, compactions and transactions
+//! over the same code; opening, closing, creating and dropping column families and changing options
+//! with the asynchronous form on a thread of its own. Dropping the last open [`Db`] blocks, so
+//! close it first.
 //!
 //! | caller | call | who waits |
 //! |---|---|---|
@@ -84,7 +88,8 @@
 //!
 //! # Asynchronously
 //!
-//! Futures are `Send` and belong to no executor; iterators become a `Stream` with [`DbIterator::into_stream`], those of transactions with [`BatchDbIterator::into_stream`].
+//! Futures are `Send` and belong to no executor; iterators become a `Stream` with
+//! [`DbIterator::into_stream`], those of transactions with [`BatchDbIterator::into_stream`].
 //!
 //! ```
 //! # use karstdb::{BulkLoader, Db, Options};
@@ -104,8 +109,9 @@
 //!
 //! # Options
 //!
-//! A database is opened with the options in its own OPTIONS file; [`Options`] changes what shall be different, by field, by RocksDB's names, or as an option
-//! string. Things that no file can hold are given as instances.
+//! A database is opened with the options in its own OPTIONS file; [`Options`] changes what shall be
+//! different, by field, by RocksDB's names, or as an option string. Things that no file can hold
+//! are given as instances.
 //!
 //! ```
 //! use karstdb::{Options, Statistics};
@@ -137,7 +143,8 @@
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
 //! | [`io`] | environments, file systems for tests, the reactor |
 //!
-//! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in an [`Error`] that names the file and the offset.
+//! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in
+//! an [`Error`] that names the file and the offset.
 #![forbid(unsafe_code)]
 
 pub use karst_engine::{

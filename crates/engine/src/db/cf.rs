@@ -195,8 +195,8 @@ impl Cf {
         self.db.iter_cf(&self.read, &self.family)
     }
 
-    /// The entries whose keys are in `range`; see [`Db::range`]. A bound of the range takes the place
-    /// of that of the read options.
+    /// The entries whose keys are in `range`; see [`Db::range`]. A bound of the range takes the
+    /// place of that of the read options.
     ///
     /// # Errors
     /// As [`Db::range`].
@@ -313,7 +313,8 @@ calls! {
     put put_async put_cf put_cf_async (key, value);
     /// Removes `key`. No error if it is not there.
     delete delete_async delete_cf delete_cf_async (key);
-    /// Removes `key`, which must have been put at most once since it was last removed, and not merged.
+    /// Removes `key`, which must have been put at most once since it was last removed, and not
+    /// merged.
     single_delete single_delete_async single_delete_cf single_delete_cf_async (key);
     /// Adds a merge operand to `key`.
     merge merge_async merge_cf merge_cf_async (key, operand);
