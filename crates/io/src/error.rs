@@ -48,6 +48,14 @@ impl Error {
         matches!(self.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
     }
 
+    /// Whether a file can have no second name where one was asked for: the place is on another file
+    /// system, or on one without second names, the file has as many as it may have, or belongs to
+    /// somebody else.
+    pub fn is_link_unsupported(&self) -> bool {
+        use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
+        matches!(self.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported)
+    }
+
     /// Whether there is no room left where it would have been written: the device is full, or
     /// somebody's quota used up.
     pub fn is_no_space(&self) -> bool {

@@ -307,6 +307,19 @@ pub trait FileSystem: Send + Sync + Debug {
     /// It cannot be renamed.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
+    /// Give the file `from` the second name `to`: both name the same bytes from then on, and each is
+    /// removed for itself. The new name is durable once its directory is synced.
+    ///
+    /// # Errors
+    /// `from` is no file, or something has the name `to` already; with an error of which
+    /// [`crate::Error::is_link_unsupported`] is true, there can be no such name for the file, but a
+    /// copy of it can be made.
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let _ = to;
+        let why = "the file system has no second names for files";
+        Err(crate::error::Error::new("link", from, io::Error::new(io::ErrorKind::Unsupported, why)))
+    }
+
     /// Remove a file.
     ///
     /// # Errors

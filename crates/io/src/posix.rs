@@ -153,6 +153,10 @@ impl FileSystem for PosixFileSystem {
         fs::rename(from, to).context("rename", from)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::hard_link(from, to).context("link", from)
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         fs::remove_file(path).context("remove", path)
     }

@@ -243,7 +243,8 @@ impl<'a> CrashStates<'a> {
         match effect {
             Effect::Name(change) => {
                 if let NameChange::Put(_, Some(file)) = change {
-                    self.files.insert(*file, Tracked::new(Arc::default()));
+                    // A file that gets a second name is there already.
+                    self.files.entry(*file).or_insert_with(|| Tracked::new(Arc::default()));
                 }
                 change.apply(&mut self.names);
                 self.unsynced.push(change.clone());
@@ -269,7 +270,7 @@ impl<'a> CrashStates<'a> {
         };
         match self.done.checked_sub(1).map(|last| &self.journal.effects[last]) {
             None => "nothing".into(),
-            Some(Effect::Name(NameChange::Put(path, _))) => format!("create {}", path.display()),
+            Some(Effect::Name(NameChange::Put(path, _))) => format!("create or link {}", path.display()),
             Some(Effect::Name(NameChange::Remove(path))) => format!("remove {}", path.display()),
             Some(Effect::Name(NameChange::Rename { from, to, .. })) => {
                 format!("rename {} to {}", from.display(), to.display())
@@ -529,6 +530,29 @@ mod tests {
         assert_eq!(found(&[(1, 700), (2, 600), (0, 9000)]), 1, "as long, without the bytes");
         assert!(all.iter().any(|(_, what, damaged)| *damaged && what.contains("garbage")));
         assert!(all.iter().any(|(_, what, damaged)| *damaged && what.contains("zero up to")));
+    }
+
+    #[test]
+    fn a_second_name_is_lost_unless_its_directory_was_synced_and_never_the_bytes() {
+        let linked = |synced: bool| {
+            states(|fs| {
+                fs.create_dir(Path::new("/d")).unwrap();
+                let mut file = fs.create(Path::new("/d/first")).unwrap();
+                file.append(&[1]).unwrap();
+                file.sync().unwrap();
+                fs.sync_dir(Path::new("/")).unwrap();
+                fs.sync_dir(Path::new("/d")).unwrap();
+                fs.link(Path::new("/d/first"), Path::new("/a")).unwrap();
+                if synced {
+                    fs.sync_dir(Path::new("/")).unwrap();
+                }
+            })
+        };
+        let bytes = |all: Vec<(Option<Vec<u8>>, String, bool)>| -> BTreeSet<Option<Vec<u8>>> {
+            all.into_iter().map(|(bytes, _, _)| bytes).collect()
+        };
+        assert_eq!(bytes(linked(false)), BTreeSet::from([None, Some(vec![1])]));
+        assert_eq!(bytes(linked(true)), BTreeSet::from([Some(vec![1])]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::journal::{Effect, Image, Journal};
 use super::names::{NameChange, Names, remove_orphans};
 use crate::soft::errno;
 use crate::sync::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,11 +144,17 @@ impl Disk {
     /// Bytes that files may still grow by, where there is an end to them. Not to be called with a
     /// file's lock.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let size = |node: &Node| match node {
-            Node::Directory => 0,
-            Node::File(file) => file.lock().current.len() as u64,
+        let capacity = self.capacity?;
+        // Why by its number: a file takes up its room once, however many names it has.
+        let sized = |node: &Node| match node {
+            Node::Directory => None,
+            Node::File(file) => {
+                let inode = file.lock();
+                Some((inode.id, inode.current.len() as u64))
+            }
         };
-        self.capacity.map(|capacity| capacity.saturating_sub(self.names.values().map(size).sum()))
+        let files: BTreeMap<u64, u64> = self.names.values().filter_map(sized).collect();
+        Some(capacity.saturating_sub(files.values().sum()))
     }
 
     /// Whether there is no room at all for a file of this path.

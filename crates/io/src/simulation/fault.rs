@@ -28,6 +28,8 @@ pub enum Operation {
     Create,
     /// Given another name.
     Rename,
+    /// Given a second name.
+    Link,
     /// Removed.
     Remove,
     /// A directory's names are listed.

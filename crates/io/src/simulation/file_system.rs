@@ -416,6 +416,22 @@ impl FileSystem for SimulatedFileSystem {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.shared.begin_change(format_args!("link {} {}", from.display(), to.display()));
+        let at = normal(to);
+        let mut disk = self.shared.disk.lock();
+        let file = disk.file(&normal(from)).context("link", from)?;
+        disk.check_place(&at).context("link", to)?;
+        if disk.node(&at).is_ok() {
+            return Err(Error::new("link", to, errno(libc::EEXIST)));
+        }
+        disk.strike(Operation::Link, to).context("link", from)?;
+        let (life, probability) = (disk.life, disk.trouble.name_error);
+        disk.whole(life, probability).context("link", from)?;
+        disk.put(&at, Node::File(file));
+        Ok(())
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         self.begin_change("remove", path);
         let at = normal(path);

@@ -54,6 +54,15 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         let _ = (path, strict);
     }
 
+    /// Called before a file gets a second name. By default [`write`](Self::write) of that name.
+    ///
+    /// # Errors
+    /// Then it does not get it, and this is why.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = from;
+        self.write(to)
+    }
+
     /// Called before anything is created, changed or synced.
     ///
     /// # Errors
@@ -246,6 +255,10 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.between.write(from).context("rename", from)?;
         self.inner.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.between.link(from, to).context("link", from)?;
+        self.inner.link(from, to)
     }
     fn remove(&self, path: &Path) -> Result<()> {
         self.between.write(path).context("remove", path)?;

@@ -260,6 +260,19 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let at = normal(to);
+        let mut tree = self.tree.lock();
+        let content = tree.file(&normal(from)).context("link", from)?;
+        let parent = at.parent().unwrap_or(Path::new("/"));
+        tree.directory(parent).context("link", to)?;
+        if tree.node(&at).is_ok() {
+            return Err(Error::new("link", to, errno(libc::EEXIST)));
+        }
+        tree.nodes.insert(at, Node::File(content));
+        Ok(())
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         let at = normal(path);
         let mut tree = self.tree.lock();

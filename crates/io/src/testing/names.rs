@@ -50,6 +50,16 @@ pub(super) fn files_and_directories(env: &Env, dir: &Path) {
     assert_eq!(fs.metadata(&b).unwrap().len, 0);
     assert!(fs.remove_dir(&sub).is_err(), "removed a directory that is not empty");
 
+    // Two names of one file.
+    write(env, &a, b"shared");
+    fs.link(&a, &sub.join("c")).unwrap();
+    fs.append(&a).unwrap().append(b" bytes").unwrap();
+    assert_eq!(fs.read_file(&sub.join("c")).unwrap(), b"shared bytes");
+    assert_eq!(fs.link(&a, &b).expect_err("the name is taken").kind(), ErrorKind::AlreadyExists);
+    fs.remove(&a).unwrap();
+    assert_eq!(fs.read_file(&sub.join("c")).unwrap(), b"shared bytes");
+    fs.remove(&sub.join("c")).unwrap();
+
     // A file that is open stays whole when its name goes.
     write(env, &b, b"still here");
     let open = crate::block_on(env, crate::open(env, &b, OpenOptions::BUFFERED)).unwrap();
@@ -88,6 +98,7 @@ pub(super) fn errors_name_the_operation_and_the_path(env: &Env, dir: &Path) {
     expect(fs.remove(&none), "remove", &none, missing);
     expect(fs.remove_dir(&none), "remove directory", &none, missing);
     expect(fs.rename(&none, &dir.join("x")), "rename", &none, missing);
+    expect(fs.link(&none, &dir.join("x")), "link", &none, missing);
     expect(fs.sync_dir(&none), "sync directory", &none, missing);
     expect(fs.create(&none.join("x")), "create", &none.join("x"), missing);
     expect(fs.open_random(dir, OpenOptions::BUFFERED), "open", dir, ErrorKind::IsADirectory);
