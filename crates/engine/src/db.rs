@@ -53,7 +53,7 @@ pub use wal_updates::{WalUpdate, WalUpdates};
 /// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is the database as its files were at that moment;
 /// nothing is written to its directory.
 #[derive(Clone, Debug)]
-pub struct Db(Arc<Inner>);
+pub struct Db(pub(crate) Arc<Inner>);
 
 /// What a database consists of. Each part owns its own state; there is no lock around all of it.
 #[derive(Debug)]

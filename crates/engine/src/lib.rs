@@ -7,6 +7,7 @@ pub(crate) mod block;
 pub(crate) mod budget;
 pub(crate) mod column_family;
 pub(crate) mod compact;
+pub mod copies;
 pub mod db;
 pub(crate) mod flush;
 pub mod ingest;
@@ -27,6 +28,7 @@ pub mod write;
 
 pub use background::{FlushOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
+pub use copies::{Checkpoint, DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};
 pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
 pub use ingest::{BulkLoader, SortedRun};
 pub use karst_base::caller::Caller;

@@ -137,6 +137,7 @@
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
+//! | [`Checkpoint`] | copies of an open database, with hard links |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`compaction_filter`] | your say in which entries survive compactions |
@@ -149,15 +150,16 @@
 
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
-    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf,
+    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint,
     ColumnFamily, ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions,
-    CompactionFilter, CompactionFilterFactory, CompactionInfo, DamagedOptions, Db, DbIterator, DbOptions,
-    Direction, Entries, EntryStream, Error, ErrorKind, EventListener, FlushInfo, FlushOptions, FlushReason,
-    Histogram, HistogramKind, IoPriority, KeyBounds, KeyRange, LiveFile, MergeOperator, OptionSet, Options,
-    PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity,
-    SizeApproximationOptions, Snapshot, SortedRun, Statistics, StatsLevel, Streamed, Ticker, Unchanged,
-    UserKeyRange, Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch,
-    WriteBufferManager, WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
+    CompactionFilter, CompactionFilterFactory, CompactionInfo, DamagedOptions, DatabaseFile,
+    DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
+    EventListener, FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, IoPriority, KeyBounds,
+    KeyRange, LiveFile, LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction,
+    Range, RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions,
+    Snapshot, SortedRun, Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange, Value,
+    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
+    compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{
     BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
@@ -166,8 +168,9 @@ pub use karst_txn::{
     TransactionState, WriteBatchWithIndex, WritePolicy,
 };
 
-/// The snippets of the README and of docs/using.md, compiled.
+/// The snippets of the README and of the pages for users, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/using.md")]
+#[doc = include_str!("../../../docs/copies.md")]
 struct Pages;

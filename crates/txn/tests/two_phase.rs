@@ -1,7 +1,9 @@
 //! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its locks and its log for as long as it has to.
 
 use karst_engine::stats::{Statistics, Ticker};
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteOptions};
+use karst_engine::{
+    Checkpoint, Db, ErrorKind, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteOptions,
+};
 use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
@@ -467,5 +469,42 @@ fn a_phase_that_is_given_up_goes_on_without_its_handle() {
             assert!(db.lock_status().is_empty());
         }
         assert!(given_up.iter().all(|count| *count > 0), "{given_up:?}: the test shows nothing");
+    }
+}
+
+/// A checkpoint has the prepared section in its logs, whether it flushes or not, and the original's
+/// decision does not reach it.
+#[test]
+fn what_is_prepared_is_prepared_in_a_checkpoint_too() {
+    for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open_under(&directory.path().join("db"), policy).unwrap();
+        db.put("a", "old").unwrap();
+        let mut first = prepared(&db, "first", "a", "new");
+        db.db().flush(&FlushOptions::default()).unwrap();
+        let mut second = prepared(&db, "second", "b", "1");
+        db.put("c", "behind").unwrap();
+        let copies = [("flushed", 0), ("logged", u64::MAX)].map(|(name, limit)| {
+            let path = directory.path().join(name);
+            Checkpoint::new(db.db()).unwrap().create_checkpoint(&path, limit).unwrap();
+            path
+        });
+        first.commit().unwrap();
+        second.rollback().unwrap();
+        let decided = directory.path().join("decided");
+        Checkpoint::new(db.db()).unwrap().create_checkpoint(&decided, u64::MAX).unwrap();
+        drop((first, second, db));
+        for path in copies {
+            let copy = open_under(&path, policy).unwrap();
+            assert_eq!(names(&copy), ["first", "second"], "{policy:?}, {}", path.display());
+            assert_eq!((read(&copy, "a").as_deref(), read(&copy, "b")), (Some("old"), None));
+            assert_eq!(read(&copy, "c").as_deref(), Some("behind"));
+            copy.get_transaction_by_name("first").unwrap().rollback().unwrap();
+            copy.get_transaction_by_name("second").unwrap().commit().unwrap();
+            assert_eq!((read(&copy, "a").as_deref(), read(&copy, "b").as_deref()), (Some("old"), Some("1")));
+        }
+        let copy = open_under(&decided, policy).unwrap();
+        assert_eq!(names(&copy).len(), 0);
+        assert_eq!((read(&copy, "a").as_deref(), read(&copy, "b")), (Some("new"), None));
     }
 }

@@ -23,6 +23,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["live"],
     &["properties"],
     &["db"],
+    &["copies"],
 ];
 
 /// Steps against the direction of their siblings: the crate, who names whom, and why it is so or what ends it.

@@ -55,6 +55,8 @@ pub enum FlushReason {
     Recovery,
     /// To go on after a background error.
     ErrorRecovery,
+    /// The files of the database are copied.
+    GetLiveFiles,
 }
 
 impl FlushReason {
@@ -69,6 +71,7 @@ impl FlushReason {
             Self::ShutDown => "Shut down",
             Self::Recovery => "Recovery",
             Self::ErrorRecovery => "Error Recovery",
+            Self::GetLiveFiles => "Get Live Files",
         }
     }
 }

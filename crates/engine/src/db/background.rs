@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 impl Db {
     /// What a database open for writing has.
-    pub(super) fn live(&self) -> Result<&Live> {
+    pub(crate) fn live(&self) -> Result<&Live> {
         self.check_open()?;
         self.0.live.as_ref().ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
     }

@@ -201,6 +201,11 @@ impl Opened {
         live.unwrap_or(self.min_log_number)
     }
 
+    /// Whether files that nobody needs are removed, as far as the user and copies go.
+    pub(crate) fn removes_files(&self) -> bool {
+        self.writable.as_ref().is_none_or(|writable| writable.versions.obsolete().is_enabled())
+    }
+
     /// The OPTIONS file written last.
     pub(crate) fn options_file(&self) -> Option<FileName> {
         let live = self.writable.as_ref().map(|writable| *writable.options_file.lock());

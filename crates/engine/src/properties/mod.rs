@@ -47,7 +47,7 @@ pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Optio
         || match name {
             "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
             "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
-            "is-file-deletions-enabled" => Some(1),
+            "is-file-deletions-enabled" => Some(u64::from(db.opened.removes_files())),
             "num-live-versions" => Some(family.live_versions().len() as u64),
             "total-sst-files-size" => Some(tree::all_table_bytes(&family.live_versions())),
             "total-blob-file-size" => Some(tree::all_blob_bytes(&family.live_versions())),

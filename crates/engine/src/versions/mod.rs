@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) use change::{Change, Installed};
 pub(crate) use manifest::{write_current, write_synced};
-pub(crate) use obsolete::{FileGuard, Gone, JobFiles, ObsoleteFiles};
+pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 
 use crate::column_family::{Families, Family};
 use crate::memtable::MemTable;
@@ -43,7 +43,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 #[cfg(test)]
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
-use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, VersionSet};
+use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
 use manifest::{ManifestFile, NotWritten, Writing};
 use staged::{Described, FamilyState, ManifestState, Staged};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -108,6 +108,17 @@ impl std::fmt::Debug for Versions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Versions").field("path", &self.path).finish_non_exhaustive()
     }
+}
+
+/// The database as its MANIFEST has it at one moment.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    /// The MANIFEST and how many of its bytes say this.
+    pub(crate) manifest: (FileNumber, u64),
+    /// All families with their trees.
+    pub(crate) trees: Vec<(Arc<Family>, Arc<Version>)>,
+    /// Logs with what is not in the trees.
+    pub(crate) logs: BTreeSet<FileNumber>,
 }
 
 /// What a database is made of when its [`Versions`] begin.
@@ -267,6 +278,18 @@ impl Versions {
     pub(crate) fn manifest(&self) -> (FileName, u64) {
         let (number, bytes) = self.state.lock().named;
         (FileName::Manifest(number), bytes)
+    }
+
+    /// What the MANIFEST says now, and in how many of its bytes. To copy the files that this names,
+    /// [hold](ObsoleteFiles::hold) them first.
+    pub(crate) fn moment(&self) -> Moment {
+        let state = self.state.lock();
+        let families = state.manifest.families.values();
+        Moment {
+            manifest: state.named,
+            trees: families.map(|family| (family.family.clone(), family.version.clone())).collect(),
+            logs: state.logs.clone(),
+        }
     }
 
     /// The family's log number; `None` if it was dropped.

@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome of a MANIFEST write is not known, nothing is removed.
-//! - Nothing is removed while a [`Hold`] lives, nor once the database is closed, nor by a process
-//!   that was forked from the one that opened it: what that one drops its parent may still have.
+//! - Nothing is removed while a [`Hold`] lives or the user has disabled it, nor once the database is
+//!   closed, nor by a process that was forked from the one that opened it: what that one drops its
+//!   parent may still have. Nor does a log become the file of another meanwhile, or is archived.
 //! - The lock on the database is given back after the last removal has ended.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
@@ -57,6 +58,8 @@ struct Queue {
     /// Files that could not be removed; tried again with the next ones.
     failed: BTreeSet<Gone>,
     holds: usize,
+    /// How often the user has disabled removals, and not enabled them again.
+    disabled: u64,
     /// The outcome of a MANIFEST write is not known, so neither is which files the MANIFEST names.
     uncertain: bool,
     removing: bool,
@@ -70,6 +73,7 @@ impl std::fmt::Debug for ObsoleteFiles {
         f.debug_struct("ObsoleteFiles")
             .field("waiting", &queue.waiting)
             .field("holds", &queue.holds)
+            .field("disabled", &queue.disabled)
             .field("uncertain", &queue.uncertain)
             .finish_non_exhaustive()
     }
@@ -99,6 +103,14 @@ impl ObsoleteFiles {
         })
     }
 
+    /// A log that nobody needs, as the file of the next one; none while files are kept. It is the
+    /// caller's.
+    pub(crate) fn take_spare_log(&self) -> Option<FileNumber> {
+        let queue = self.queue.lock();
+        // Why under the lock: whoever begins to keep files finds it taken, or keeps it.
+        if queue.may_remove() { self.retired_logs.take() } else { None }
+    }
+
     /// Which logs are files for the next ones.
     pub(crate) fn retired_logs(&self) -> &Arc<RetiredLogs> {
         &self.retired_logs
@@ -126,11 +138,43 @@ impl ObsoleteFiles {
         self.start(&mut queue);
     }
 
-    /// Keeps all files that are there until the hold is dropped, for copying them.
-    #[cfg(test)]
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+    /// Keeps all files that are there until the hold is dropped, for copying them. When it returns,
+    /// nothing is being removed.
+    pub(crate) async fn hold(self: &Arc<Self>) -> Hold {
         self.queue.lock().holds += 1;
-        Hold(self.clone())
+        let hold = Hold(self.clone());
+        self.wait_for_removal().await;
+        hold
+    }
+
+    /// Removes nothing until [`enable`](Self::enable) was called as often. When it returns, nothing is
+    /// being removed. Counts from the first poll on.
+    pub(crate) async fn disable(&self) {
+        self.queue.lock().disabled += 1;
+        self.wait_for_removal().await;
+    }
+
+    /// Takes one [`disable`](Self::disable) back, if there is one.
+    pub(crate) fn enable(&self) {
+        let mut queue = self.queue.lock();
+        queue.disabled = queue.disabled.saturating_sub(1);
+        self.start(&mut queue);
+    }
+
+    /// Whether nobody keeps files.
+    pub(crate) fn is_enabled(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.holds == 0 && queue.disabled == 0
+    }
+
+    async fn wait_for_removal(&self) {
+        loop {
+            let ended = self.ended.listen();
+            if !self.queue.lock().removing {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// Removes what may be removed, and gives the lock on the database back. Nothing is removed after that. Again, it only waits.
@@ -170,7 +214,7 @@ impl ObsoleteFiles {
     fn purge(&self) {
         let mut retry = std::mem::take(&mut self.queue.lock().failed);
         loop {
-            let batch = {
+            let mut batch = {
                 let mut queue = self.queue.lock();
                 let may = queue.may_remove();
                 if queue.waiting.is_empty() && retry.is_empty() || !may {
@@ -184,12 +228,19 @@ impl ObsoleteFiles {
                 batch.append(&mut retry);
                 batch
             };
-            for gone in batch {
+            while let Some(gone) = batch.pop_first() {
                 if !self.remove_one(gone) {
                     self.queue.lock().failed.insert(gone);
                 }
+                // Why after each: whoever wants to keep files waits for no more than one.
+                let mut queue = self.queue.lock();
+                if !queue.may_remove() {
+                    queue.waiting.append(&mut batch);
+                }
             }
-            if let Some(archive) = &self.retired_logs.archive {
+            if let Some(archive) = &self.retired_logs.archive
+                && self.queue.lock().may_remove()
+            {
                 archive.purge(&self.env);
             }
         }
@@ -255,7 +306,7 @@ impl ObsoleteFiles {
 
 impl Queue {
     fn may_remove(&self) -> bool {
-        self.holds == 0 && !self.uncertain && !self.closed
+        self.holds == 0 && self.disabled == 0 && !self.uncertain && !self.closed
     }
 }
 
@@ -266,11 +317,9 @@ impl Reaper for ObsoleteFiles {
 }
 
 /// Keeps files from being removed.
-#[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<ObsoleteFiles>);
 
-#[cfg(test)]
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();

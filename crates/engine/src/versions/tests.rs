@@ -223,7 +223,7 @@ fn a_file_stays_while_anyone_can_reach_it() {
     database.install(Change::edit(leaves)).unwrap();
     database.settle();
     assert!(database.live().is_empty() && database.has_table(number), "a reader has it");
-    let hold = database.versions().obsolete().hold();
+    let hold = block_on(&database.opened.env, database.versions().obsolete().hold());
     drop(reader);
     database.settle();
     assert!(database.has_table(number), "files are held");

@@ -161,7 +161,7 @@ impl Sealer {
         let options = options.reserving(self.reserve_bytes());
         let make = move |env: &karst_io::Env| -> Result<()> {
             let number = versions.new_file_number();
-            let log = match versions.obsolete().retired_logs().take() {
+            let log = match versions.obsolete().take_spare_log() {
                 Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
                     .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
                 None => NewLog::create(env.fs(), &directory, number, options),

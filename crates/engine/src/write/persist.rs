@@ -75,6 +75,11 @@ impl Files {
         Ok(())
     }
 
+    /// The newest log, and its bytes.
+    pub(super) fn newest(&self) -> (FileNumber, u64) {
+        (self.current.number(), self.current.size())
+    }
+
     /// Takes the last of `logs` in place of all there are.
     pub(super) fn replace(&mut self, logs: impl Iterator<Item = LogFile>) {
         if let Some(last) = logs.last() {

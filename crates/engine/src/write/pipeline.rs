@@ -151,6 +151,8 @@ pub(super) struct Order {
     older_logs: Vec<(FileNumber, u64)>,
     /// Whether entries went to memtables without a record.
     unlogged: bool,
+    /// How often the log is locked: nothing is ordered meanwhile.
+    wal_locks: u64,
     /// Why nothing is ordered.
     pub(super) refused: Option<Error>,
     /// The newest log when one failed last. It and older ones may lack what was ordered.
@@ -182,7 +184,7 @@ pub(super) struct Ordered {
 
 /// Why a write was not ordered.
 pub(super) enum NotOrdered {
-    /// Too many are in flight; wait for room.
+    /// Too many are in flight, or the log is locked; wait for room.
     Full,
     Refused(Error),
 }
@@ -209,6 +211,7 @@ impl<H: Host> Pipeline<H> {
                 switched: Vec::new(),
                 older_logs: Vec::new(),
                 unlogged: false,
+                wal_locks: 0,
                 refused: None,
                 failed_log: FileNumber(0),
                 closed: false,
@@ -280,6 +283,10 @@ impl<H: Host> Pipeline<H> {
             return Err(NotOrdered::Refused(error.clone()));
         }
         let ticket = order.next_ticket;
+        if order.wal_locks > 0 && options.no_slowdown {
+            let text = "the log is locked, and this write would not wait";
+            return Err(NotOrdered::Refused(Error::new(ErrorKind::Incomplete, text)));
+        }
         if !self.has_room_in(order) {
             return Err(NotOrdered::Full);
         }
@@ -435,7 +442,8 @@ impl<H: Host> Pipeline<H> {
     }
 
     fn has_room_in(&self, order: &Order) -> bool {
-        self.ring.has_room(order.next_ticket)
+        order.wal_locks == 0
+            && self.ring.has_room(order.next_ticket)
             && order.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
 
@@ -543,6 +551,53 @@ impl<H: Host> Pipeline<H> {
         };
         self.lead_elsewhere();
         self.persist.wait(end, sync).await.map_err(|()| self.refusal())
+    }
+
+    /// Orders nothing from now on, until the lock is given back as often as it was taken. What was
+    /// ordered before has left the process when this returns, and is visible.
+    ///
+    /// # Errors
+    /// As [`flush_wal`](Self::flush_wal); it is not locked then.
+    pub(crate) async fn lock_wal(self: &Arc<Self>) -> Result<()> {
+        let last_seq = {
+            let mut order = self.order.lock();
+            order.wal_locks += 1;
+            SeqNo(order.next_seq.0 - 1)
+        };
+        let locked = LockedWal(self);
+        self.flush_wal(false).await?;
+        self.wait_until_visible(last_seq).await;
+        std::mem::forget(locked);
+        Ok(())
+    }
+
+    /// Gives the lock on the log back.
+    ///
+    /// # Errors
+    /// It is not locked.
+    pub(crate) fn unlock_wal(&self) -> Result<()> {
+        {
+            let mut order = self.order.lock();
+            if order.wal_locks == 0 {
+                return Err(Error::invalid_argument("the log is not locked"));
+            }
+            order.wal_locks -= 1;
+        }
+        self.ring_room();
+        Ok(())
+    }
+
+    /// The logs that are open for writing or were since the database was opened and are needed, each
+    /// with how many of its bytes have left the process; the last is the newest. Those are whole
+    /// records. Blocks, while a leader writes.
+    pub(crate) fn written_logs(&self) -> Vec<(FileNumber, u64)> {
+        // Invariant: nobody writes while this has the files, so no log is seen in the middle of a round.
+        let files = self.persist.files();
+        let newest = files.newest();
+        let mut logs = self.order.lock().older_logs.clone();
+        logs.retain(|(number, _)| *number < newest.0);
+        logs.push(newest);
+        logs
     }
 
     /// Has every decision that was ordered so far about what was inserted undecided reach the device. Without such a decision it does nothing.
@@ -668,6 +723,15 @@ impl<H: Host> Pipeline<H> {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the database is closed")
+}
+
+/// Gives the lock on the log back where whoever took it fails or is given up.
+struct LockedWal<'a, H: Host>(&'a Pipeline<H>);
+
+impl<H: Host> Drop for LockedWal<'_, H> {
+    fn drop(&mut self) {
+        drop(self.0.unlock_wal());
+    }
 }
 
 impl Order {

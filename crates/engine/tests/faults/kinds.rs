@@ -53,7 +53,7 @@ pub(crate) fn faults(operation: Operation) -> &'static [Fault] {
         ReadAll => &[EIO, FLIP, Fault::Misdirected, Fault::Stale],
         Write => &[EIO, NO_SPACE, FLIP, Fault::Misdirected, Fault::Stale],
         Create | CreateDirectory | Rename | Truncate => &[EIO, NO_SPACE],
-        Open | OpenToWrite | Sync | Remove | List | Metadata | SyncDirectory | Lock => &[EIO],
+        Open | OpenToWrite | Sync | Link | Remove | List | Metadata | SyncDirectory | Lock => &[EIO],
     }
 }
 

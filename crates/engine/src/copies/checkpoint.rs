@@ -1,0 +1,130 @@
+//! [`Checkpoint`]: a copy of the database in another directory, which shares its tables by hard links.
+//!
+//! In: an open database and a name. Out: a directory of that name that is a database.
+//!
+//! Invariants:
+//! - The directory has its name only once everything in it is durable; whatever fails, or is given up,
+//!   leaves nothing of it behind. A crash may leave a directory with `.tmp` at the end of its name, which
+//!   the next attempt removes.
+//! - Only what never changes is linked. Logs and MANIFEST are copied, as the database goes on with them.
+
+use super::copying::{self, Halt, Staging};
+use super::live_files::{DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files};
+use crate::db::Db;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_io::{Env, block_on};
+use std::path::Path;
+
+/// Makes checkpoints of a database. Cheap; may be used by several threads at the same time.
+///
+/// ```
+/// use karst_engine::{Checkpoint, Db, Options};
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("db");
+/// let db = Db::open(&path, &Options::new().db(|db| db.create_if_missing = true))?;
+/// db.put("apple", "ripe")?;
+/// # let copy = directory.path().join("copy");
+/// Checkpoint::new(&db)?.create_checkpoint(&copy, 0)?;
+/// db.put("apple", "rotten")?;
+///
+/// let copy = Db::open(&copy, &Options::new())?;
+/// assert_eq!(copy.get("apple")?.as_deref(), Some(&b"ripe"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Checkpoint<'a> {
+    db: &'a Db,
+}
+
+impl<'a> Checkpoint<'a> {
+    /// For checkpoints of `db`.
+    ///
+    /// # Errors
+    /// It is open for reading only or closed.
+    pub fn new(db: &'a Db) -> Result<Checkpoint<'a>> {
+        db.live()?;
+        Ok(Checkpoint { db })
+    }
+
+    /// Makes a copy of the database in `directory`, which must not be there and whose parent must. Waits
+    /// on the calling thread until it is durable.
+    ///
+    /// It has everything that was acknowledged before this call, and of what is written meanwhile a part
+    /// that a crash could leave. Tables and blob files are hard links, or copies where the directory is
+    /// on another file system; MANIFEST, OPTIONS and logs are copies, all in that one directory, and an
+    /// OPTIONS file that has `wal_dir` elsewhere is changed to say so. Transactions that are prepared and
+    /// not decided are so in the copy too.
+    ///
+    /// Memtables are flushed first if the logs have at least `log_size_for_flush` bytes together: 0 for
+    /// always, `u64::MAX` for never. Without a flush the logs are copied, and what was written with
+    /// `disable_wal` and is not in tables is missing.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the directory exists. `Busy`: somebody else is making it. `NotFound`: it has
+    /// no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left behind then,
+    /// and the database is as it was.
+    pub fn create_checkpoint(&self, directory: impl AsRef<Path>, log_size_for_flush: u64) -> Result<()> {
+        let made = self.create_checkpoint_async(directory.as_ref(), log_size_for_flush);
+        block_on(self.db.env(), made)
+    }
+
+    /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). Dropped, it takes away
+    /// soon what it has made; only where all was done already does the checkpoint stay.
+    ///
+    /// # Errors
+    /// As [`create_checkpoint`](Self::create_checkpoint).
+    pub async fn create_checkpoint_async(&self, directory: &Path, log_size_for_flush: u64) -> Result<()> {
+        let (env, directory) = (self.db.env(), directory.to_owned());
+        let told = |error: Error| error.in_context(format!("making the checkpoint {}", directory.display()));
+        let to = directory.clone();
+        // Why before: memtables are not flushed for what is refused.
+        env.run_blocking(move |env| copying::refuse_existing(env, &to)).await.map_err(told)?;
+        let options = LiveFilesStorageInfoOptions {
+            wal_size_for_flush: log_size_for_flush,
+            ..LiveFilesStorageInfoOptions::default()
+        };
+        let held = held_files(self.db, &options).await.map_err(told)?;
+        let (to, own_logs) = (directory.clone(), self.db.options().wal_dir.is_empty());
+        copying::run(env, Halt::default(), move |env, stop| make(env, &held, &to, own_logs, stop))
+            .await
+            .map_err(told)
+    }
+}
+
+/// Makes the directory of the files.
+fn make(env: &Env, held: &HeldFiles, directory: &Path, own_logs: bool, stop: &Halt) -> Result<()> {
+    let staging = Staging::begin(env, directory)?;
+    for file in &held.files {
+        stop.check()?;
+        put(env, file, &staging.path(&file.name), own_logs, stop)?;
+    }
+    staging.finish()
+}
+
+fn put(env: &Env, file: &DatabaseFile, to: &Path, own_logs: bool, stop: &Halt) -> Result<()> {
+    let from = file.path();
+    match (&file.replacement_contents, file.kind) {
+        (Some(contents), _) => copying::write(env, to, contents.as_bytes()),
+        (None, DatabaseFileKind::Options) if !own_logs => {
+            let text = env.fs().read_file(&from)?;
+            copying::write(env, to, &without_wal_dir(&text)?)
+        }
+        (None, _) if file.trim_to_size => {
+            copying::copy(env, &from, to, Some(file.size_bytes), stop, |_| {}).map(drop)
+        }
+        (None, _) => copying::link_or_copy(env, &from, to, stop),
+    }
+}
+
+/// The text of an OPTIONS file, with the logs in the database's directory.
+///
+/// Why: a copy that is opened with the original's directory of logs would replay these, and write there.
+fn without_wal_dir(text: &[u8]) -> Result<Vec<u8>> {
+    let text = std::str::from_utf8(text)
+        .map_err(|e| Error::with_source(ErrorKind::Corruption, "the OPTIONS file is not UTF-8", e))?;
+    let changed = text.split_inclusive('\n').map(|line| match line.trim_start().strip_prefix("wal_dir=") {
+        Some(_) => "  wal_dir=\n",
+        None => line,
+    });
+    Ok(changed.collect::<String>().into_bytes())
+}

@@ -1,0 +1,263 @@
+//! Copying files, and directories that are there whole or not at all.
+//!
+//! In: files to copy, and where. Out: their copies, durable, with a checksum; a directory that gets its
+//! name when all of it is durable.
+//!
+//! What is done here blocks, and is done by jobs on threads that may: such a job ends, and takes away
+//! what it has made, whatever becomes of whoever waits for it.
+
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::sync::atomic::{AtomicBool, Ordering};
+use karst_format::file_name::FileName;
+use karst_io::{Env, FileLock, OpenOptions, block_on, report};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are read and written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Whether a job is to end before it is done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Halt(Arc<AtomicBool>);
+
+impl Halt {
+    /// Has the job end.
+    pub(super) fn stop(&self) {
+        // Ordering: nothing is told with it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Goes on unless it is to end.
+    ///
+    /// # Errors
+    /// `Incomplete`: it is.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::Incomplete, "copying was stopped")),
+        }
+    }
+}
+
+/// Has a job end when whoever waits for it is given up.
+struct GivenUp(Halt);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Has a thread that may block do `work`, which ends soon if the future is dropped.
+pub(super) async fn run<T: Send + 'static>(
+    env: &Env,
+    stop: Halt,
+    work: impl FnOnce(&Env, &Halt) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let _waits = GivenUp(stop.clone());
+    env.run_blocking(move |env| work(env, &stop)).await
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub(super) bytes: u64,
+    pub(super) crc32c: u32,
+}
+
+/// Hands the bytes of a file from its beginning to `take`, `bytes` of them or all there are, and gives
+/// their checksum. Blocks.
+///
+/// # Errors
+/// It cannot be read; `Corruption`: it is shorter; what `take` says; it was stopped.
+pub(super) fn read(
+    env: &Env,
+    path: &Path,
+    bytes: Option<u64>,
+    stop: &Halt,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<Copied> {
+    let file = block_on(env, karst_io::open(env, path, OpenOptions::BUFFERED))?;
+    let end = bytes.unwrap_or(file.size());
+    let (mut at, mut crc32c) = (0, 0);
+    while at < end {
+        stop.check()?;
+        let wanted = (end - at).min(CHUNK_BYTES as u64) as usize;
+        let chunk = block_on(env, karst_io::read(env, &file, at, wanted))?;
+        if chunk.len() < wanted {
+            let found = at + chunk.len() as u64;
+            let text = format_args!("the file has {found} bytes, and should have {end}");
+            return Err(Error::corruption_at(path, found, text));
+        }
+        crc32c = crc32c::crc32c_append(crc32c, &chunk);
+        take(&chunk)?;
+        at += wanted as u64;
+    }
+    Ok(Copied { bytes: end, crc32c })
+}
+
+/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is told of each
+/// stretch before it is written. Blocks.
+///
+/// # Errors
+/// As [`read`], and the copy cannot be written; then it may be there in part.
+pub(super) fn copy(
+    env: &Env,
+    from: &Path,
+    to: &Path,
+    bytes: Option<u64>,
+    stop: &Halt,
+    mut moved: impl FnMut(u64),
+) -> Result<Copied> {
+    let mut file = env.fs().create(to)?;
+    let copied = read(env, from, bytes, stop, |chunk| {
+        moved(chunk.len() as u64);
+        Ok(file.append(chunk)?)
+    })?;
+    file.sync()?;
+    Ok(copied)
+}
+
+/// Gives a file a second name, or copies it where there can be none. Blocks.
+///
+/// # Errors
+/// As [`copy`], or something has that name.
+pub(super) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Result<()> {
+    match env.fs().link(from, to) {
+        Err(e) if e.is_link_unsupported() => copy(env, from, to, None, stop, |_| {}).map(drop),
+        linked => Ok(linked?),
+    }
+}
+
+/// Writes a file. It is durable but for its name. Blocks.
+pub(super) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = env.fs().create(to)?;
+    file.append(bytes)?;
+    Ok(file.sync()?)
+}
+
+/// A directory that is being made under another name, and is gone unless it is finished.
+#[derive(Debug)]
+pub(super) struct Staging {
+    env: Env,
+    directory: PathBuf,
+    temporary: PathBuf,
+    /// Where its files are at the moment, if they are to be removed.
+    unfinished: Option<PathBuf>,
+    _lock: Box<dyn FileLock>,
+}
+
+impl Staging {
+    /// Begins with an empty directory beside `directory`, which must not be there. What is left of an
+    /// earlier attempt is removed. Blocks.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is nothing
+    /// of a database. `NotFound`: there is no parent. `Busy`: somebody else is making it.
+    pub(super) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
+        let fs = env.fs();
+        refuse_existing(env, directory)?;
+        let name = directory.file_name().ok_or_else(|| {
+            Error::invalid_argument(format!("{}: this names no directory to make", directory.display()))
+        })?;
+        if !fs.metadata(parent(directory))?.is_dir {
+            let text = format!("{}: its parent is no directory", directory.display());
+            return Err(Error::invalid_argument(text));
+        }
+        let mut temporary_name = name.to_owned();
+        temporary_name.push(".tmp");
+        let temporary = directory.with_file_name(temporary_name);
+        let was_there = fs.exists(&temporary)?;
+        if was_there {
+            check_remains(env, &temporary)?;
+        }
+        fs.create_dir(&temporary)?;
+        let locked = fs.lock(&temporary.join(FileName::Lock.to_string()));
+        if locked.is_err() && !was_there {
+            // Why no more: with somebody else's files in it, it stays.
+            let _ = fs.remove_dir(&temporary);
+        }
+        let lock = locked.map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Error::new(ErrorKind::Busy, format!("{} is being made", directory.display()))
+            }
+            _ => Error::from(e),
+        })?;
+        let unfinished = Some(temporary.clone());
+        let staging =
+            Staging { env: env.clone(), directory: directory.to_owned(), temporary, unfinished, _lock: lock };
+        // Why again: it may have been made before this has the lock.
+        refuse_existing(env, directory)?;
+        for name in fs.list_dir(&staging.temporary)? {
+            if FileName::parse(&name) != Some(FileName::Lock) {
+                fs.remove(&staging.temporary.join(name))?;
+            }
+        }
+        Ok(staging)
+    }
+
+    /// Where a file of it is to be.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.temporary.join(name)
+    }
+
+    /// Makes it durable and gives it its name. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be; nothing is left of it then.
+    pub(super) fn finish(mut self) -> Result<()> {
+        let fs = self.env.fs().clone();
+        // Invariant: before it has its name; so what has the name is whole.
+        fs.sync_dir(&self.temporary)?;
+        fs.rename(&self.temporary, &self.directory)?;
+        self.unfinished = Some(self.directory.clone());
+        fs.sync_dir(parent(&self.directory))?;
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let Some(directory) = self.unfinished.take() else { return };
+        let fs = self.env.fs();
+        let remove = || {
+            for name in fs.list_dir(&directory)? {
+                fs.remove(&directory.join(name))?;
+            }
+            fs.remove_dir(&directory)
+        };
+        if let Err(error) = remove() {
+            report!(warn, directory = %directory.display(), %error, "an unfinished copy could not be removed");
+        }
+    }
+}
+
+/// The directory that it is in.
+pub(super) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a directory that is there. Blocks.
+///
+/// # Errors
+/// `InvalidArgument`: it is.
+pub(super) fn refuse_existing(env: &Env, directory: &Path) -> Result<()> {
+    match env.fs().exists(directory)? {
+        true => Err(Error::invalid_argument(format!("{} exists already", directory.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a directory with anything that is not a database's.
+fn check_remains(env: &Env, directory: &Path) -> Result<()> {
+    let names = env.fs().list_dir(directory)?;
+    match names.iter().find(|name| FileName::parse(name).is_none()) {
+        Some(name) => {
+            let text =
+                format!("{}: in the way, and not of an unfinished copy", directory.join(name).display());
+            Err(Error::invalid_argument(text))
+        }
+        None => Ok(()),
+    }
+}

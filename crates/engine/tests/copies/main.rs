@@ -1,0 +1,66 @@
+//! Copies of a database that is open and written to: files that are held, checkpoints, and what a crash
+//! leaves of them.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `held` | file deletions held back and given back, the log locked, the list of live files |
+//! | `checkpoint` | checkpoints: what they have, what they refuse, what they leave when they fail |
+//! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
+
+mod checkpoint;
+mod crashes;
+mod held;
+
+use karst_engine::{Db, Options, ReadOptions};
+use karst_io::{Env, FileSystem, MemoryFileSystem};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An environment over files in memory, and these files.
+fn memory() -> (Env, Arc<MemoryFileSystem>) {
+    let files = Arc::new(MemoryFileSystem::new());
+    (Env::builder().file_system(files.clone()).build(), files)
+}
+
+/// Little of everything, so that all kinds of files come and go.
+fn options(env: &Env, more: &str) -> Options {
+    let text = format!(
+        "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
+         stats_dump_period_sec=0;{more}"
+    );
+    Options::new().env(env.clone()).set_all(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// The names in a directory that are no LOG and no LOCK.
+fn names(files: &dyn FileSystem, directory: &str) -> Vec<String> {
+    let mut names = files.list_dir(Path::new(directory)).unwrap();
+    names.retain(|name| !name.starts_with("LO") && name != "archive");
+    names
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:08}").into_bytes()
+}
+
+/// Every entry of a column family.
+fn entries(db: &Db, family: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let family = db.column_family(family).unwrap();
+    let mut iter = db.iter_cf(&ReadOptions::new(), &family).unwrap();
+    let mut all = Vec::new();
+    iter.seek_to_first().unwrap();
+    while iter.valid() {
+        all.push((iter.key().to_vec(), iter.value().to_vec()));
+        iter.next().unwrap();
+    }
+    all
+}
+
+/// How many keys there are of those that were put one after the other from 0 on; those that are there
+/// must be the first.
+fn prefix(db: &Db, family: &str) -> u64 {
+    let found = entries(db, family);
+    for (number, (found, _)) in found.iter().enumerate() {
+        assert_eq!(*found, key(number as u64), "in {family}");
+    }
+    found.len() as u64
+}
