@@ -6,12 +6,17 @@
 mod data;
 mod fio;
 mod measure;
+mod record;
+#[path = "../../report/src/results.rs"]
+mod results;
 mod rows;
 mod slow;
 mod workload;
 mod write;
 
 use data::{Data, Layout};
+use record::Record;
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 const HELP: &str = "karst-judge bench
@@ -24,6 +29,8 @@ const HELP: &str = "karst-judge bench
   --paced-seconds N  of the overwrites at 90 % of the sustained rate (default 12 times --seconds)
   --repeat N      runs of each, interleaved; medians are printed (default 3)
   --give-way      in the rows of writes and transactions, background jobs of both engines leave the processors to the writers
+  --results DIR   also write what was measured to a file in DIR, as JSON: the run's machine, date, commit and command,
+                  and each median; `cargo xtask report` makes a page of them
   --make-data     make the databases and stop";
 
 const ROWS: [&str; 11] = [
@@ -48,6 +55,19 @@ struct Settings {
     seconds: f64,
     paced_seconds: Option<f64>,
     repeat: usize,
+    /// Where results are kept, if that is asked for.
+    record: Option<RefCell<Record>>,
+}
+
+impl Settings {
+    /// Keeps what was measured, if that is asked for.
+    fn keep(
+        &self,
+        rows: &str,
+        measurements: impl IntoIterator<Item = results::Measurement>,
+    ) -> Result<(), String> {
+        self.record.as_ref().map_or(Ok(()), |record| record.borrow_mut().add(rows, measurements))
+    }
 }
 
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
@@ -59,7 +79,9 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
         seconds: 5.0,
         paced_seconds: None,
         repeat: 3,
+        record: None,
     };
+    let mut results: Option<PathBuf> = None;
     let mut only_data = false;
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -84,6 +106,7 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
             "--seconds" => settings.seconds = number()?,
             "--paced-seconds" => settings.paced_seconds = Some(number()?),
             "--repeat" => settings.repeat = number()? as usize,
+            "--results" => results = Some(value.into()),
             _ => return Err(format!("bench: {word}?\n\n{HELP}")),
         }
     }
@@ -97,6 +120,9 @@ pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     if only_data {
         settings.data.tree()?;
         return Layout::ALL.into_iter().try_for_each(|layout| settings.data.values(layout).map(drop));
+    }
+    if let Some(folder) = results {
+        settings.record = Some(RefCell::new(Record::begin(&folder, args)?));
     }
     rows::run(&settings)
 }

@@ -3,6 +3,7 @@
 use crate::run::{Result, cache_dir, found, fresh_seed, repository_root, step, step_in, succeeds};
 use crate::sanitizers::sanitizers;
 use crate::tidy;
+use std::path::{Path, PathBuf};
 
 /// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
 /// program of each.
@@ -112,15 +113,17 @@ fn long_tests() -> Result {
     args.extend(tests.iter().flat_map(|test| ["--test", test]));
     step("cargo", &args, &env)?;
     step("cargo", &["test", "-p", "karst-txn", "--test", "simulation"], &env)?;
-    // Why not with the others: they print how many states and faults were tried. About three minutes.
+    // Why not with the others: they print how many states and faults were tried. About three
+    // minutes.
     let states = ["--test", "crash_states", "--test", "faults", "--", "--nocapture"];
     step("cargo", &[&["test", "-p", "karst-engine"], &states[..]].concat(), &env)?;
-    // Why not with the others: it prints how many operations were simulated. About four minutes on two cores.
+    // Why not with the others: it prints how many operations were simulated. About four minutes on
+    // two cores.
     let simulation = ["test", "-p", "karst-engine", "--test", "simulation", "--", "--nocapture"];
     step("cargo", &simulation, &env)
 }
 
-pub(crate) fn path_text(path: &std::path::Path) -> Result<&str> {
+pub(crate) fn path_text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
@@ -137,7 +140,8 @@ fn judge_matrix() -> Result {
     judge(&["kills", "--kills", CI_KILLS])
 }
 
-/// Which test notices each of many small changes of the source; `args` go to the program as they are.
+/// Which test notices each of many small changes of the source; `args` go to the program as they
+/// are.
 pub(crate) fn mutants(args: &[String]) -> Result {
     install(&missing_programs(&ROCKSDB_TOOLS))?;
     let target = cache_dir().join("mutants-target");
@@ -146,12 +150,41 @@ pub(crate) fn mutants(args: &[String]) -> Result {
     step_in(&repository_root().join("mutants"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
 
-/// The side-by-side benchmark; `args` go to it as they are.
+/// The side-by-side benchmark; `args` go to it as they are, but for `--report DIR`: then the
+/// results are kept in `DIR/results`, and the report is made of all that lie there.
 pub(crate) fn compare(args: &[String]) -> Result {
+    let (folder, rest) = take_report(args)?;
     install_judge()?;
+    let results = folder.as_ref().map(|folder| folder.join("results"));
     let mut all = vec!["bench"];
-    all.extend(args.iter().map(String::as_str));
-    judge(&all)
+    all.extend(rest);
+    if let Some(results) = &results {
+        all.extend(["--results", path_text(results)?]);
+    }
+    judge(&all)?;
+    folder.map_or(Ok(()), |folder| make_report(&folder))
+}
+
+/// The folder of `--report DIR`, whole, since the judge runs elsewhere; and the other arguments.
+fn take_report(args: &[String]) -> Result<(Option<PathBuf>, Vec<&str>)> {
+    let mut rest: Vec<&str> = args.iter().map(String::as_str).collect();
+    let Some(at) = rest.iter().position(|arg| *arg == "--report") else { return Ok((None, rest)) };
+    let folder = rest.get(at + 1).ok_or("--report needs a folder")?;
+    let folder = std::path::absolute(folder).map_err(|e| format!("--report {folder}: {e}"))?;
+    rest.drain(at..at + 2);
+    Ok((Some(folder), rest))
+}
+
+/// The report of the results that are in a folder already.
+pub(crate) fn report(args: &[String]) -> Result {
+    let [folder] = args else {
+        return Err("report needs the folder that `compare --report` has filled".into());
+    };
+    make_report(&std::path::absolute(folder).map_err(|e| format!("{folder}: {e}"))?)
+}
+
+fn make_report(folder: &Path) -> Result {
+    step("cargo", &["run", "--quiet", "-p", "karst-report", "--", path_text(folder)?], &[])
 }
 
 fn judge(args: &[&str]) -> Result {
@@ -164,9 +197,7 @@ fn judge(args: &[&str]) -> Result {
 pub(crate) fn install_judge() -> Result {
     let mut missing = missing_programs(&ROCKSDB_TOOLS);
     missing.extend(missing_programs(&JUDGE_TOOLS));
-    missing.extend(
-        JUDGE_LIBRARIES.iter().filter(|(_, file)| !std::path::Path::new(file).exists()).map(|(p, _)| *p),
-    );
+    missing.extend(JUDGE_LIBRARIES.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(p, _)| *p));
     install(&missing)
 }
 
@@ -189,4 +220,20 @@ fn install(packages: &[&str]) -> Result {
     step("apt-get", &["update", "-qq"], &[])
         .and_then(|()| step("apt-get", &args, &noninteractive))
         .map_err(|e| format!("{e}\n  install by hand with: sudo {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_report_is_told_apart_from_what_is_measured() {
+        let args = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let all = args("--rows point --report out/r --repeat 1");
+        let (folder, rest) = take_report(&all).unwrap();
+        assert!(folder.is_some_and(|folder| folder.is_absolute() && folder.ends_with("out/r")));
+        assert_eq!(rest, ["--rows", "point", "--repeat", "1"]);
+        assert_eq!(take_report(&args("--rows point")).unwrap(), (None, vec!["--rows", "point"]));
+        assert!(take_report(&args("--report")).unwrap_err().contains("needs a folder"));
+    }
 }

@@ -1,4 +1,4 @@
-//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare`.
+//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare | report`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks that
 //! the tools they need are present, and stops at the first failure. Beside the standard library it uses `syn`
@@ -29,7 +29,10 @@ const HELP: &str = "cargo xtask TASK
             failing runs]; --list: the suites
   mutants   change the source in small ways, all compiled at once behind a switch, bring past defects back,
             and ask which test notices each; hours on two cores. Its options follow (--help lists them)
-  compare   build the RocksDB 11.8 judge and run the side-by-side benchmark; its options follow";
+  compare   build the RocksDB 11.8 judge and run the side-by-side benchmark; its options follow
+            [--report DIR: keep the results in DIR/results, as JSON, and make DIR/benchmarks.md and
+            DIR/index.html, with plots, of all that lie there]
+  report    make them again: DIR";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Some("soak") => soak::soak(&args[1..]),
         Some("mutants") => ci::mutants(&args[1..]),
         Some("compare") => ci::compare(&args[1..]),
+        Some("report") => ci::report(&args[1..]),
         Some("help" | "--help" | "-h") => {
             println!("{HELP}");
             Ok(())

@@ -1,7 +1,9 @@
-//! The task `soak`: every test that has a long form, in turns, with a fresh seed for each round, for as many hours as one likes.
+//! The task `soak`: every test that has a long form, in turns, with a fresh seed for each round,
+//! for as many hours as one likes.
 //!
-//! In: hours, names of suites, perhaps a first seed. Out: progress, the output of each failing run in a folder, and a report;
-//! a failure stops nothing, and makes the exit code 1. The suites are a table ([`SUITES`]): a suite that is added is a line there.
+//! In: hours, names of suites, perhaps a first seed. Out: progress, the output of each failing run
+//! in a folder, and a report; a failure stops nothing, and makes the exit code 1. The suites are a
+//! table ([`SUITES`]): a suite that is added is a line there.
 
 use crate::ci::{install_judge, path_text};
 use crate::run::{Result, cache_dir, fresh_seed, repository_root, since_epoch};
@@ -119,6 +121,16 @@ impl Suite {
         let with_seed = |text: &str| text.replace("{seed}", &seed.to_string());
         let mut env: Vec<(String, String)> =
             self.env.iter().map(|(name, value)| ((*name).to_string(), with_seed(value))).collect();
+        // Why: a release is stripped, and a failure that comes once in hours must say where it was.
+        let is_release = match self.runner {
+            Runner::Test(args) | Runner::TestWith(_, args) => args.contains(&"--release"),
+            Runner::Karst(_) => true,
+            Runner::Judge(_) | Runner::Fuzz(_) => false,
+        };
+        if is_release {
+            let symbols = [("STRIP", "none"), ("DEBUG", "line-tables-only")];
+            env.extend(symbols.map(|(name, value)| (format!("CARGO_PROFILE_RELEASE_{name}"), value.into())));
+        }
         let target = |name: &str| -> Result<(String, String)> {
             let dir = cache_dir().join(name);
             Ok(("CARGO_TARGET_DIR".into(), path_text(&dir)?.into()))
@@ -462,6 +474,7 @@ mod tests {
         assert!(line.contains("KARST_SEED=5 KARST_SEEDS=60 cargo test -p karst-engine"), "{line}");
         let line = suite("loom").steps(5).unwrap()[0].line();
         assert!(line.contains("RUSTFLAGS='--cfg loom'"), "{line}");
+        assert!(line.contains("CARGO_PROFILE_RELEASE_STRIP=none"), "{line}");
     }
 
     /// A failing command leaves its output and its line, and the next one is run all the same.

@@ -1,6 +1,9 @@
-//! What one run of a workload cost: operations, time, CPU, reads. And medians over interleaved repetitions,
-//! printed as a Markdown table with ratios.
+//! What one run of a workload cost: operations, time, CPU, reads. And medians over interleaved
+//! repetitions, printed as a Markdown table with ratios.
 
+use super::Settings;
+use super::record::{Label, figure};
+use super::results::Figure;
 use std::time::{Duration, Instant};
 
 /// One run.
@@ -30,6 +33,19 @@ impl Figures {
     pub(super) fn cpu_us(&self) -> f64 {
         (self.user_us + self.system_us) / self.operations
     }
+
+    /// As the report has them.
+    fn named(&self, unit: &str) -> Vec<Figure> {
+        let each = |total: Option<f64>| total.map(|total| total / self.operations);
+        let all = [
+            figure(format!("{unit}s/s"), Some(self.rate())),
+            figure(format!("CPU us/{unit}"), Some(self.cpu_us())),
+            figure(format!("reads/{unit}"), each(self.reads)),
+            figure(format!("bytes/{unit}"), each(self.bytes)),
+            figure("batch ms", self.batch_ms),
+        ];
+        all.into_iter().flatten().collect()
+    }
 }
 
 /// Started before a run; says at its end what it cost.
@@ -51,15 +67,16 @@ impl Meter {
         Meter { usage: cpu_of(libc::RUSAGE_CHILDREN), ..Meter::start() }
     }
 
-    /// What a child that did `operations` in `seconds`, by its own count, cost. Its CPU includes its start.
+    /// What a child that did `operations` in `seconds`, by its own count, cost. Its CPU includes
+    /// its start.
     pub(super) fn stop_children(self, operations: f64, seconds: f64) -> Figures {
         let (user, system) = cpu_of(libc::RUSAGE_CHILDREN);
         let (user_us, system_us) = (user - self.usage.0, system - self.usage.1);
         Figures { operations, seconds, user_us, system_us, ..Figures::default() }
     }
 
-    /// The cost of `operations`. `reads` counts the process's read system calls, which are all of them for an
-    /// engine that reads synchronously; an engine with io_uring brings its own counts.
+    /// The cost of `operations`. `reads` counts the process's read system calls, which are all of
+    /// them for an engine that reads synchronously; an engine with io_uring brings its own counts.
     pub(super) fn stop(self, operations: u64) -> Figures {
         let seconds = self.start.elapsed().as_secs_f64();
         let (user, system) = cpu();
@@ -78,7 +95,8 @@ impl Meter {
     }
 }
 
-/// CPU time of this process, all threads, those of the kernel that work for it included: user, system (us).
+/// CPU time of this process, all threads, those of the kernel that work for it included: user,
+/// system (us).
 fn cpu() -> (f64, f64) {
     cpu_of(libc::RUSAGE_SELF)
 }
@@ -142,14 +160,27 @@ type Run<'a> = Box<dyn FnMut() -> Result<Figures, String> + 'a>;
 /// The same workload by several engines.
 pub(super) struct Section<'a> {
     title: String,
+    /// What the report calls it, where that is not the title.
+    workload: Option<String>,
     unit: &'static str,
     before: Prepare<'a>,
-    entries: Vec<(String, Run<'a>)>,
+    entries: Vec<(Label, Run<'a>)>,
 }
 
 impl<'a> Section<'a> {
     pub(super) fn new(title: impl Into<String>, unit: &'static str) -> Self {
-        Section { title: title.into(), unit, before: Box::new(|| Ok(())), entries: Vec::new() }
+        Section {
+            title: title.into(),
+            workload: None,
+            unit,
+            before: Box::new(|| Ok(())),
+            entries: Vec::new(),
+        }
+    }
+
+    /// The report shows it with others of this name, which are measured in other places.
+    pub(super) fn part_of(&mut self, workload: impl Into<String>) {
+        self.workload = Some(workload.into());
     }
 
     /// What is to be done before every run of an entry, and is not measured.
@@ -159,24 +190,27 @@ impl<'a> Section<'a> {
 
     pub(super) fn entry(
         &mut self,
-        label: impl Into<String>,
+        label: impl Into<Label>,
         run: impl FnMut() -> Result<Figures, String> + 'a,
     ) {
         self.entries.push((label.into(), Box::new(run)));
     }
 
-    /// Run all entries in turn, `repeat` times, and print the medians.
-    pub(super) fn run(mut self, repeat: usize) -> Result<(), String> {
+    /// Run all entries in turn, as often as the settings say, print the medians, and keep them as
+    /// those of `rows`.
+    pub(super) fn run(mut self, settings: &Settings, rows: &str) -> Result<(), String> {
+        let repeat = settings.repeat;
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); self.entries.len()];
         for round in 0..repeat {
             for ((label, run), figures) in self.entries.iter_mut().zip(&mut runs) {
                 let one = (self.before)()
                     .and_then(|()| run())
-                    .map_err(|e| format!("{}: {label}: {e}", self.title))?;
+                    .map_err(|e| format!("{}: {}: {e}", self.title, label.text))?;
                 eprintln!(
-                    "  {} [{}/{repeat}] {label}: {:.0} {}/s, {:.2} us CPU",
+                    "  {} [{}/{repeat}] {}: {:.0} {}/s, {:.2} us CPU",
                     self.title,
                     round + 1,
+                    label.text,
                     one.rate(),
                     self.unit,
                     one.cpu_us()
@@ -186,12 +220,17 @@ impl<'a> Section<'a> {
         }
         let medians: Vec<Figures> = runs.into_iter().map(median).collect();
         self.print(&medians);
-        Ok(())
+        let workload = self.workload.as_ref().unwrap_or(&self.title);
+        let measured = self.entries.iter().zip(&medians).map(|((label, _), figures)| {
+            let of_engine = label.of_engine();
+            of_engine.measurement(workload, label.engine(), repeat, figures.named(self.unit))
+        });
+        settings.keep(rows, measured)
     }
 
     fn print(&self, medians: &[Figures]) {
         let rate_of = |start: &str| {
-            let at = self.entries.iter().position(|(label, _)| label.starts_with(start));
+            let at = self.entries.iter().position(|(label, _)| label.text.starts_with(start));
             at.map(|i| medians[i].rate())
         };
         let (fio, rocks) = (rate_of("fio"), rate_of("RocksDB"));
@@ -204,7 +243,8 @@ impl<'a> Section<'a> {
         println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
         for ((label, _), f) in self.entries.iter().zip(medians) {
             println!(
-                "| {label} | {:.0} | {:.2} | {:.2} | {} | {} | {} | {} | {} |",
+                "| {} | {:.0} | {:.2} | {:.2} | {} | {} | {} | {} | {} |",
+                label.text,
                 f.rate(),
                 f.cpu_us(),
                 f.user_us / f.operations,

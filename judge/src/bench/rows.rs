@@ -4,6 +4,7 @@ use super::Settings;
 use super::data::{Layout, VALUES};
 use super::fio;
 use super::measure::{Figures, Meter, Section};
+use super::record::Label;
 use super::slow::SlowMount;
 use super::workload::{self, CACHED};
 use super::write;
@@ -90,6 +91,9 @@ fn request_bytes(figures: &Figures, align: usize) -> usize {
     ((mean / align as f64).round() as usize).max(1) * align
 }
 
+/// Reads at a time in the rows of point reads.
+const IN_FLIGHT: [usize; 4] = [1, 4, 16, 64];
+
 fn point(settings: &Settings) -> Result<(), String> {
     for layout in [Layout { blobs: false, partitioned: false }, Layout { blobs: true, partitioned: false }] {
         let path = settings.data.values(layout)?;
@@ -101,8 +105,9 @@ fn point(settings: &Settings) -> Result<(), String> {
             table_options: layout.table_options(),
         };
         let (rocks, karst) = (opening.rocks()?, opening.karst()?);
+        let (rocks, karst) = (&rocks, &karst);
         let align = alignment(&path)?;
-        let request = request_bytes(&workload::karst_reactor(&karst, 64, 1.0)?, align);
+        let request = request_bytes(&workload::karst_reactor(karst, 64, 1.0)?, align);
         let seconds = settings.seconds;
         let title = format!(
             "Uncached point reads of 4 KB values ({}), O_DIRECT, metadata in memory; fio: {request} bytes aligned to {align}",
@@ -121,14 +126,23 @@ fn point(settings: &Settings) -> Result<(), String> {
             align_bytes: align,
             seconds,
         };
-        section.entry("fio io_uring, depth 64", || job.run());
-        section.entry("RocksDB Get, 1 thread", || workload::rocks_get(&rocks, 1, seconds));
-        section.entry("RocksDB Get, 64 threads", || workload::rocks_get(&rocks, 64, seconds));
-        section.entry("KarstDB get, 1 thread, 1 in flight", || workload::karst_get(&karst, 1, seconds));
-        section.entry("KarstDB get, 1 reactor thread, 64 in flight", || {
-            workload::karst_reactor(&karst, 64, seconds)
+        section.part_of(format!("Uncached point reads of 4 KB values ({}), O_DIRECT", layout.name()));
+        let at = |text: String, in_flight: usize| Label::at(text, &[("in flight", in_flight as f64)]);
+        section.entry(at("fio io_uring, depth 64".into(), 64), || job.run());
+        for threads in IN_FLIGHT {
+            section.entry(at(format!("RocksDB Get, {threads} threads"), threads), move || {
+                workload::rocks_get(rocks, threads, seconds)
+            });
+        }
+        section.entry(at("KarstDB get, 1 thread, 1 in flight".into(), 1), || {
+            workload::karst_get(karst, 1, seconds)
         });
-        section.run(settings.repeat)?;
+        for reads in IN_FLIGHT.into_iter().skip(1) {
+            section.entry(at(format!("KarstDB get, 1 reactor thread, {reads} in flight"), reads), move || {
+                workload::karst_reactor(karst, reads, seconds)
+            });
+        }
+        section.run(settings, "point")?;
     }
     Ok(())
 }
@@ -160,7 +174,13 @@ fn metadata(settings: &Settings) -> Result<(), String> {
             table_options: layout.table_options(),
         };
         let all = metadata_bytes(&whole.rocks()?)?;
-        for (name, cache_bytes) in [("a tenth of the metadata", all / 10), ("0", 0)] {
+        let sizes = [
+            ("all of the metadata", all),
+            ("half of the metadata", all / 2),
+            ("a tenth of the metadata", all / 10),
+            ("0", 0),
+        ];
+        for (name, cache_bytes) in sizes {
             let opening = Opening { cache_bytes, cached_metadata: true, ..whole };
             let seconds = settings.seconds;
             for in_flight in [1, 64] {
@@ -170,17 +190,25 @@ fn metadata(settings: &Settings) -> Result<(), String> {
                     layout.name()
                 );
                 let mut section = Section::new(title, "get");
-                section.entry(format!("RocksDB Get, {in_flight} threads"), || {
+                section.part_of(format!("Point reads of {} with metadata in the block cache", layout.name()));
+                let share = cache_bytes as f64 * 100.0 / all as f64;
+                let at = |text: String| {
+                    Label::at(
+                        text,
+                        &[("in flight", in_flight as f64), ("% of metadata cached", share.round())],
+                    )
+                };
+                section.entry(at(format!("RocksDB Get, {in_flight} threads")), || {
                     workload::rocks_get(&rocks, in_flight, seconds)
                 });
-                section.entry(format!("KarstDB get, 1 thread, {in_flight} in flight"), || {
+                section.entry(at(format!("KarstDB get, 1 thread, {in_flight} in flight")), || {
                     if in_flight == 1 {
                         workload::karst_get(&karst, 1, seconds)
                     } else {
                         workload::karst_reactor(&karst, in_flight, seconds)
                     }
                 });
-                section.run(settings.repeat)?;
+                section.run(settings, "metadata")?;
             }
         }
     }
@@ -229,7 +257,7 @@ fn published(settings: &Settings) -> Result<(), String> {
             workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
         });
     }
-    section.run(settings.repeat)?;
+    section.run(settings, "tree")?;
 
     let nexts = 65_536;
     let mut section =
@@ -240,7 +268,7 @@ fn published(settings: &Settings) -> Result<(), String> {
         });
     }
     section.entry("KarstDB", move || workload::karst_seeks(&opening.karst()?, nexts, threads, seconds));
-    section.run(settings.repeat)
+    section.run(settings, "tree")
 }
 
 /// One run of Debian's db_bench on a database that is there.
@@ -328,7 +356,7 @@ fn multiget(settings: &Settings) -> Result<(), String> {
                 workload::karst_multi_get(&opening.karst()?, &options, batch, stride, threads, seconds)
             });
         }
-        section.run(settings.repeat)?;
+        section.run(settings, "multiget")?;
     }
     Ok(())
 }
@@ -378,7 +406,7 @@ fn cold(settings: &Settings) -> Result<(), String> {
                 Ok(start.elapsed())
             })
         });
-        section.run(settings.repeat)?;
+        section.run(settings, "cold")?;
     }
     Ok(())
 }
@@ -403,7 +431,7 @@ fn cached(settings: &Settings) -> Result<(), String> {
         section.entry("RocksDB", || workload::rocks_cached(&rocks, batch, seconds));
         section.entry("KarstDB, synchronous", || workload::karst_cached(&karst, batch, false, seconds));
         section.entry("KarstDB, asynchronous", || workload::karst_cached(&karst, batch, true, seconds));
-        section.run(settings.repeat)?;
+        section.run(settings, "cached")?;
     }
     Ok(())
 }
@@ -457,7 +485,7 @@ fn scan(settings: &Settings) -> Result<(), String> {
             });
         }
         section.entry("KarstDB iterator", || workload::karst_scan(karst, &options, seconds));
-        section.run(settings.repeat)?;
+        section.run(settings, "scan")?;
     }
     Ok(())
 }

@@ -1,13 +1,17 @@
-//! A Markdown table of several contenders: medians over interleaved runs, with the ratios of their first figure to that of named contenders: medians too, over the rounds, since the processors' speed moves
-//! less within a round than from one to the next.
+//! A Markdown table of several contenders: medians over interleaved runs, with the ratios of their
+//! first figure to that of named contenders: medians too, over the rounds, since the processors'
+//! speed moves less within a round than from one to the next.
 
-use super::table::{Column, Row, median};
+use super::table::{Column, Row, median, named};
 use crate::bench::Settings;
+use crate::bench::record::Label;
+use crate::bench::results::Measurement;
 
 /// One who takes part: a name, and a run.
 pub(super) type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<Row, String> + 'a>);
 
-/// One who does not run: a name, and its figures from those of a round's contenders, in their order. What is not a number is left empty.
+/// One who does not run: a name, and its figures from those of a round's contenders, in their
+/// order. What is not a number is left empty.
 pub(super) type Derived<'a> = (&'static str, Box<dyn Fn(&[Row]) -> Row + 'a>);
 
 pub(super) struct Contest {
@@ -16,6 +20,7 @@ pub(super) struct Contest {
     /// To whose first figure the others' are compared, each in a column of its own.
     baselines: &'static [&'static str],
     lines: Vec<String>,
+    measured: Vec<Measurement>,
 }
 
 impl Contest {
@@ -24,33 +29,38 @@ impl Contest {
         columns: &'static [Column],
         baselines: &'static [&'static str],
     ) -> Self {
-        Contest { title: title.into(), columns, baselines, lines: Vec::new() }
+        Contest { title: title.into(), columns, baselines, lines: Vec::new(), measured: Vec::new() }
     }
 
     /// Run all in turn, as often as the settings say, and add a line for each.
     pub(super) fn round(
         &mut self,
         settings: &Settings,
-        label: &str,
+        label: impl Into<Label>,
         mut contenders: Vec<Contender<'_>>,
         derived: &[Derived<'_>],
     ) -> Result<(), String> {
+        let label: Label = label.into();
         let names: Vec<&str> = contenders.iter().map(|c| c.0).chain(derived.iter().map(|d| d.0)).collect();
         let mut all: Vec<Vec<Row>> = vec![Vec::new(); names.len()];
         for round in 0..settings.repeat {
             let mut rows: Vec<Row> = Vec::with_capacity(names.len());
             for (name, run) in &mut contenders {
-                let row = run().map_err(|e| format!("{}: {label}: {name}: {e}", self.title))?;
+                let row = run().map_err(|e| format!("{}: {}: {name}: {e}", self.title, label.text))?;
                 let unit = self.columns[0].name;
-                eprintln!("  {label} [{}/{}] {name}: {:.0} {unit}", round + 1, settings.repeat, row[0]);
+                let (round, text) = (round + 1, &label.text);
+                eprintln!("  {text} [{round}/{}] {name}: {:.0} {unit}", settings.repeat, row[0]);
                 rows.push(row);
             }
             let more: Vec<Row> = derived.iter().map(|(_, row)| row(&rows)).collect();
             all.iter_mut().zip(rows.into_iter().chain(more)).for_each(|(runs, row)| runs.push(row));
         }
         for (name, runs) in names.iter().zip(&all) {
-            let mut line = format!("| {label} | {name} |");
-            for (column, figure) in self.columns.iter().zip(median(runs)) {
+            let mut line = format!("| {} | {name} |", label.text);
+            let row = median(runs);
+            let figures = named(self.columns, &row);
+            self.measured.push(label.measurement(&self.title, name, settings.repeat, figures));
+            for (column, figure) in self.columns.iter().zip(row) {
                 let text =
                     if figure.is_nan() { String::new() } else { format!("{figure:.*}", column.digits) };
                 line.push_str(&format!(" {text} |"));
@@ -65,13 +75,15 @@ impl Contest {
         Ok(())
     }
 
-    pub(super) fn print(&self) {
+    /// Print the table, and keep it as one of `rows`.
+    pub(super) fn print(self, settings: &Settings, rows: &str) -> Result<(), String> {
         println!("\n### {}\n", self.title);
         let names: Vec<&str> = self.columns.iter().map(|c| c.name).collect();
         let ratios: String = self.baselines.iter().map(|name| format!(" x {name} |")).collect();
         println!("| | | {} |{ratios}", names.join(" | "));
         println!("|---|---|{}", "---:|".repeat(names.len() + self.baselines.len()));
         self.lines.iter().for_each(|line| println!("{line}"));
+        settings.keep(rows, self.measured)
     }
 }
 

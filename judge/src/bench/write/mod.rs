@@ -14,6 +14,7 @@ mod unordered;
 use super::Settings;
 use super::fio;
 use super::measure::Meter;
+use super::record::Label;
 use load::{End, Keys, Load, Outcome};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -53,9 +54,9 @@ pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
         "unordered" => unordered::published(settings),
         "contention" => unordered::contention(settings),
         "transactions" => transactions::run(settings),
-        "write-fill" => fill(settings, "", &[("with a log", WAL), ("without a log", NO_WAL)]),
+        "write-fill" => fill(settings, part, "", &[("with a log", WAL), ("without a log", NO_WAL)]),
         "write-mapped" => {
-            fill(settings, "allow_mmap_writes=true;", &[("with a log and allow_mmap_writes", WAL)])
+            fill(settings, part, "allow_mmap_writes=true;", &[("with a log and allow_mmap_writes", WAL)])
         }
         "write-sync" => sync(settings),
         "write-flush" => flush(settings),
@@ -123,30 +124,33 @@ fn rate(settings: &Settings, engine: Engine, options: &str, load: &Load) -> Resu
     })
 }
 
+fn writers_at(writers: usize, batch: u64) -> Label {
+    let text = format!("{writers} writers, batches of {batch}");
+    Label::at(text, &[("writers", writers as f64), ("keys a batch", batch as f64)])
+}
+
 /// fillrandom and fillseq.
-fn fill(settings: &Settings, options: &str, logs: &[(&str, Durability)]) -> Result<(), String> {
+fn fill(settings: &Settings, rows: &str, options: &str, logs: &[(&str, Durability)]) -> Result<(), String> {
     for (name, durability) in logs {
         let mut table = Table::new(format!("fillrandom {name}, 16-byte keys, 100-byte values"), &RATE);
         for batch in [1, 8] {
             for writers in [1, 2, 8, 32] {
                 let load = load(Keys::Random(1 << 40), writers, batch, *durability, settings.seconds());
-                table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
+                table.compare(settings, writers_at(writers, batch), |engine| {
                     rate(settings, engine, options, &load)
                 })?;
             }
         }
-        table.print();
+        table.print(settings, rows)?;
     }
     let title = format!("fillseq {}, 16-byte keys, 100-byte values", logs[0].0);
     let mut table = Table::new(title, &RATE);
     for (writers, batch) in [(1, 1), (1, 8), (8, 1)] {
         let load = load(Keys::Sequential, writers, batch, WAL, settings.seconds());
-        table.compare(settings, format!("{writers} writers, batches of {batch}"), |engine| {
-            rate(settings, engine, options, &load)
-        })?;
+        table
+            .compare(settings, writers_at(writers, batch), |engine| rate(settings, engine, options, &load))?;
     }
-    table.print();
-    Ok(())
+    table.print(settings, rows)
 }
 
 /// fillsync.
@@ -154,10 +158,9 @@ fn sync(settings: &Settings) -> Result<(), String> {
     let mut table = Table::new("fillsync: each write is on the device when it returns", &RATE);
     for writers in [1, 16] {
         let load = load(Keys::Random(1 << 40), writers, 1, SYNC, settings.seconds());
-        table.compare(settings, format!("{writers} writers"), |engine| rate(settings, engine, "", &load))?;
+        table.compare(settings, writers_at(writers, 1), |engine| rate(settings, engine, "", &load))?;
     }
-    table.print();
-    Ok(())
+    table.print(settings, "write-sync")
 }
 
 const WORK: [Column; 3] = [
@@ -201,8 +204,7 @@ fn flush(settings: &Settings) -> Result<(), String> {
             })
         })?;
     }
-    table.print();
-    Ok(())
+    table.print(settings, "write-flush")
 }
 
 /// Overlapping files become one run; and a whole load, all its compactions included.
@@ -225,7 +227,7 @@ fn compaction(settings: &Settings) -> Result<(), String> {
             })
         })?;
     }
-    table.print();
+    table.print(settings, "write-compaction")?;
 
     const LOADED: u64 = 12_000_000;
     let title = "12 million random writes of 4 million keys until nothing is left to compact, no log (1.4 GB; 16 MB memtables)";
@@ -246,8 +248,7 @@ fn compaction(settings: &Settings) -> Result<(), String> {
             })
         })?;
     }
-    table.print();
-    Ok(())
+    table.print(settings, "write-compaction")
 }
 
 const LATENCY: [Column; 6] = [
@@ -320,7 +321,7 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
                 Ok(latency_row(meter, &outcome))
             })
         })?;
-        table.print();
+        table.print(settings, "write-overwrite")?;
         let path = settings.fresh("fio")?;
         let worst_ms = fio::worst_write_ms(&path, rate * ENTRY_BYTES, paced_seconds / 3.0)?;
         println!(

@@ -6,6 +6,7 @@ use super::table::{Column, Row, Table};
 use super::{ENTRY_BYTES, NO_WAL, WAL};
 use crate::bench::Settings;
 use crate::bench::measure::{Deadline, Meter};
+use crate::bench::record::Label;
 use karst_engine::Db;
 use karst_io::{Reactor, spawn_local};
 use karst_testkit::latency::Latencies;
@@ -44,11 +45,12 @@ pub(super) fn while_writing(settings: &Settings) -> Result<(), String> {
             KEYS as f64 * ENTRY_BYTES / 1e6
         );
         let mut table = Table::new(title, &READS);
-        for (label, readers) in [
-            ("1 reader", Readers::Threads(1)),
-            ("8 readers", Readers::Threads(8)),
-            ("64 reads in flight: threads, KarstDB one reactor thread", Readers::InFlight(64)),
+        for (label, in_flight, readers) in [
+            ("1 reader", 1, Readers::Threads(1)),
+            ("8 readers", 8, Readers::Threads(8)),
+            ("64 reads in flight: threads, KarstDB one reactor thread", 64, Readers::InFlight(64)),
         ] {
+            let label = Label::at(label, &[("in flight", f64::from(in_flight))]);
             table.compare(settings, label, |engine| {
                 settings.with_store(engine, &options, |store| {
                     super::load(Keys::Sequential, 1, 64, NO_WAL, End::Keys(KEYS)).run(store)?;
@@ -57,7 +59,7 @@ pub(super) fn while_writing(settings: &Settings) -> Result<(), String> {
                 })
             })?;
         }
-        table.print();
+        table.print(settings, "write-reads")?;
     }
     Ok(())
 }

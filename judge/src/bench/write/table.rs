@@ -1,7 +1,10 @@
-//! A Markdown table of both engines: medians over interleaved runs, with the ratio to RocksDB's figure.
+//! A Markdown table of both engines: medians over interleaved runs, with the ratio to RocksDB's
+//! figure.
 
 use super::store::Engine;
 use crate::bench::Settings;
+use crate::bench::record::{Label, figure};
+use crate::bench::results::{Figure, Measurement};
 
 /// One column of figures.
 pub(super) struct Column {
@@ -18,18 +21,19 @@ pub(super) struct Table {
     title: String,
     columns: &'static [Column],
     lines: Vec<String>,
+    measured: Vec<Measurement>,
 }
 
 impl Table {
     pub(super) fn new(title: impl Into<String>, columns: &'static [Column]) -> Self {
-        Table { title: title.into(), columns, lines: Vec::new() }
+        Table { title: title.into(), columns, lines: Vec::new(), measured: Vec::new() }
     }
 
     /// Run both engines in turn, as often as the settings say, and add a line for each.
     pub(super) fn compare(
         &mut self,
         settings: &Settings,
-        label: impl Into<String>,
+        label: impl Into<Label>,
         run: impl FnMut(Engine) -> Result<Row, String>,
     ) -> Result<(), String> {
         self.some(&Engine::BOTH, settings, label, run)
@@ -40,17 +44,18 @@ impl Table {
         &mut self,
         engines: &[Engine],
         settings: &Settings,
-        label: impl Into<String>,
+        label: impl Into<Label>,
         mut run: impl FnMut(Engine) -> Result<Row, String>,
     ) -> Result<(), String> {
         let label = label.into();
         let mut runs: Vec<Vec<Row>> = vec![Vec::new(); engines.len()];
         for round in 0..settings.repeat {
             for (engine, runs) in engines.iter().zip(&mut runs) {
-                let row =
-                    run(*engine).map_err(|e| format!("{}: {label}, {}: {e}", self.title, engine.name()))?;
+                let row = run(*engine)
+                    .map_err(|e| format!("{}: {}, {}: {e}", self.title, label.text, engine.name()))?;
                 eprintln!(
-                    "  {label} [{}/{}] {}: {:.0} {}",
+                    "  {} [{}/{}] {}: {:.0} {}",
+                    label.text,
                     round + 1,
                     settings.repeat,
                     engine.name(),
@@ -63,7 +68,9 @@ impl Table {
         let medians: Vec<Row> = runs.iter().map(|runs| median(runs)).collect();
         for (engine, row) in engines.iter().zip(&medians) {
             let rocks = (*engine == Engine::KarstDb && engines.len() == 2).then(|| &medians[0]);
-            self.lines.push(self.line(&label, *engine, row, rocks));
+            self.lines.push(self.line(&label.text, *engine, row, rocks));
+            let figures = named(self.columns, row);
+            self.measured.push(label.measurement(&self.title, engine.name(), settings.repeat, figures));
         }
         Ok(())
     }
@@ -80,13 +87,20 @@ impl Table {
         line
     }
 
-    pub(super) fn print(&self) {
+    /// Print the table, and keep it as one of `rows`.
+    pub(super) fn print(self, settings: &Settings, rows: &str) -> Result<(), String> {
         println!("\n### {}\n", self.title);
         let names: Vec<&str> = self.columns.iter().map(|c| c.name).collect();
         println!("| | engine | {} |", names.join(" | "));
         println!("|---|---|{}", "---:|".repeat(names.len()));
         self.lines.iter().for_each(|line| println!("{line}"));
+        settings.keep(rows, self.measured)
     }
+}
+
+/// As the report has them.
+pub(super) fn named(columns: &[Column], row: &Row) -> Vec<Figure> {
+    columns.iter().zip(row).filter_map(|(column, value)| figure(column.name, Some(*value))).collect()
 }
 
 /// The median of each column.

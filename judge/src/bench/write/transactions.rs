@@ -9,6 +9,7 @@ use super::unordered::{PUBLISHED, THREADS};
 use super::{NO_WAL, VALUE_BYTES, WAL};
 use crate::bench::Settings;
 use crate::bench::measure::{Deadline, Meter};
+use crate::bench::record::Label;
 use karst_testkit::latency::Latencies;
 use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,9 +58,10 @@ pub(super) fn run(settings: &Settings) -> Result<(), String> {
                 contenders.push(("RocksDB optimistic", run(Engine::RocksDb, Policy::Optimistic)));
                 contenders.push(("KarstDB optimistic", run(Engine::KarstDb, Policy::Optimistic)));
             }
-            table.round(settings, &format!("{threads} threads"), contenders, &[])?;
+            let label = Label::at(format!("{threads} threads"), &[("threads", threads as f64)]);
+            table.round(settings, label, contenders, &[])?;
         }
-        table.print();
+        table.print(settings, "transactions")?;
     }
     Ok(())
 }

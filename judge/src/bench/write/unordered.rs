@@ -14,6 +14,7 @@ use super::transaction_store::{Policy, TransactionStore};
 use super::{NO_WAL, WAL, load};
 use crate::bench::Settings;
 use crate::bench::measure::Meter;
+use crate::bench::record::Label;
 use std::path::Path;
 
 /// What db_bench makes of the published command, in options.
@@ -180,11 +181,12 @@ pub(super) fn published(settings: &Settings) -> Result<(), String> {
                     Box::new(move |rows| at_equal_writes(&rows[real], &rows[more], &rows[fewer])),
                 ));
             }
-            table.round(settings, &format!("{threads} threads {name}"), contenders, &derived)?;
+            let label =
+                Label::from(name).with(format!("{threads} threads {name}"), &[("threads", threads as f64)]);
+            table.round(settings, label, contenders, &derived)?;
         }
     }
-    table.print();
-    Ok(())
+    table.print(settings, "unordered")
 }
 
 /// How what threads cost each other grows with their number.
@@ -200,9 +202,10 @@ pub(super) fn contention(settings: &Settings) -> Result<(), String> {
                 ("RocksDB unordered", run(Engine::RocksDb)),
                 ("KarstDB unordered", run(Engine::KarstDb)),
             ];
-            table.round(settings, &format!("{threads} threads"), contenders, &[])?;
+            let label = Label::at(format!("{threads} threads"), &[("threads", threads as f64)]);
+            table.round(settings, label, contenders, &[])?;
         }
-        table.print();
+        table.print(settings, "contention")?;
     }
     Ok(())
 }

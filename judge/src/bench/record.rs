@@ -1,0 +1,164 @@
+//! Keeps what was measured in a file, one a run, in the form that the report reads.
+//!
+//! The file is written anew after each table, so that a run that is broken off leaves what it has
+//! measured.
+
+use super::results::{Figure, Machine, Measurement, Run};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a line of a table is of: its words, and numbers that plots are drawn over.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Label {
+    pub(super) text: String,
+    /// The words without the numbers and the engine.
+    variant: String,
+    numbers: Vec<(&'static str, f64)>,
+}
+
+impl From<String> for Label {
+    fn from(text: String) -> Label {
+        Label { variant: text.clone(), text, numbers: Vec::new() }
+    }
+}
+
+impl From<&str> for Label {
+    fn from(text: &str) -> Label {
+        Label::from(text.to_string())
+    }
+}
+
+impl Label {
+    /// A label that says no more than these numbers.
+    pub(super) fn at(text: impl Into<String>, numbers: &[(&'static str, f64)]) -> Label {
+        Label { text: text.into(), variant: String::new(), numbers: numbers.to_vec() }
+    }
+
+    /// The same words, in the table as `text`, with these numbers.
+    pub(super) fn with(self, text: String, numbers: &[(&'static str, f64)]) -> Label {
+        Label { text, numbers: numbers.to_vec(), ..self }
+    }
+
+    /// The engine that the text begins with.
+    pub(super) fn engine(&self) -> &str {
+        self.text.split([' ', ',']).next().unwrap_or_default()
+    }
+
+    /// The same without the engine among the words that are compared.
+    pub(super) fn of_engine(&self) -> Label {
+        let words = self.variant.strip_prefix(self.engine()).unwrap_or(&self.variant);
+        Label { variant: words.trim_start_matches([' ', ',']).into(), ..self.clone() }
+    }
+
+    /// What the report calls a line of this label that belongs to `who`: an engine, perhaps with
+    /// words behind it.
+    pub(super) fn measurement(
+        &self,
+        workload: &str,
+        who: &str,
+        runs: usize,
+        figures: Vec<Figure>,
+    ) -> Measurement {
+        let (engine, words) = who.split_at(who.find([' ', ',']).unwrap_or(who.len()));
+        let words = words.trim_start_matches([' ', ',']);
+        let variant: Vec<&str> =
+            [self.variant.as_str(), words].into_iter().filter(|part| !part.is_empty()).collect();
+        Measurement {
+            rows: String::new(),
+            workload: workload.into(),
+            engine: engine.into(),
+            variant: variant.join(", "),
+            at: self.numbers.iter().map(|(name, value)| ((*name).to_string(), *value)).collect(),
+            runs,
+            figures,
+        }
+    }
+}
+
+/// A figure, unless it cannot be told.
+pub(super) fn figure(name: impl Into<String>, value: Option<f64>) -> Option<Figure> {
+    let value = value.filter(|value| value.is_finite())?;
+    Some(Figure { name: name.into(), value })
+}
+
+/// The file of a run.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    run: Run,
+}
+
+impl Record {
+    /// Begins the file of this run in `folder`.
+    pub(super) fn begin(folder: &Path, args: &[&str]) -> Result<Record, String> {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let date = said("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"])?;
+        let head = said("git", &["rev-parse", "--short=12", "HEAD"])?;
+        let changes = said("git", &["status", "--porcelain"])?;
+        let commit = if changes.is_empty() { head.clone() } else { format!("{head}+") };
+        let path = folder.join(format!("{}-{head}.json", date.replace(':', "")));
+        let versions = [("RocksDB", "11.8.1"), ("KarstDB", env!("CARGO_PKG_VERSION"))];
+        let versions = versions.map(|(name, version)| (name.to_string(), version.to_string()));
+        let run = Run {
+            date,
+            commit,
+            command: format!("cargo xtask compare {}", without_folders(args).join(" ")),
+            machine: machine()?,
+            versions: BTreeMap::from(versions),
+            measurements: Vec::new(),
+        };
+        Ok(Record { path, run })
+    }
+
+    /// Adds what a table holds.
+    pub(super) fn add(
+        &mut self,
+        rows: &str,
+        measurements: impl IntoIterator<Item = Measurement>,
+    ) -> Result<(), String> {
+        let of = |measurement| Measurement { rows: rows.into(), ..measurement };
+        self.run.measurements.extend(measurements.into_iter().map(of));
+        let text = serde_json::to_string_pretty(&self.run).map_err(|e| e.to_string())?;
+        std::fs::write(&self.path, text + "\n").map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+}
+
+/// What concerns what is measured, and not where files lie on this machine.
+fn without_folders<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    let mut kept = Vec::new();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match *arg {
+            "--results" | "--data" | "--slowfs" => drop(rest.next()),
+            other => kept.push(other),
+        }
+    }
+    kept
+}
+
+fn machine() -> Result<Machine, String> {
+    let read = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+    let field = |text: &str, name: &str| -> Option<String> {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    let memory = field(&read("/proc/meminfo")?, "MemTotal");
+    let kilobytes = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    Ok(Machine {
+        processor: field(&read("/proc/cpuinfo")?, "model name").unwrap_or_else(|| "unknown".into()),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: kilobytes.unwrap_or(0) * 1024,
+        kernel: read("/proc/sys/kernel/osrelease")?.trim().into(),
+    })
+}
+
+/// What a program prints, run in the repository.
+fn said(program: &str, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let output = output.map_err(|e| format!("cannot run {program}: {e}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
+        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
