@@ -48,6 +48,8 @@ pub enum CompactionReason {
     BottommostFiles = 11,
     /// Leveled: files are older than the time to live.
     Ttl = 12,
+    /// No compaction: the place is kept for a file that is being ingested.
+    ExternalSstIngestion = 14,
     /// Files have not been rewritten for longer than `periodic_compaction_seconds`.
     PeriodicCompaction = 16,
     /// The oldest blob files are mostly garbage.
@@ -74,6 +76,7 @@ impl CompactionReason {
             CompactionReason::FilesMarkedForCompaction => "FilesMarkedForCompaction",
             CompactionReason::BottommostFiles => "BottommostFiles",
             CompactionReason::Ttl => "Ttl",
+            CompactionReason::ExternalSstIngestion => "ExternalSstIngestion",
             CompactionReason::PeriodicCompaction => "PeriodicCompaction",
             CompactionReason::ForcedBlobGc => "ForcedBlobGC",
             CompactionReason::RoundRobinTtl => "RoundRobinTtl",

@@ -72,6 +72,24 @@ impl Running {
         id
     }
 
+    /// Keeps compactions from writing to `level` within the range of user keys, both ends included, for a file that is about to be
+    /// ingested there.
+    pub fn reserve(&mut self, level: Level, smallest: &[u8], largest: &[u8]) -> RunningId {
+        let id = RunningId(self.next_id);
+        self.next_id += 1;
+        let outline = Outline {
+            files: Vec::new(),
+            output_level: level,
+            smallest_user_key: smallest.into(),
+            largest_user_key: largest.into(),
+            holds_l0: false,
+            reason: CompactionReason::ExternalSstIngestion,
+            input_bytes: 0,
+        };
+        self.compactions.insert(id, outline);
+        id
+    }
+
     /// Takes a compaction out that was installed or given up.
     ///
     /// # Panics

@@ -1,5 +1,6 @@
 //! The pickers on trees written down by hand, and in a simulator that carries out what they pick.
 mod fifo;
+mod ingest;
 mod leveled;
 mod manual;
 mod scores;

@@ -1,0 +1,98 @@
+//! Where ingested files go.
+
+use super::*;
+
+fn key(user_key: &str, trailer: u64) -> Vec<u8> {
+    let mut key = Vec::new();
+    append(&mut key, user_key.as_bytes(), trailer);
+    key
+}
+
+/// Where a file from `from` to `to`, both included, goes, with `!` if it meets anything.
+fn place(tree: &TestTree, from: &str, to: &str, above: Option<u8>) -> String {
+    let bounds = (key(from, 1 << 8), key(to, 1 << 8));
+    let found = tree.with(|context| place_ingested(context, (&bounds.0, &bounds.1), above.map(Level)));
+    format!("{}{}", found.level, if found.overlaps { "!" } else { "" })
+}
+
+const FIXED: &str = "level_compaction_dynamic_level_bytes=false;num_levels=5";
+
+#[test]
+fn a_file_goes_as_deep_as_nothing_is_in_its_way() {
+    let mut tree = TestTree::new(FIXED);
+    assert_eq!(place(&tree, "a", "z", None), "L4");
+    tree.file(3, "c", "f", 1);
+    tree.file(3, "m", "p", 1);
+    tree.file(0, "x", "y", 1);
+    tree.file(0, "a", "b", 1);
+    tree.file_to_tombstone_end(2, "r", "t", 1);
+    assert_eq!(place(&tree, "g", "k", None), "L4");
+    assert_eq!(place(&tree, "f", "k", None), "L2!");
+    assert_eq!(place(&tree, "q", "s", None), "L1!");
+    assert_eq!(place(&tree, "t", "u", None), "L4", "the end of a tombstone is not deleted");
+    assert_eq!(place(&tree, "y", "z", None), "L0!");
+    assert_eq!(place(&tree, "b", "bb", None), "L0!", "whatever the order of files in L0");
+    assert_eq!(place(&tree, "a", "z", None), "L0!");
+    assert_eq!(place(&tree, "g", "k", Some(4)), "L3");
+    assert_eq!(place(&tree, "g", "k", Some(0)), "L0");
+}
+
+#[test]
+fn levels_between_l0_and_the_base_level_are_left_out() {
+    let mut tree = TestTree::new("level_compaction_dynamic_level_bytes=true;num_levels=7");
+    assert_eq!(place(&tree, "a", "z", None), "L6");
+    tree.file(6, "a", "m", 1 << 20);
+    assert_eq!(place(&tree, "b", "c", None), "L0!", "the base level is the last one");
+    assert_eq!(place(&tree, "n", "z", None), "L6");
+}
+
+#[test]
+fn a_file_stays_above_what_a_compaction_is_about_to_write() {
+    let mut tree = TestTree::new(&format!("{FIXED};level0_file_num_compaction_trigger=2"));
+    tree.file(0, "a", "c", 1);
+    tree.file(0, "k", "m", 1);
+    let compaction = tree.run().unwrap();
+    assert_eq!(shown(&compaction), "L0[2 1] -> L1");
+    assert_eq!(place(&tree, "e", "f", None), "L0!", "between its inputs, and its output may span that");
+    assert_eq!(place(&tree, "n", "z", None), "L4");
+}
+
+#[test]
+fn nothing_is_compacted_to_where_a_file_is_about_to_be() {
+    let mut tree = TestTree::new(&format!("{FIXED};level0_file_num_compaction_trigger=2"));
+    tree.file(0, "a", "c", 1);
+    tree.file(0, "k", "m", 1);
+    let id = tree.running.reserve(Level(1), b"e", b"f");
+    assert_eq!(tree.picked(), "nothing");
+    tree.running.release(id);
+    tree.running.reserve(Level(1), b"n", b"z");
+    assert_eq!(tree.picked(), "L0[2 1] -> L1");
+}
+
+#[test]
+fn other_styles_take_files_into_l0() {
+    for style in ["kCompactionStyleUniversal", "kCompactionStyleFIFO"] {
+        let levels = if style.ends_with("FIFO") { 1 } else { 7 };
+        let mut tree = TestTree::new(&format!("compaction_style={style};num_levels={levels}"));
+        assert_eq!(place(&tree, "a", "z", None), "L0");
+        tree.file(levels - 1, "a", "m", 1);
+        assert_eq!(place(&tree, "c", "d", None), "L0!");
+        assert_eq!(place(&tree, "n", "o", None), "L0");
+    }
+}
+
+#[test]
+fn the_last_level_is_for_what_is_ingested_behind_if_it_is_kept_free() {
+    let bounds = (key("c", 1 << 8), key("d", 1 << 8));
+    let behind = |tree: &TestTree| tree.with(|context| place_behind(context, (&bounds.0, &bounds.1)));
+    let mut tree = TestTree::new(FIXED);
+    assert_eq!(behind(&tree), None);
+    tree.options.allow_ingest_behind = true;
+    tree.file(1, "a", "z", 1);
+    assert_eq!(behind(&tree), Some(Level(4)));
+    assert_eq!(place(&TestTree { edit: VersionEdit::default(), ..tree }, "a", "z", None), "L3");
+    let mut tree = TestTree::new(FIXED);
+    tree.options.allow_ingest_behind = true;
+    tree.file(4, "d", "f", 1);
+    assert_eq!(behind(&tree), None);
+}
