@@ -14,6 +14,7 @@ use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_base::sync::{ArcSwap, Guard};
 use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::{Arc, Weak};
 
@@ -100,7 +101,7 @@ impl Family {
         let old = self.current.load_full();
         let (immutable, version) = (old.immutable.to_vec(), old.version.clone());
         let new = SuperVersion::new(old.number() + 1, settings, old.mem.clone(), immutable, version);
-        self.current.store(Arc::new(new));
+        self.current.store(Arc::new(new.lacking_as(&old)));
     }
 
     /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring. For recovery, when nobody reads yet.
@@ -108,12 +109,14 @@ impl Family {
         self.exchange(|old| (mem, old.immutable.to_vec(), old.version.clone()));
     }
 
-    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it.
-    pub(crate) fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>]) {
-        self.exchange(|old| {
+    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it. `ingested`
+    /// is from where on readers have to see what was ingested into it.
+    pub(crate) fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>], ingested: Option<SeqNo>) {
+        let parts = |old: &SuperVersion| {
             let stays = |mem: &&Arc<MemTable>| !flushed.iter().any(|gone| Arc::ptr_eq(gone, mem));
             (old.mem.clone(), old.immutable.iter().filter(stays).cloned().collect(), version)
-        });
+        };
+        self.exchange_with(parts, ingested);
     }
 
     /// The versions that somebody uses, the current one last.
@@ -135,6 +138,14 @@ impl Family {
         &self,
         next: impl FnOnce(&SuperVersion) -> (Arc<MemTable>, Vec<Arc<MemTable>>, Arc<Version>),
     ) {
+        self.exchange_with(next, None);
+    }
+
+    fn exchange_with(
+        &self,
+        next: impl FnOnce(&SuperVersion) -> (Arc<MemTable>, Vec<Arc<MemTable>>, Arc<Version>),
+        ingested: Option<SeqNo>,
+    ) {
         let mut versions = self.exchange.lock();
         let old = self.current.load_full();
         let (mem, immutable, version) = next(&old);
@@ -143,7 +154,13 @@ impl Family {
             versions.push(Arc::downgrade(&version));
         }
         let new = SuperVersion::new(old.number() + 1, old.config().clone(), mem, immutable, version);
-        self.current.store(Arc::new(new));
+        match ingested {
+            None => self.current.store(Arc::new(new.lacking_as(&old))),
+            Some(seq) => {
+                self.current.store(Arc::new(new));
+                old.lacks_from(seq);
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod background;
 mod cf;
 mod compaction;
+mod ingest;
 mod lifecycle;
 mod lifecycle_async;
 mod read_at;

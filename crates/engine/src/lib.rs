@@ -26,17 +26,19 @@ pub(crate) mod versions;
 pub(crate) mod wal;
 pub mod write;
 
-pub use background::{FlushOptions, WaitForCompactOptions};
+pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};
 pub use column_family::ColumnFamily;
 pub use copies::{Checkpoint, DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};
 pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
-pub use ingest::{BulkLoader, SortedRun};
+pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
 pub use karst_base::caller::Caller;
 pub use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
 pub use karst_base::error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use karst_base::error::{Named, Shown};
-pub use karst_base::events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
+pub use karst_base::events::{
+    CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+};
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use karst_base::options::{
@@ -67,7 +69,9 @@ pub mod error {
 
 /// What listeners are told of flushes, compactions, errors and stalls.
 pub mod events {
-    pub use karst_base::events::{CompactionInfo, EventListener, FlushInfo, FlushReason};
+    pub use karst_base::events::{
+        CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+    };
 }
 
 /// Errors of background work, and what the database refuses because of them.

@@ -1,4 +1,4 @@
-//! What jobs need of the commit pipeline: memtables sealed, logs synced, what is visible.
+//! What jobs need of the commit pipeline: memtables sealed, logs synced, what is visible, writers held.
 //!
 //! Why by a trait: writers have jobs done, and jobs have memtables sealed; neither knows the other.
 
@@ -53,11 +53,33 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// That log has failed as well.
     fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>>;
 
+    /// Holds writers up, once nobody else does.
+    ///
+    /// # Errors
+    /// Writes are refused. An insert panicked, ever.
+    fn hold(&self) -> BoxFuture<'_, Result<Box<dyn HeldWriters>>>;
+
+    /// Waits until everything up to `seq`, which is in tables, is visible.
+    fn wait_published(&self, seq: SeqNo) -> BoxFuture<'_, ()>;
+
     /// Waits until everything up to `seq` is visible.
     ///
     /// # Errors
     /// An insert panicked, ever: a memtable may lack a part of a batch, which the log has.
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Writers that are held up: nobody's write is ordered while it lives, and what was ordered before is visible.
+pub(crate) trait HeldWriters: Send + Sync {
+    /// The first sequence number that nobody has taken.
+    fn next_seq(&self) -> SeqNo;
+
+    /// Takes all sequence numbers up to `last`, for entries that do not go through the pipeline and may have any key. They
+    /// are visible once the result is dropped, and never taken again, whatever becomes of them.
+    ///
+    /// # Errors
+    /// There are not so many; a log has failed, or the database is closed.
+    fn take_to(&self, last: SeqNo) -> Result<Box<dyn Send>>;
 }
 
 /// Whose memtables are sealed.

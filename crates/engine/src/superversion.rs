@@ -7,6 +7,7 @@
 
 use crate::memtable::MemTable;
 use karst_base::options::FamilyConfig;
+use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ pub(crate) struct SuperVersion {
     pub(crate) version: Arc<Version>,
     /// The level whose tables are read without asking their filters.
     unfiltered_level: Option<u8>,
+    /// From this sequence number on its tree lacks a file that was ingested; `u64::MAX` while it lacks none. Those that lack the
+    /// same share it.
+    lacks_from: Arc<AtomicU64>,
 }
 
 impl SuperVersion {
@@ -36,7 +40,21 @@ impl SuperVersion {
         let last = version.levels().iter().rposition(|level| !level.is_empty());
         let unfiltered_level =
             last.filter(|_| config.options.optimize_filters_for_hits).map(|level| level as u8);
-        Self { number, config, mem, immutable: immutable.into(), version, unfiltered_level }
+        let lacks_from = Arc::new(AtomicU64::new(u64::MAX));
+        Self { number, config, mem, immutable: immutable.into(), version, unfiltered_level, lacks_from }
+    }
+
+    /// The same, which lacks the ingested files that `before` lacks.
+    pub(crate) fn lacking_as(self, before: &SuperVersion) -> Self {
+        Self { lacks_from: before.lacks_from.clone(), ..self }
+    }
+
+    /// Says that its tree, and those of its forerunners, lack a file that whoever reads at `seq` or later has to see.
+    ///
+    /// Why: an ingested file changes the tree and seals no memtable, so that nothing else tells.
+    pub(crate) fn lacks_from(&self, seq: SeqNo) {
+        // Ordering: who reads at `seq` has seen it published, which comes after this.
+        self.lacks_from.fetch_min(seq.0, Ordering::Relaxed);
     }
 
     /// Grows with every superversion of the column family.
@@ -70,7 +88,7 @@ impl SuperVersion {
     /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken after this was pinned.
     #[inline]
     pub(crate) fn has_all_to(&self, seq: SeqNo) -> bool {
-        self.mem.has_all_to(seq)
+        self.mem.has_all_to(seq) && seq.0 < self.lacks_from.load(Ordering::Relaxed)
     }
 
     /// The tree.

@@ -12,10 +12,13 @@ pub use info_log::InfoLog;
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
 use crate::sync::counting::{AtomicU64, Ordering};
+use karst_format::ids::Level;
 use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
+use karst_format::properties::TableProperties;
 use karst_io::report;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +60,8 @@ pub enum FlushReason {
     ErrorRecovery,
     /// The files of the database are copied.
     GetLiveFiles,
+    /// A file is ingested whose range has entries in memory.
+    ExternalFileIngestion,
 }
 
 impl FlushReason {
@@ -72,6 +77,7 @@ impl FlushReason {
             Self::Recovery => "Recovery",
             Self::ErrorRecovery => "Error Recovery",
             Self::GetLiveFiles => "Get Live Files",
+            Self::ExternalFileIngestion => "External File Ingestion",
         }
     }
 }
@@ -126,6 +132,21 @@ pub struct CompactionInfo {
     pub output_entries: u64,
 }
 
+/// A file that was ingested, as listeners see it.
+#[derive(Clone, Debug)]
+pub struct ExternalFileIngestionInfo {
+    /// The column family.
+    pub column_family: String,
+    /// Where the file was.
+    pub external_file_path: PathBuf,
+    /// Where it is in the database.
+    pub internal_file_path: PathBuf,
+    /// The sequence number that its entries were given; 0 if none.
+    pub global_seqno: u64,
+    /// What the file says of itself.
+    pub table_properties: Arc<TableProperties>,
+}
+
 /// Is told what happens in the background. Called on any thread: mostly of the job that it is about, but `background_error` also on that of a writer, or in a task that writes, which found the log
 /// failed, and `stall_changed` where options change. Calls of several jobs may come at the same time. A call must not block for long, as it holds up its job or writer, and must not call
 /// the database, which would wait for itself; one that panics is reported and counts as made.
@@ -145,6 +166,10 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A compaction is in the MANIFEST.
     fn compaction_completed(&self, compaction: &CompactionInfo) {
         let _ = compaction;
+    }
+    /// A file was ingested: it is in the MANIFEST, and whoever reads from now on sees it.
+    fn external_file_ingested(&self, file: &ExternalFileIngestionInfo) {
+        let _ = file;
     }
     /// Something went wrong in the background.
     fn background_error(&self, error: &BackgroundError) {
@@ -358,6 +383,29 @@ impl Events {
             ),
         );
         self.tell(|listener| listener.compaction_completed(compaction));
+    }
+
+    /// A file was ingested.
+    pub fn external_file_ingested(
+        &self,
+        file: &ExternalFileIngestionInfo,
+        job: u64,
+        level: Level,
+        took: Duration,
+    ) {
+        self.log(
+            LogLevel::Info,
+            format_args!(
+                "[{}] [JOB {job}] Ingested {} as {}: {} entries to {level}, global sequence number {}, took {} us",
+                file.column_family,
+                file.external_file_path.display(),
+                file.internal_file_path.display(),
+                file.table_properties.num_entries,
+                file.global_seqno,
+                took.as_micros()
+            ),
+        );
+        self.tell(|listener| listener.external_file_ingested(file));
     }
 
     /// A job failed; it may be tried again.

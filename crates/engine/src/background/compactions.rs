@@ -225,11 +225,14 @@ impl Background {
             output_entries: 0,
         };
         events.compaction_begun(&info);
+        // Why: a file that is being ingested is in the tree a moment before its number is visible.
+        let newest = compaction.input_files().map(|(_, file)| file.largest_seq).max();
+        self.parts.flush.pipeline.wait_published(newest.unwrap_or_default()).await;
         let job = CompactionJob {
             surroundings: self.surroundings.clone(),
             family: family.clone(),
             compaction: compaction.clone(),
-            // Invariant: copied after the inputs were picked, so everything in them is visible, and a snapshot taken later needs nothing that the job drops.
+            // Invariant: copied after everything in the inputs became visible, so a snapshot taken later needs nothing that the job drops.
             readers: self.parts.flush.snapshots.readers(),
             logs: Some(self.parts.flush.pipeline.clone()),
             progress: reserved.progress.clone(),

@@ -6,6 +6,7 @@
 //! | `flushes` | what makes a flush run, and running it |
 //! | `by_hand` | compactions that somebody asks for |
 //! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
+//! | `ingests` | files that are ingested |
 //! | `stalls` | a family's state as a condition for writers |
 //! | `recover` | going on after a background error |
 //! | `timers` | what is due by time alone |
@@ -29,12 +30,15 @@
 mod by_hand;
 mod compactions;
 mod flushes;
+mod ingests;
 mod recover;
 mod stalls;
 mod timers;
 mod wait;
 
 pub(crate) use compactions::Reserved;
+pub use ingests::IngestExternalFileOptions;
+pub(crate) use ingests::{FamilyIngest, FileEnd, PreparedFile};
 #[cfg(test)]
 pub(crate) use stalls::overtaken;
 pub use wait::{FlushOptions, WaitForCompactOptions};

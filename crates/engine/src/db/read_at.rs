@@ -127,6 +127,7 @@ mod tests {
     use super::overtaken::BETWEEN;
     use super::*;
     use crate::FlushOptions;
+    use crate::ingest::{IngestExternalFileArg, SstFileWriter};
     use crate::open::Options;
     use crate::read::iter::DbIterator;
     use crate::value::Value;
@@ -206,6 +207,36 @@ mod tests {
                 of.put_cf(&WriteOptions::new(), &exchanged, "a", "first").unwrap();
                 decide(&of);
             })));
+            for (key, value) in read(&db, &family, &other) {
+                assert_eq!(value, wanted(key), "key {key} by way {number}");
+            }
+            assert!(BETWEEN.take().is_none());
+            db.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_sees_what_was_written_behind_an_ingested_file_sees_the_file() {
+        for (number, read) in READS.into_iter().enumerate() {
+            let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+            let options = Options::new().env(env).db(|db| {
+                db.create_if_missing = true;
+                db.create_missing_column_families = true;
+            });
+            let db = Db::open_cf("/db", &options, &["default", "second"]).unwrap();
+            let [other, family] = ["default", "second"].map(|name| db.column_family(name).unwrap());
+            db.put_cf(&WriteOptions::new(), &other, "k", "later").unwrap();
+            let mut writer = SstFileWriter::create(&options).unwrap();
+            writer.open("/file.sst").unwrap();
+            writer.put("a", "ingested").unwrap();
+            writer.finish().unwrap();
+            let (of, exchanged) = (db.clone(), family.clone());
+            BETWEEN.set(Some(Box::new(move || {
+                let arg = IngestExternalFileArg::new(&exchanged, ["/file.sst"], Default::default());
+                of.ingest_external_files(&[arg]).unwrap();
+                of.put_cf(&WriteOptions::new(), &exchanged, "k", "later").unwrap();
+            })));
+            let wanted = |key: &str| Some(if key == "a" { &b"ingested"[..] } else { &b"later"[..] }.to_vec());
             for (key, value) in read(&db, &family, &other) {
                 assert_eq!(value, wanted(key), "key {key} by way {number}");
             }

@@ -1,9 +1,20 @@
-//! Making databases out of key streams, without a log and without compactions.
+//! Data that reaches a database otherwise than through its log.
 //!
-//! In: entries in any order, or sorted. Out: a directory that RocksDB opens: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS.
+//! | file | holds |
+//! |---|---|
+//! | `bulk` | whole databases out of key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
+//! | `files` | files that are ingested into an open database |
+//! | `prepare` | the same before anything changes: brought into the directory, and looked at |
+//! | `sst_file_writer` | tables made outside of a database, to be ingested |
 
 mod bulk;
+mod files;
+mod prepare;
+mod sst_file_writer;
 #[cfg(test)]
 mod tests;
 
 pub use bulk::{BulkLoader, SortedRun};
+pub use files::IngestExternalFileArg;
+pub(crate) use files::ingest;
+pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};

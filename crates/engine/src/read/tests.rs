@@ -138,6 +138,6 @@ fn an_older_source_with_something_newer_is_read_to_its_end() {
         assert_eq!(iter.value(), expected.as_bytes(), "{older:?}");
         iter.seek_to_last().unwrap();
         assert_eq!((iter.key(), iter.value()), (&b"key"[..], expected.as_bytes()), "{older:?}");
-        family.install(family.superversion().version().clone(), &sealed);
+        family.install(family.superversion().version().clone(), &sealed, None);
     }
 }

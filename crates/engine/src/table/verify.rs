@@ -74,12 +74,7 @@ pub(crate) async fn whole_file(
         let text = format!("{}: its checksum is by {name:?}, which is not known", file.path().display());
         return Err(Error::not_supported(text));
     }
-    let mut found = 0;
-    read_spans(shared, file, spans(0, file.size()), |_, bytes| {
-        found = crc32c::crc32c_append(found, bytes);
-        Ok(())
-    })
-    .await?;
+    let found = file_checksum(shared, file).await?;
     match found.to_be_bytes() == *value {
         true => Ok(()),
         false => {
@@ -88,6 +83,20 @@ pub(crate) async fn whole_file(
             Err(Error::corruption_at(file.path(), 0, text))
         }
     }
+}
+
+/// The checksum of a whole file, made by the function that [`FILE_CHECKSUM_NAME`] names.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) async fn file_checksum(shared: &Shared, file: &Arc<dyn RandomAccessFile>) -> Result<u32> {
+    let mut found = 0;
+    read_spans(shared, file, spans(0, file.size()), |_, bytes| {
+        found = crc32c::crc32c_append(found, bytes);
+        Ok(())
+    })
+    .await?;
+    Ok(found)
 }
 
 /// Opens the file of a table, which is not made of it.

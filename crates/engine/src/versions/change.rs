@@ -12,6 +12,7 @@ use crate::memtable::MemTable;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::Mutex;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
 use karst_format::version_edit::VersionEdit;
 use karst_lsm::{FileCounts, Version};
 use std::collections::BTreeSet;
@@ -35,6 +36,8 @@ pub(crate) struct Change {
     /// No family needs a log before this one any more. That is said of the families that there are
     /// when the change is staged: what they have from before is in tables, these included.
     pub(crate) first_log: Option<FileNumber>,
+    /// The edits add ingested files; whoever reads at this sequence number or a later one has to see them. It is not visible yet.
+    pub(crate) ingested: Option<SeqNo>,
     /// The column family that the edits create. Its log number is filled in by the install.
     pub(crate) created: Option<Arc<Family>>,
 }
@@ -82,6 +85,12 @@ impl Request {
                 file.learn_counts(*counts);
             }
         }
+    }
+
+    /// From where on readers have to see what it ingests into this family, if anything.
+    pub(super) fn ingests_into(&self, family: ColumnFamilyId) -> Option<SeqNo> {
+        let adds = self.change.edits.iter().any(|edit| edit.column_family == family);
+        self.change.ingested.filter(|_| adds)
     }
 
     /// Tells the caller.

@@ -542,7 +542,8 @@ impl Versions {
             let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
             // Why before: whoever picks a compaction from the new version weighs its files by them.
             requests.iter().for_each(|request| request.tell_counts(&version));
-            family.install(version, &flushed);
+            let ingested = requests.iter().filter_map(|request| request.ingests_into(family.id())).min();
+            family.install(version, &flushed, ingested);
         }
         for family in dropped {
             self.families.remove(family.id());

@@ -37,6 +37,28 @@ pub(super) fn check_sizes(op: &Op<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The stored form of an entity of these columns.
+///
+/// # Errors
+/// A column is given twice, or all together are too large.
+pub(crate) fn entity_of(columns: &[(&[u8], &[u8])]) -> Result<Vec<u8>> {
+    let mut sorted: Vec<WideColumn<'_>> =
+        columns.iter().map(|&(name, value)| WideColumn { name, value, is_blob: false }).collect();
+    sorted.sort_by(|a, b| a.name.cmp(b.name));
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        let name = String::from_utf8_lossy(twice[0].name);
+        let name = Named(&name);
+        return Err(Error::invalid_argument(format!("column {name:?} of an entity is given twice")));
+    }
+    let bytes = columns.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>();
+    if bytes > LARGEST_VALUE_BYTES {
+        return Err(too_large("wide-column entity", bytes, LARGEST_VALUE_BYTES));
+    }
+    let mut entity = Vec::with_capacity(bytes + 10);
+    wide_column::encode_into(&sorted, &mut entity);
+    Ok(entity)
+}
+
 #[cold]
 fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
     Error::invalid_argument(format!("a {what} of {bytes} bytes; {limit} is the most"))
@@ -328,20 +350,7 @@ impl WriteBatch {
         key: impl AsRef<[u8]>,
         columns: &[(&[u8], &[u8])],
     ) -> Result<()> {
-        let mut sorted: Vec<WideColumn<'_>> =
-            columns.iter().map(|&(name, value)| WideColumn { name, value, is_blob: false }).collect();
-        sorted.sort_by(|a, b| a.name.cmp(b.name));
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            let name = String::from_utf8_lossy(twice[0].name);
-            let name = Named(&name);
-            return Err(Error::invalid_argument(format!("column {name:?} of an entity is given twice")));
-        }
-        let bytes = columns.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>();
-        if bytes > LARGEST_VALUE_BYTES {
-            return Err(too_large("wide-column entity", bytes, LARGEST_VALUE_BYTES));
-        }
-        let mut entity = Vec::with_capacity(bytes + 10);
-        wide_column::encode_into(&sorted, &mut entity);
+        let entity = entity_of(columns)?;
         let cf = family.map_or(ColumnFamilyId::DEFAULT, |family| family.0.id());
         self.push(family, Op::PutEntity { cf, key: key.as_ref(), entity: &entity })
     }

@@ -55,6 +55,13 @@ impl Claim {
     }
 }
 
+impl Written {
+    /// What may be written to any key.
+    pub(super) fn of_any_key() -> Self {
+        Self { ranges: true, ..Self::default() }
+    }
+}
+
 impl Conflicts {
     /// Takes note of all writes behind `floor`, in so many buckets.
     pub(super) fn new(buckets: u32, floor: SeqNo) -> Self {

@@ -15,7 +15,7 @@ use super::pipeline::Pipeline;
 use crate::column_family::Families;
 use crate::flush::Triggers;
 use crate::memtable::MemTable;
-use crate::sealing::{BoxFuture, Sealed, Sealing, SealsMemtables};
+use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables};
 use crate::superversion::SuperVersion;
 use crate::versions::{Gone, Versions};
 use crate::wal::prepared::PreparedLogs;
@@ -256,6 +256,19 @@ impl SealsMemtables for Sealer {
 
     fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.pipeline.resume(first_log))
+    }
+
+    fn hold(&self) -> BoxFuture<'_, Result<Box<dyn HeldWriters>>> {
+        Box::pin(async move {
+            let held: Box<dyn HeldWriters> = Box::new(self.pipeline.hold().await?);
+            Ok(held)
+        })
+    }
+
+    fn wait_published(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
+        // Why no further: a table of somebody else's may have a number that was never given here.
+        let given = SeqNo(self.pipeline.next_seq().0 - 1);
+        Box::pin(self.pipeline.wait_until_visible(seq.min(given)))
     }
 
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>> {

@@ -16,6 +16,7 @@
 //! | `readable` | what a read that begins may see, and waiting for it |
 //! | `conflicts` | which keys were written lately, for writes that depend on it |
 //! | `gather` | writes that are acknowledged and whose entries wait to be inserted together |
+//! | `held` | writers held up while files are ingested |
 //! | `two_phase` | what is written for a transaction that is prepared, committed or rolled back |
 //! | `source` | what is written: a batch or a single operation |
 
@@ -24,6 +25,7 @@ mod commit;
 mod conflicts;
 mod database;
 mod gather;
+mod held;
 mod host;
 mod options;
 mod orphans;
@@ -36,6 +38,7 @@ mod tests;
 mod two_phase;
 
 pub use batch::WriteBatch;
+pub(crate) use batch::entity_of;
 pub(crate) use commit::WriteFuture;
 pub(crate) use conflicts::Claim;
 pub(crate) use database::{DatabaseHost, Sealer};

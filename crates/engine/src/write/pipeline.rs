@@ -29,7 +29,7 @@
 //! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead};
-use super::conflicts::{Claim, Conflicts};
+use super::conflicts::{Claim, Conflicts, Written};
 use super::gather::Gathering;
 use super::host::Host;
 use super::options::WriteOptions;
@@ -157,6 +157,8 @@ pub(super) struct Order {
     pub(super) refused: Option<Error>,
     /// The newest log when one failed last. It and older ones may lack what was ordered.
     failed_log: FileNumber,
+    /// Nothing is ordered for now; see [`Pipeline::hold`].
+    held: bool,
     /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may
     /// be a log that failed before.
     closed: bool,
@@ -214,6 +216,7 @@ impl<H: Host> Pipeline<H> {
                 wal_locks: 0,
                 refused: None,
                 failed_log: FileNumber(0),
+                held: false,
                 closed: false,
                 counts: WriteCounts::default(),
             }),
@@ -442,7 +445,7 @@ impl<H: Host> Pipeline<H> {
     }
 
     fn has_room_in(&self, order: &Order) -> bool {
-        order.wal_locks == 0
+        order.is_open()
             && self.ring.has_room(order.next_ticket)
             && order.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
@@ -509,6 +512,66 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().needs_new_log()
     }
 
+    /// Has nothing ordered until [`unhold`](Self::unhold); false if somebody else has, or the log is
+    /// locked.
+    ///
+    /// # Errors
+    /// Writes are refused.
+    pub(super) fn try_hold(&self) -> Result<bool> {
+        let mut order = self.order.lock();
+        match &order.refused {
+            Some(error) => Err(error.clone()),
+            None if !order.is_open() => Ok(false),
+            None => {
+                order.held = true;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether [`try_hold`](Self::try_hold) would hold, or fail.
+    pub(super) fn is_not_held(&self) -> bool {
+        let order = self.order.lock();
+        order.refused.is_some() || order.is_open()
+    }
+
+    /// Takes back [`try_hold`](Self::try_hold).
+    pub(super) fn unhold(&self) {
+        self.order.lock().held = false;
+        self.ring_room();
+    }
+
+    /// Whether everything that was ordered is published.
+    pub(super) fn has_published_all(&self) -> bool {
+        let order = self.order.lock();
+        self.ring.published() == order.next_ticket
+    }
+
+    /// The first sequence number that nobody has taken.
+    pub(super) fn next_seq(&self) -> SeqNo {
+        self.order.lock().next_seq
+    }
+
+    /// Takes all sequence numbers up to `last`, for entries of unknown keys. Returns the ticket, which the caller finishes.
+    ///
+    /// # Errors
+    /// Writes are refused.
+    pub(super) fn take_to(&self, last: SeqNo) -> Result<u64> {
+        let mut order = self.order.lock();
+        if let Some(error) = &order.refused {
+            return Err(error.clone());
+        }
+        let ticket = order.next_ticket;
+        debug_assert!(order.held && last >= order.next_seq && self.ring.has_room(ticket));
+        order.next_ticket += 1;
+        order.next_seq = SeqNo(last.0 + 1);
+        if let Some(conflicts) = self.conflicts.get() {
+            conflicts.note(&Written::of_any_key(), last);
+        }
+        self.ring.enter(ticket, last.0);
+        Ok(ticket)
+    }
+
     /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
     pub(crate) async fn wait_until_visible(&self, seq: SeqNo) {
         self.wait_for_room(|pipeline| {
@@ -559,12 +622,11 @@ impl<H: Host> Pipeline<H> {
     /// # Errors
     /// As [`flush_wal`](Self::flush_wal); it is not locked then.
     pub(crate) async fn lock_wal(self: &Arc<Self>) -> Result<()> {
-        let last_seq = {
-            let mut order = self.order.lock();
-            order.wal_locks += 1;
-            SeqNo(order.next_seq.0 - 1)
-        };
+        self.order.lock().wal_locks += 1;
         let locked = LockedWal(self);
+        // Why first: what is being ingested takes its numbers from here.
+        self.wait_for_room(|pipeline| !pipeline.order.lock().held).await;
+        let last_seq = SeqNo(self.next_seq().0 - 1);
         self.flush_wal(false).await?;
         self.wait_until_visible(last_seq).await;
         std::mem::forget(locked);
@@ -735,6 +797,11 @@ impl<H: Host> Drop for LockedWal<'_, H> {
 }
 
 impl Order {
+    /// Whether writes may be ordered: the log is not locked, and nothing is being ingested.
+    fn is_open(&self) -> bool {
+        self.wal_locks == 0 && !self.held
+    }
+
     /// Bytes of records that no leader has taken.
     #[inline]
     pub(super) fn buffered_bytes(&self) -> usize {

@@ -107,6 +107,18 @@ impl JobInput {
         JobInput { tables, options, bounds, merging, needs: Needs::new(), fetches, valid: false }
     }
 
+    /// The same, with what is read put into the block cache if `fill_cache` says so.
+    pub(crate) fn filling_cache(mut self, fill_cache: bool) -> Self {
+        self.options.fill_cache = fill_cache;
+        self
+    }
+
+    /// Go to the last entry. There is no way on from there.
+    pub(crate) async fn start_at_last(&mut self) -> Result<()> {
+        self.merging.begin(To::Last, &[], &mut self.needs);
+        self.settle().await
+    }
+
     /// Go to the first entry.
     pub(crate) async fn start(&mut self) -> Result<()> {
         match &self.bounds.lower {

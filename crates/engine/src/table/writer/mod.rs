@@ -15,7 +15,7 @@
 //! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready and awaits [`RunWriter::make_room`] then, so
 //! that building and writing go on at the same time, and a bounded part of each open file is in memory.
 //!
-//! Used by flush, compaction and the bulk loader.
+//! Used by flush, compaction, the bulk loader and the writer of files to be ingested.
 
 mod blob_files;
 mod parallel;
@@ -163,7 +163,10 @@ impl Outputs {
     }
 
     fn table_path(&self, number: FileNumber) -> PathBuf {
-        self.table_directory.join(FileName::Table(number).to_string())
+        match &self.place.external {
+            Some(file) => file.clone(),
+            None => self.table_directory.join(FileName::Table(number).to_string()),
+        }
     }
 
     fn blob_path(&self, number: FileNumber) -> PathBuf {

@@ -250,6 +250,12 @@ impl<C: CutPolicy> RunWriter<C> {
         visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
     }
 
+    /// Lays `tombstones` over the run instead of those that it began with. No file of it may have ended yet.
+    pub(crate) fn lay_over(&mut self, tombstones: Fragments) {
+        debug_assert!(self.ended.is_empty() && self.written.is_empty(), "ended files lack these tombstones");
+        self.tombstones = (!tombstones.is_empty()).then(|| Arc::new(tombstones));
+    }
+
     /// Bytes of tables and of blob files so far.
     pub(crate) fn written_bytes(&self) -> (u64, u64) {
         let open = self.current.as_ref().map_or(0, |open| open.builder.file_bytes());

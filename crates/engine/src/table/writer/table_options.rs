@@ -13,6 +13,7 @@ use karst_format::options::choice::{
 };
 use karst_format::options::nested::CompressionOptions;
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
+use std::path::PathBuf;
 
 /// What a table is made for, as far as its options depend on it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub(crate) struct TablePlace {
     pub(crate) base_level: usize,
     /// The compression and how it is used, whatever the options say.
     pub(crate) compression: Option<(Compression, CompressionOptions)>,
+    /// It is made outside of a database, to be ingested: the one table of its run is this file.
+    pub(crate) external: Option<PathBuf>,
 }
 
 impl TablePlace {
@@ -37,7 +40,31 @@ impl TablePlace {
 
     /// A table of a level that is not the last one in use.
     pub(crate) fn in_level(level: usize) -> TablePlace {
-        TablePlace { level, flush: false, bottommost: false, base_level: 1, compression: None }
+        TablePlace {
+            level,
+            flush: false,
+            bottommost: false,
+            base_level: 1,
+            compression: None,
+            external: None,
+        }
+    }
+
+    /// A table that is made to be ingested, wherever that may be.
+    ///
+    /// Compat: the compression is that of the last level, the level is not known, and nothing says that no table is below.
+    pub(crate) fn external(file: PathBuf, family: &ColumnFamilyOptions) -> TablePlace {
+        let bottommost = family.bottommost_compression;
+        let (compression, options) = match (bottommost, family.compression_per_level.last()) {
+            (Compression::Disable, Some(last)) => (*last, &family.compression_opts),
+            (Compression::Disable, None) => (family.compression, &family.compression_opts),
+            _ if family.bottommost_compression_opts.enabled => {
+                (bottommost, &family.bottommost_compression_opts)
+            }
+            _ => (bottommost, &family.compression_opts),
+        };
+        let compression = Some((compression, options.clone()));
+        TablePlace { compression, external: Some(file), ..TablePlace::flush() }
     }
 
     fn compression(&self, family: &ColumnFamilyOptions) -> Compression {
@@ -148,7 +175,7 @@ pub(crate) fn table_options(
         prefix_extractor: config.prefix_extractor.clone(),
         merge_operator_name: config.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
         level: if place.flush { Some(-1) } else { i32::try_from(place.level).ok() },
-        external: false,
+        external: place.external.is_some(),
         identity,
     })
 }

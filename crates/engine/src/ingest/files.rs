@@ -1,0 +1,90 @@
+//! Ingesting files: tables made elsewhere become part of an open database.
+//!
+//! In: files, each for a column family, and how. Out: a database that has their entries. `prepare` does what can fail; what changes
+//! something is the work of `background/ingests`.
+
+use super::prepare::prepare;
+use crate::background::{Background, IngestExternalFileOptions};
+use crate::column_family::{ColumnFamily, Family};
+use crate::versions::Versions;
+use karst_base::error::{Error, Named, Result};
+use karst_base::events::{Events, LogLevel};
+use karst_base::options::DbOptions;
+use karst_base::stats::HistogramKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is ingested into one column family. RocksDB's names.
+#[derive(Clone, Debug)]
+pub struct IngestExternalFileArg {
+    /// Where it goes.
+    pub column_family: ColumnFamily,
+    /// The files. Where they overlap, later ones are newer.
+    pub external_files: Vec<PathBuf>,
+    /// How.
+    pub options: IngestExternalFileOptions,
+    /// The checksum of each file, or none; looked at only with `file_checksum_gen_factory`.
+    pub files_checksums: Vec<Vec<u8>>,
+    /// The names of the functions that made them.
+    pub files_checksum_func_names: Vec<String>,
+}
+
+impl IngestExternalFileArg {
+    /// These files, without checksums, for a column family.
+    pub fn new<P: Into<PathBuf>>(
+        column_family: &ColumnFamily,
+        files: impl IntoIterator<Item = P>,
+        options: IngestExternalFileOptions,
+    ) -> Self {
+        Self {
+            column_family: column_family.clone(),
+            external_files: files.into_iter().map(Into::into).collect(),
+            options,
+            files_checksums: Vec::new(),
+            files_checksum_func_names: Vec::new(),
+        }
+    }
+}
+
+/// Ingests everything at once; `args` go with `families`.
+///
+/// # Errors
+/// Anything is wrong with any file, the options are in the way, or it could not be installed. Nothing has changed then.
+pub(crate) async fn ingest(
+    background: &Arc<Background>,
+    versions: &Arc<Versions>,
+    events: &Events,
+    db_options: &DbOptions,
+    args: &[(&Arc<Family>, &IngestExternalFileArg)],
+) -> Result<()> {
+    for (index, (family, _)) in args.iter().enumerate() {
+        if args[..index].iter().any(|(other, _)| other.id() == family.id()) {
+            let name = Named(&family.config.name);
+            let text = format!("ingesting files: column family {name:?} is named twice");
+            return Err(Error::invalid_argument(text));
+        }
+    }
+    if args.is_empty() {
+        return Err(Error::invalid_argument("ingesting files: there is nothing to ingest"));
+    }
+    let env = versions.env().clone();
+    let mut ingests = Vec::with_capacity(args.len());
+    for (family, arg) in args {
+        let shared = &family.tables.shared;
+        let began = shared.start_timer();
+        ingests.push(prepare(versions, db_options, family, arg).await?);
+        shared.measure_since(HistogramKind::IngestExternalFilePrepareTime, began);
+    }
+    background.ingest(ingests).await?;
+    let moved =
+        args.iter().filter(|(_, arg)| arg.options.move_files).flat_map(|(_, arg)| &arg.external_files);
+    for path in moved.cloned().collect::<Vec<_>>() {
+        let at = path.clone();
+        if let Err(error) = env.run_blocking(move |env| env.fs().remove(&at)).await {
+            // Why no error: the file is ingested, and a second time would be once too often.
+            let text = format_args!("{}: ingested, but not removed: {error}", path.display());
+            events.log(LogLevel::Warn, text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,369 @@
+//! Files to be ingested are brought into the directory and looked at, before anything changes.
+//!
+//! In: paths of files outside of the database. Out: [`PreparedFile`]s: linked or copied under numbers of the database, synced, and found to be
+//! what they have to be. Of a file that is refused nothing is left.
+//!
+//! Invariant: what is looked at is the file that the database keeps, not the one that it was made of.
+
+use super::IngestExternalFileArg;
+use crate::background::{FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
+use crate::column_family::Family;
+use crate::read::iter::job_input::{InputOptions, JobInput};
+use crate::table::Table;
+use crate::table::verify;
+use crate::table::writer::{FILE_CHECKSUM_NAME, file_checksums};
+use crate::versions::Versions;
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::options::DbOptions;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{InternalKey, SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::properties::TableProperties;
+use karst_format::unique_id::table_unique_id;
+use karst_format::version_edit::{FileChecksum, NewFile};
+use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
+use karst_lsm::FileMetadata;
+use karst_lsm::pick::CompactionInput;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are copied, and read ahead, at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Refuses what no file could make right.
+fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
+    let options = &arg.options;
+    let refuse = |what: &str| Err(Error::invalid_argument(format!("ingesting files: {what}")));
+    if arg.external_files.is_empty() {
+        return refuse("the list of files is empty");
+    }
+    if options.move_files && options.link_files {
+        return refuse("`move_files` and `link_files` do not go together");
+    }
+    if options.ingest_behind && options.allow_db_generated_files {
+        return refuse("`ingest_behind` and `allow_db_generated_files` do not go together");
+    }
+    for given in [arg.files_checksums.len(), arg.files_checksum_func_names.len()] {
+        if given != 0 && given != arg.external_files.len() {
+            return refuse(
+                "there have to be as many checksums, and names of their functions, as files, or none",
+            );
+        }
+    }
+    if arg.files_checksums.len() != arg.files_checksum_func_names.len() {
+        return refuse("checksums and the names of their functions come together");
+    }
+    Ok(())
+}
+
+/// Prepares all files of `arg`, for `family`.
+///
+/// # Errors
+/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit. Nothing is left of any file then.
+pub(super) async fn prepare(
+    versions: &Arc<Versions>,
+    db_options: &DbOptions,
+    family: &Arc<Family>,
+    arg: &IngestExternalFileArg,
+) -> Result<FamilyIngest> {
+    check_arg(arg)?;
+    let options = arg.options;
+    let mut files = Vec::with_capacity(arg.external_files.len());
+    for (index, path) in arg.external_files.iter().enumerate() {
+        let given = arg.files_checksums.get(index).zip(arg.files_checksum_func_names.get(index));
+        let one = One { versions, db_options, family, options, path };
+        files.push(one.prepare(given).await.map_err(|error| named(path, error))?);
+    }
+    let comparator = &family.config.comparator;
+    let overlap =
+        (1..files.len()).any(|i| files[..i].iter().any(|other| files[i].overlaps(other, comparator)));
+    if overlap && options.ingest_behind {
+        return Err(Error::not_supported("files that overlap each other cannot be ingested behind"));
+    }
+    Ok(FamilyIngest { family: family.clone(), files, options, overlap })
+}
+
+/// The error, which says of which file outside it is.
+fn named(path: &Path, error: Error) -> Error {
+    if error.to_string().contains(&*path.to_string_lossy()) {
+        return error;
+    }
+    error.in_context(format!("ingesting {}", path.display()))
+}
+
+/// One file to be prepared.
+struct One<'a> {
+    versions: &'a Arc<Versions>,
+    db_options: &'a DbOptions,
+    family: &'a Arc<Family>,
+    options: IngestExternalFileOptions,
+    path: &'a PathBuf,
+}
+
+/// What was found in a file.
+struct Found {
+    smallest: FileEnd,
+    largest: FileEnd,
+    /// The sequence numbers that its entries have.
+    seqs: (SeqNo, SeqNo),
+    properties: Arc<TableProperties>,
+}
+
+impl One<'_> {
+    async fn prepare(&self, given: Option<(&Vec<u8>, &String)>) -> Result<PreparedFile> {
+        let guard = self.versions.new_table(0);
+        let shared = &self.family.tables.shared;
+        let internal_path = shared.table_path(guard.number(), 0)?;
+        self.bring(&internal_path).await?;
+        let of = internal_path.clone();
+        let metadata = self.env().run_blocking(move |env| env.fs().metadata(&of)).await?;
+        let found = self.examine(guard.number(), metadata.len).await;
+        // Why: it was opened as what it is without its number in the tree; whoever reads it from now on opens it anew.
+        shared.open_files.forget(guard.number());
+        let Found { smallest, largest, seqs, properties } = found?;
+        let ends = [&smallest, &largest].map(|end| end.internal_key(None));
+        let [first, last] = ends;
+        let mut file = NewFile::new(guard.number(), metadata.len, first, last, seqs.0, seqs.1);
+        file.unique_id = (!properties.db_session_id.is_empty()).then(|| {
+            let (db, session) = (properties.db_id.as_bytes(), properties.db_session_id.as_bytes());
+            table_unique_id(db, session, properties.orig_file_number)
+        });
+        file.tail_size_bytes = metadata.len - properties.tail_start_offset.min(metadata.len);
+        // Compat: a file of one range tombstone and nothing else is best compacted away.
+        file.marked_for_compaction = properties.num_entries == 1 && properties.num_range_deletions == 1;
+        file.checksum = self.checksum(&internal_path, given).await?;
+        let external_path = self.path.clone();
+        Ok(PreparedFile { guard, external_path, internal_path, file, smallest, largest, properties })
+    }
+
+    fn env(&self) -> &Env {
+        &self.family.tables.shared.env
+    }
+
+    /// Has the file, synced, at `to` too.
+    async fn bring(&self, to: &Path) -> Result<()> {
+        if self.options.move_files || self.options.link_files {
+            let (from, to) = (self.path.clone(), to.to_owned());
+            let fsync = self.db_options.use_fsync;
+            let link = move |env: &Env| -> karst_io::Result<()> {
+                env.fs().link(&from, &to)?;
+                // Why: whoever wrote it may not have.
+                let file = env.fs().open_positional(&to)?;
+                if fsync { file.sync_all() } else { file.sync() }
+            };
+            match self.env().run_blocking(link).await {
+                Err(error) if error.is_link_unsupported() && self.options.failed_move_fall_back_to_copy => {}
+                linked => return Ok(linked?),
+            }
+        }
+        self.copy(to).await
+    }
+
+    async fn copy(&self, to: &Path) -> Result<()> {
+        let env = self.env();
+        let from = karst_io::open(env, self.path, OpenOptions::BUFFERED).await?;
+        let writing = WriterOptions { fsync: self.db_options.use_fsync, ..WriterOptions::default() };
+        let mut copy = FileWriter::create(env, to, writing).await?;
+        let mut at = 0;
+        while at < from.size() {
+            let bytes = karst_io::read(env, &from, at, PIECE_BYTES as usize).await?;
+            if bytes.is_empty() {
+                return Err(Error::corruption_at(self.path, at, "the file has become shorter"));
+            }
+            at += bytes.len() as u64;
+            copy.append(bytes.to_vec()).await?;
+        }
+        copy.sync().await?;
+        copy.finish().await?;
+        Ok(())
+    }
+
+    /// Whether the file is what it has to be, and what is in it.
+    async fn examine(&self, number: FileNumber, size: u64) -> Result<Found> {
+        let nothing = || vec![0; TRAILER_BYTES];
+        let zero = SeqNo::ZERO;
+        let file = Arc::new(FileMetadata::new(NewFile::new(number, size, nothing(), nothing(), zero, zero)));
+        let tables = &self.family.tables;
+        let table = tables.clone().open(&file, 0).await?;
+        self.check_properties(table.properties())?;
+        if self.options.verify_checksums_before_ingest {
+            verify::table(tables, &file).await?;
+        }
+        let mut entries = self.entries(&table, &file).await?;
+        if let Some(tombstones) = table.range_tombstones() {
+            let comparator = &tables.configuration.comparator;
+            for at in 0..tombstones.len() {
+                let seqs = tombstones.seqs(at);
+                let newest = seqs.iter().copied().max().unwrap_or_default();
+                let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
+                let end = FileEnd::TombstoneEnd(tombstones.end(at).to_vec());
+                entries.widen(comparator, start, end, seqs);
+            }
+        }
+        let Entries { ends: Some((smallest, largest)), seqs: Some(seqs) } = entries else {
+            return Err(Error::invalid_argument("the file has no entry"));
+        };
+        let properties = table.properties().clone();
+        Ok(Found { smallest, largest, seqs, properties })
+    }
+
+    fn check_properties(&self, properties: &TableProperties) -> Result<()> {
+        let is_external = properties.external_file_version().is_some();
+        if !is_external && !self.options.allow_db_generated_files {
+            return Err(Error::invalid_argument(
+                "it was not made by a writer of files to be ingested, and `allow_db_generated_files` is not set",
+            ));
+        }
+        let (any, theirs) = (i32::MAX as u64, properties.column_family_id);
+        if theirs != any && theirs != u64::from(self.family.id().0) && !self.options.allow_db_generated_files
+        {
+            let own = self.family.id();
+            let text = format!("it was made for the column family with id {theirs}, not for this one, {own}");
+            return Err(Error::invalid_argument(text));
+        }
+        Ok(())
+    }
+
+    /// The first and the last entry, range tombstones apart. All are looked at where all have to be.
+    async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
+        let tables = &self.family.tables;
+        let all = self.options.verify_checksums_before_ingest || self.options.allow_db_generated_files;
+        let input = || {
+            let files = vec![file.clone()];
+            let inputs = [CompactionInput { level: Level(0), files }];
+            let readahead_bytes = if all { PIECE_BYTES } else { 0 };
+            let options = InputOptions { readahead_bytes, verify_checksums: true, lower: None, upper: None };
+            JobInput::new(tables.clone(), &[], &inputs, options).filling_cache(self.options.fill_cache)
+        };
+        let mut entries = Entries::default();
+        let mut first = input();
+        first.start().await?;
+        if !first.valid() {
+            return Ok(entries);
+        }
+        if !all {
+            let mut last = input();
+            last.start_at_last().await?;
+            let ends = [first.entry().0, last.entry().0];
+            if ends[0] != ends[1]
+                && tables.configuration.comparator.compare_internal(ends[0], ends[1]).is_ge()
+            {
+                return Err(out_of_order(ends[1], ends[0]));
+            }
+            for internal_key in ends {
+                self.note(&mut entries, internal_key)?;
+            }
+            return Ok(entries);
+        }
+        let mut before: Vec<u8> = Vec::new();
+        while first.valid() {
+            let internal_key = first.entry().0;
+            // Why two orders: all entries of an ingested file get one number, and so no key can be in it twice.
+            let in_order = match (before.is_empty(), table.global_seqno()) {
+                (true, _) => true,
+                (false, None) => {
+                    tables.configuration.comparator.compare_internal(&before, internal_key).is_lt()
+                }
+                (false, Some(_)) => {
+                    let keys = [&before[..], internal_key].map(karst_format::key::user_key);
+                    tables.configuration.comparator.compare_user(keys[0], keys[1]).is_lt()
+                }
+            };
+            if !in_order {
+                return Err(out_of_order(internal_key, &before));
+            }
+            self.note(&mut entries, internal_key)?;
+            before.clear();
+            before.extend_from_slice(internal_key);
+            if !first.advance()? {
+                first.arrive().await?;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Takes note of an entry, if it may be ingested.
+    fn note(&self, entries: &mut Entries, internal_key: &[u8]) -> Result<()> {
+        let key = InternalKey::parse(internal_key)
+            .map_err(|c| Error::new(ErrorKind::Corruption, format!("an entry of the file: {c}")))?;
+        if !key.kind.is_stored() || matches!(key.kind, ValueType::BlobIndex | ValueType::RangeDeletion) {
+            let (kind, shown) = (key.kind, Shown(key.user_key));
+            let text = format!("key {shown} has an entry of type {kind:?}, which cannot be ingested");
+            return Err(Error::not_supported(text));
+        }
+        if key.seq > SeqNo::ZERO && !self.options.allow_db_generated_files {
+            let (seq, shown) = (key.seq, Shown(key.user_key));
+            let text = format!("key {shown} has sequence number {seq}; in a file to be ingested all are 0");
+            return Err(Error::new(ErrorKind::Corruption, text));
+        }
+        let end = FileEnd::Entry(key.user_key.to_vec(), key.seq, key.kind);
+        entries.widen(&self.family.tables.configuration.comparator, end.clone(), end, &[key.seq]);
+        Ok(())
+    }
+
+    /// The checksum of the whole file, where the database has such.
+    async fn checksum(
+        &self,
+        path: &Path,
+        given: Option<(&Vec<u8>, &String)>,
+    ) -> Result<Option<FileChecksum>> {
+        if !file_checksums(self.db_options)? {
+            return Ok(None);
+        }
+        if let Some((_, function)) = given.filter(|(_, function)| function.as_bytes() != FILE_CHECKSUM_NAME) {
+            let text = format!("its checksum is by {function:?}, which is not the database's function");
+            return Err(Error::invalid_argument(text));
+        }
+        let value = match given.filter(|_| !self.options.verify_file_checksum) {
+            Some((value, _)) => value.clone(),
+            None => {
+                let file = karst_io::open(self.env(), path, OpenOptions::BUFFERED).await?;
+                verify::file_checksum(&self.family.tables.shared, &file).await?.to_be_bytes().to_vec()
+            }
+        };
+        if let Some((expected, _)) = given.filter(|(expected, _)| **expected != value) {
+            let text = format!("checksum of the whole file: {value:02x?}, {expected:02x?} was given");
+            return Err(Error::new(ErrorKind::Corruption, text));
+        }
+        Ok(Some(FileChecksum { value: value.into(), function: FILE_CHECKSUM_NAME.into() }))
+    }
+}
+
+fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
+    let [key, before] = [internal_key, before].map(|key| Shown(karst_format::key::user_key(key)));
+    Error::new(
+        ErrorKind::Corruption,
+        format!("key {key} does not come behind {before}: the file is not sorted"),
+    )
+}
+
+/// What the entries span that were looked at.
+#[derive(Default)]
+struct Entries {
+    ends: Option<(FileEnd, FileEnd)>,
+    seqs: Option<(SeqNo, SeqNo)>,
+}
+
+impl Entries {
+    fn widen(
+        &mut self,
+        comparator: &karst_format::comparator::Comparator,
+        from: FileEnd,
+        to: FileEnd,
+        seqs: &[SeqNo],
+    ) {
+        let is_before = |a: &FileEnd, b: &FileEnd| {
+            comparator.compare_internal(&a.internal_key(None), &b.internal_key(None)).is_lt()
+        };
+        self.ends = Some(match self.ends.take() {
+            None => (from, to),
+            Some((smallest, largest)) => (
+                if is_before(&from, &smallest) { from } else { smallest },
+                if is_before(&largest, &to) { to } else { largest },
+            ),
+        });
+        for seq in seqs {
+            let (low, high) = self.seqs.unwrap_or((*seq, *seq));
+            self.seqs = Some((low.min(*seq), high.max(*seq)));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Tables made outside of a database, to be ingested into one.
+//!
+//! In: entries in ascending order of their keys, and range tombstones in any. Out: one synced table file whose properties say
+//! that it may be ingested (docs/ingest.md has their layout).
+//!
+//! Invariants:
+//! - Every entry has the sequence number 0; the one that counts is given when the file is ingested.
+//! - A file that was not finished is removed.
+
+use crate::column_family::ColumnFamily;
+use crate::open::{Options, check_options, check_path, identity, new_family_options};
+use crate::table::writer::{
+    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, writer_options,
+};
+use crate::write::entity_of;
+use karst_base::error::{Error, Result, Shown};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::stats::{Statistics, StatsLevel};
+use karst_base::sync::atomic::{AtomicU64, Ordering};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::{self, SeqNo, ValueType};
+use karst_io::{Env, block_on};
+use karst_lsm::range_del::{Fragments, RangeTombstone};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Compat: what RocksDB's writer calls the database that its files are of.
+const CREATOR: &str = "SST Writer";
+/// Compat: the id of a column family that is not known.
+const ANY_FAMILY: ColumnFamilyId = ColumnFamilyId(i32::MAX as u32);
+
+/// What became of a file, as RocksDB's `ExternalSstFileInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExternalSstFileInfo {
+    /// Where it is.
+    pub file_path: PathBuf,
+    /// The first key; empty if there are only range tombstones.
+    pub smallest_key: Vec<u8>,
+    /// The last key; empty if there are only range tombstones.
+    pub largest_key: Vec<u8>,
+    /// Where the first range tombstone begins; empty if there is none.
+    pub smallest_range_del_key: Vec<u8>,
+    /// Where the last range tombstone ends, this key not included; empty if there is none.
+    pub largest_range_del_key: Vec<u8>,
+    /// The checksum of the whole file; empty unless `file_checksum_gen_factory` is set.
+    pub file_checksum: Vec<u8>,
+    /// The name of the function that made it; empty without one.
+    pub file_checksum_func_name: String,
+    /// The sequence number of all entries: 0.
+    pub sequence_number: u64,
+    /// Size of the file in bytes.
+    pub file_size: u64,
+    /// Entries, range tombstones not among them.
+    pub num_entries: u64,
+    /// Range tombstones. Those that overlap are stored as parts that do not.
+    pub num_range_del_entries: u64,
+    /// The version of files to be ingested: 2.
+    pub version: u32,
+}
+
+/// Writes table files that [`Db::ingest_external_file`](crate::Db::ingest_external_file), or RocksDB's, takes into a database.
+///
+/// ```no_run
+/// use karst_engine::{Options, SstFileWriter};
+/// let mut writer = SstFileWriter::create(&Options::new())?;
+/// writer.open("/tmp/fruit.sst")?;
+/// writer.put("apple", "ripe")?; // keys ascend
+/// writer.put("banana", "green")?;
+/// writer.delete_range("x", "z")?; // ranges come at any time
+/// let info = writer.finish()?;
+/// assert_eq!((info.num_entries, info.num_range_del_entries), (2, 1));
+/// # Ok::<(), karst_engine::Error>(())
+/// ```
+///
+/// A range tombstone deletes what the database has before the file is ingested; it spares the entries of its own file.
+///
+/// Tables are as the options of the column family have them, but for blob files, into which no value goes. All calls block: they
+/// write files. A writer belongs to one thread at a time. One that is dropped before it has finished removes its file.
+pub struct SstFileWriter {
+    env: Env,
+    config: Arc<FamilyConfig>,
+    db_options: DbOptions,
+    identity: Arc<Identity>,
+    files: Arc<Numbers>,
+    open: Option<OpenFile>,
+}
+
+/// The file that is being written.
+struct OpenFile {
+    path: PathBuf,
+    run: RunWriter<NeverCut>,
+    tombstones: Vec<RangeTombstone>,
+    first: Option<Vec<u8>>,
+    last: Vec<u8>,
+    internal_key: Vec<u8>,
+}
+
+/// Numbers for files, which tell those of one writer apart.
+#[derive(Debug, Default)]
+struct Numbers(AtomicU64);
+
+impl NewFiles for Numbers {
+    fn new_table(&self) -> FileNumber {
+        // Ordering: a counter; nothing is published with it.
+        FileNumber(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+    fn new_blob_file(&self) -> FileNumber {
+        unreachable!("no value goes to a blob file")
+    }
+}
+
+impl std::fmt::Debug for SstFileWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SstFileWriter")
+            .field("column_family", &self.config.name)
+            .field("open", &self.open.as_ref().map(|open| &open.path))
+            .finish_non_exhaustive()
+    }
+}
+
+impl SstFileWriter {
+    /// A writer of files for any column family that has the comparator that `options` say for the default one. The environment
+    /// and the options of tables are those of `options` too.
+    ///
+    /// # Errors
+    /// The options cannot be used.
+    pub fn create(options: &Options) -> Result<SstFileWriter> {
+        let family = options.family_options(new_family_options(), "default")?;
+        let instances = options.instances_for("default");
+        let config = FamilyConfig::resolve(ANY_FAMILY, "", family, None, instances)?;
+        Self::new(options.environment(), config, options)
+    }
+
+    /// A writer of files for this column family and no other, with the options that it has now. Of `options` only those of the
+    /// database count, such as `use_fsync` and `file_checksum_gen_factory`.
+    ///
+    /// # Errors
+    /// The options cannot be used.
+    pub fn for_column_family(options: &Options, family: &ColumnFamily) -> Result<SstFileWriter> {
+        let env = family.0.tables.shared.env.clone();
+        Self::new(env, FamilyConfig::clone(&family.0.settings()), options)
+    }
+
+    fn new(env: Env, mut config: FamilyConfig, options: &Options) -> Result<SstFileWriter> {
+        let db_options = options.db_options(DbOptions::default())?;
+        check_options::new_family(&db_options, &config.options, &config)?;
+        file_checksums(&db_options)?;
+        // Compat: as RocksDB's writer; a file that is ingested stands for itself.
+        config.options.enable_blob_files = false;
+        let host_id = match db_options.db_host_id.as_str() {
+            "__hostname__" => String::new(),
+            given => given.to_owned(),
+        };
+        let session_id = identity::new_session_id(&env);
+        let identity = Arc::new(Identity { db_id: CREATOR.to_owned(), session_id, host_id });
+        let (config, files) = (Arc::new(config), Arc::default());
+        Ok(SstFileWriter { env, config, db_options, identity, files, open: None })
+    }
+
+    /// Begins the file at `path`. What is there is replaced, and stays as it is under its other names.
+    ///
+    /// # Errors
+    /// A file was begun and not finished, or this one cannot be made.
+    pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        check_path(path)?;
+        if let Some(open) = &self.open {
+            let text = format!("{} has to be finished before another file", open.path.display());
+            return Err(Error::invalid_argument(text));
+        }
+        // Why now: it would only be made when there is something to write, and what is wrong with its place be told late.
+        let fs = self.env.fs();
+        match fs.remove(path) {
+            // Why not written over: a file that was ingested by `link_files` is also a database's.
+            Ok(()) => {}
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e.into()),
+        }
+        drop(fs.create(path).map_err(Error::from)?);
+        let now_s = self.env.unix_time().as_secs();
+        let outputs = Outputs {
+            env: self.env.clone(),
+            config: self.config.clone(),
+            identity: self.identity.clone(),
+            new_files: self.files.clone(),
+            table_directory: PathBuf::new(),
+            path_id: 0,
+            temperature: Default::default(),
+            blob_directory: PathBuf::new(),
+            place: TablePlace::external(path.to_owned(), &self.config.options),
+            epoch: 0,
+            oldest_ancestor_time_s: now_s,
+            oldest_key_time_s: 0,
+            throttle: None,
+            writing: writer_options(&self.db_options),
+            warming: None,
+            memory: None,
+            file_checksums: file_checksums(&self.db_options)?,
+            stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
+        };
+        self.open = Some(OpenFile {
+            path: path.to_owned(),
+            run: RunWriter::new(outputs, NeverCut, None, (None, None))?,
+            tombstones: Vec::new(),
+            first: None,
+            last: Vec::new(),
+            internal_key: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// No file is open, the key does not come behind the one before, key or value are too large, or writing failed.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.add(ValueType::Value, key.as_ref(), value.as_ref())
+    }
+
+    /// Sets a key to an entity of named columns, in any order.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::put`], and if a column is given twice.
+    pub fn put_entity(&mut self, key: impl AsRef<[u8]>, columns: &[(&[u8], &[u8])]) -> Result<()> {
+        self.add(ValueType::WideColumnEntity, key.as_ref(), &entity_of(columns)?)
+    }
+
+    /// Adds a merge operand to what the database has under a key.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::put`].
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.add(ValueType::Merge, key.as_ref(), operand.as_ref())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::put`].
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.add(ValueType::Deletion, key.as_ref(), b"")
+    }
+
+    /// Removes the keys that the database has from `start` up to, not including, `end`. Ranges may come in any order, and may
+    /// overlap each other and the keys of the file. A range that ends where it begins is none.
+    ///
+    /// # Errors
+    /// No file is open, or the range ends before it begins.
+    pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let (start, end) = (start.as_ref(), end.as_ref());
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        match self.config.comparator.compare_user(start, end) {
+            std::cmp::Ordering::Greater => {
+                let text = format!("a range from {} ends before that, at {}", Shown(start), Shown(end));
+                return Err(Error::invalid_argument(text));
+            }
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Less => open.tombstones.push(RangeTombstone::new(start, end, SeqNo::ZERO)),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, kind: ValueType, user_key: &[u8], value: &[u8]) -> Result<()> {
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        if open.first.is_some() && self.config.comparator.compare_user(&open.last, user_key).is_ge() {
+            let (key, last) = (Shown(user_key), Shown(&open.last));
+            let text = format!("{}: key {key} does not come behind {last}", open.path.display());
+            return Err(Error::invalid_argument(text));
+        }
+        open.internal_key.clear();
+        key::append(&mut open.internal_key, user_key, key::pack_trailer(SeqNo::ZERO, kind));
+        open.run.add(&open.internal_key, value)?;
+        open.first.get_or_insert_with(|| user_key.to_vec());
+        open.last.clear();
+        open.last.extend_from_slice(user_key);
+        if open.run.needs_room() {
+            block_on(&self.env, open.run.make_room())?;
+        }
+        Ok(())
+    }
+
+    /// About how many bytes the file has so far; 0 if none is open.
+    pub fn file_size(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.run.written_bytes().0)
+    }
+
+    /// Ends the file. It is synced then, but its name in its directory is not. The next one can be opened.
+    ///
+    /// # Errors
+    /// No file is open, it has no entry, or writing failed. There is no file then.
+    pub fn finish(&mut self) -> Result<ExternalSstFileInfo> {
+        let env = self.env.clone();
+        block_on(&env, self.finish_async())
+    }
+
+    /// The asynchronous form of [`SstFileWriter::finish`], which does most of a small file's writing. Dropped on the way, it leaves
+    /// a part of the file.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::finish`].
+    pub async fn finish_async(&mut self) -> Result<ExternalSstFileInfo> {
+        let OpenFile { path, mut run, tombstones, first, last, .. } =
+            self.open.take().ok_or_else(not_open)?;
+        let ends = |bound: Option<&[u8]>| bound.map(<[u8]>::to_vec).unwrap_or_default();
+        let ranges = Fragments::build(&self.config.comparator, tombstones);
+        let count = ranges.len();
+        let range_ends = match count {
+            0 => (Vec::new(), Vec::new()),
+            count => (ranges.start(0).to_vec(), ranges.end(count - 1).to_vec()),
+        };
+        run.lay_over(ranges);
+        let finished = run.finish().await.and_then(|(files, _)| {
+            let no_entry = || Error::invalid_argument(format!("{}: the file has no entry", path.display()));
+            files.tables.into_iter().next().ok_or_else(no_entry)
+        });
+        let table = finished.inspect_err(|_| remove(&self.env, &path))?;
+        let checksum = table.file.checksum.as_ref();
+        let properties = &table.properties;
+        Ok(ExternalSstFileInfo {
+            file_path: path,
+            smallest_key: ends(first.as_deref()),
+            largest_key: last,
+            smallest_range_del_key: range_ends.0,
+            largest_range_del_key: range_ends.1,
+            file_checksum: checksum.map(|checksum| checksum.value.to_vec()).unwrap_or_default(),
+            file_checksum_func_name: checksum
+                .map(|checksum| String::from_utf8_lossy(&checksum.function).into_owned())
+                .unwrap_or_default(),
+            sequence_number: 0,
+            file_size: table.file.size_bytes,
+            num_entries: properties.num_entries - properties.num_range_deletions,
+            num_range_del_entries: properties.num_range_deletions,
+            version: properties.external_file_version().unwrap_or_default(),
+        })
+    }
+}
+
+impl Drop for SstFileWriter {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            let path = open.path.clone();
+            drop(open);
+            remove(&self.env, &path);
+        }
+    }
+}
+
+fn not_open() -> Error {
+    Error::invalid_argument("no file is open; call `open` first")
+}
+
+/// Removes what is left of a file. Why no error: it failed, or was given up, and that is what is told.
+fn remove(env: &Env, path: &Path) {
+    let _ = env.fs().remove(path);
+}

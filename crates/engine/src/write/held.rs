@@ -1,0 +1,71 @@
+//! Writers held up, for what changes the tree and takes sequence numbers without being a write: files that are ingested.
+//!
+//! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out: [`Held`], and with it sequence
+//! numbers, which become visible when whoever took them says so.
+//!
+//! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has anything that others wait for.
+//!
+//! Lock: `order`, as in `pipeline`; never held while waiting.
+
+use super::host::Host;
+use super::pipeline::Pipeline;
+use crate::sealing::HeldWriters;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_format::key::SeqNo;
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Held<H: Host>(Arc<Pipeline<H>>);
+
+impl<H: Host> Pipeline<H> {
+    /// Holds writers up until the result is dropped. When it is there, everything that was ordered before is visible.
+    ///
+    /// # Errors
+    /// Writes are refused, or an insert panicked, ever.
+    pub(super) async fn hold(self: &Arc<Self>) -> Result<Held<H>> {
+        while !self.try_hold()? {
+            self.wait_for_room(|pipeline| pipeline.is_not_held()).await;
+        }
+        let held = Held(self.clone());
+        self.wait_for_room(|pipeline| {
+            pipeline.settle();
+            pipeline.has_published_all()
+        })
+        .await;
+        self.forget_decided();
+        self.check_inserts()?;
+        Ok(held)
+    }
+}
+
+impl<H: Host> Drop for Held<H> {
+    fn drop(&mut self) {
+        self.0.unhold();
+    }
+}
+
+/// Sequence numbers that are visible once it is dropped.
+struct Taken<H: Host> {
+    pipeline: Arc<Pipeline<H>>,
+    ticket: u64,
+}
+
+impl<H: Host> Drop for Taken<H> {
+    fn drop(&mut self) {
+        self.pipeline.finish(self.ticket);
+    }
+}
+
+impl<H: Host> HeldWriters for Held<H> {
+    fn next_seq(&self) -> SeqNo {
+        self.0.next_seq()
+    }
+
+    fn take_to(&self, last: SeqNo) -> Result<Box<dyn Send>> {
+        if last > SeqNo::MAX {
+            return Err(Error::new(ErrorKind::LimitReached, "the sequence numbers are used up"));
+        }
+        let ticket = self.0.take_to(last)?;
+        Ok(Box::new(Taken { pipeline: self.0.clone(), ticket }))
+    }
+}
