@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     /// A file that will be CURRENT or IDENTITY, or OPTIONS.
     Temporary,
     Directory,
+    /// A table outside of the database, to be ingested.
+    External,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Some(FileName::Lock) => Kind::Lock,
             Some(FileName::InfoLog | FileName::OldInfoLog(_)) => Kind::InfoLog,
             Some(_) => Kind::Temporary,
+            None if path.extension().is_some_and(|extension| extension == "sst") => Kind::External,
             None => Kind::Directory,
         }
     }

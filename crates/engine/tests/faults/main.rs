@@ -13,6 +13,8 @@
 //!
 //! Environment: `KARST_LONG_TESTS=1` tries more occurrences; `KARST_OCCURRENCES` so many of each combination; `KARST_FAULT="Table Read Short 3"` one alone.
 
+#[path = "../simulation/ingesting.rs"]
+mod ingesting;
 mod kinds;
 #[path = "../kill/reading.rs"]
 mod reading;
@@ -179,8 +181,8 @@ fn faults_of_writing() {
 
 #[test]
 fn faults_of_names() {
-    use Operation::{Create, CreateDirectory, Lock, Remove, Rename, SyncDirectory};
+    use Operation::{Create, CreateDirectory, Link, Lock, Remove, Rename, SyncDirectory};
     try_all(|operation| {
-        matches!(operation, Create | Rename | Remove | SyncDirectory | CreateDirectory | Lock)
+        matches!(operation, Create | Rename | Link | Remove | SyncDirectory | CreateDirectory | Lock)
     });
 }

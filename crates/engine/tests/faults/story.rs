@@ -1,12 +1,13 @@
 //! What is done with the database while one operation goes wrong, and how it goes on after an error.
 
+use crate::ingesting::ingest;
 use crate::kinds::Nature;
 use crate::reading::Reading;
 use crate::writing::batch;
 use karst_engine::{
     ColumnFamily, CompactRangeOptions, Db, Error, FlushOptions, Options, ReadOptions, WriteOptions,
 };
-use karst_io::{Env, Simulation};
+use karst_io::{Env, Simulation, block_on};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::ways::differences;
@@ -33,6 +34,8 @@ pub(crate) enum End {
 enum Step {
     Open,
     Write(u32),
+    /// As files that are ingested.
+    Ingest,
     Flush,
     SyncLog,
     Compact,
@@ -43,7 +46,7 @@ enum Step {
     Close,
 }
 
-const STORY: [Step; 30] = [
+const STORY: [Step; 32] = [
     Step::Open,
     Step::Write(6),
     Step::Flush,
@@ -52,6 +55,7 @@ const STORY: [Step; 30] = [
     Step::CreateFamily,
     Step::Read,
     Step::Flush,
+    Step::Ingest,
     Step::Write(4),
     Step::SetOptions("70000"),
     Step::Flush,
@@ -68,6 +72,7 @@ const STORY: [Step; 30] = [
     Step::Close,
     Step::Open,
     Step::Write(6),
+    Step::Ingest,
     Step::Flush,
     Step::Compact,
     Step::Read,
@@ -117,7 +122,8 @@ impl Story {
     fn step(&mut self, step: Step, options: &Options) -> Result<(), Ended> {
         match step {
             Step::Open => self.open(options),
-            Step::Write(count) => (0..count).try_for_each(|_| self.write(options)),
+            Step::Write(count) => (0..count).try_for_each(|_| self.write(options, false)),
+            Step::Ingest => self.write(options, true),
             Step::Read => self.read(),
             Step::Flush => self.try_hard(options, |db| {
                 let families = families(db);
@@ -234,12 +240,18 @@ impl Story {
         Ok(())
     }
 
-    fn write(&mut self, options: &Options) -> Result<(), Ended> {
+    fn write(&mut self, options: &Options, ingests: bool) -> Result<(), Ended> {
         let (number, changes) = self.chronicle.begin(0, &[0, 1], &mut self.random);
-        let write = WriteOptions { sync: self.random.one_in(2), ..WriteOptions::default() };
+        let write = WriteOptions { sync: ingests || self.random.one_in(2), ..WriteOptions::default() };
         for attempt in 1.. {
-            let batch = batch(&families(self.db()), &changes).unwrap();
-            match self.db().write(&write, &batch) {
+            let (db, families) = (self.db.clone().expect("it is open"), families(self.db()));
+            let outcome = if ingests {
+                block_on(db.env(), ingest(&db, &families, &changes, "/ingest", &mut self.random))
+            } else {
+                db.write(&write, &batch(&families, &changes).unwrap())
+            };
+            drop((db, families));
+            match outcome {
                 Ok(()) => {
                     self.chronicle.acknowledge(0, number, write.sync);
                     return Ok(());

@@ -4,6 +4,7 @@
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may fail, writers try again until the database has recovered, and nothing else
 //! may differ.
 
+use crate::ingesting::ingest;
 use crate::reading::Reading;
 use crate::store::{self, Families, Plan};
 use crate::writing::batch;
@@ -496,13 +497,23 @@ impl User {
                 changes.extend(self.world.tally.batch(writer, number));
             }
             let batch = batch(&self.families.0, &changes).unwrap();
-            let mut sync = !unlogged && self.random.one_in(self.world.plan.sync_one_in);
+            // Why never what is in no log: it would be durable before what came before it.
+            let ingests = !unlogged && self.random.one_in(12);
+            let mut sync = !unlogged && (ingests || self.random.one_in(self.world.plan.sync_one_in));
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
             loop {
                 // Why not in foul weather: what comes behind it may fail too.
-                let gives_up = self.world.weather == Weather::Fair && self.random.one_in(12);
+                // Why not an ingestion: it goes on, and nobody can tell when it has ended.
+                let gives_up = !ingests && self.world.weather == Weather::Fair && self.random.one_in(12);
                 let polls = if gives_up { self.random.below(6) } else { u64::MAX };
-                let is_there = match given_up(self.db.write_async(&options, &batch), polls).await {
+                let written = if ingests {
+                    let name = format!("/ingest-{writer}");
+                    let (db, families) = (self.db.clone(), self.families.0.clone());
+                    Some(ingest(&db, &families, &changes, &name, &mut self.random).await)
+                } else {
+                    given_up(self.db.write_async(&options, &batch), polls).await
+                };
+                let is_there = match written {
                     Some(written) => self.world.unless_foul("write", written).await.is_some(),
                     None => {
                         // Whether it was synced nobody learns.

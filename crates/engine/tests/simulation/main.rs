@@ -4,6 +4,7 @@
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on, `KARST_TRACE=1` prints what happened in a failing run,
 //! `KARST_LONG_TESTS=1` the long form that `cargo xtask ci` runs.
 
+mod ingesting;
 mod machine;
 mod opening;
 #[path = "../kill/reading.rs"]
