@@ -201,6 +201,43 @@ fn writers_go_on_while_files_are_ingested() {
     assert_eq!(all(&Db::open("/db", &how).unwrap()), found);
 }
 
+/// What reads see while the log is locked does not change, by an ingested file either; and a lock
+/// waits for one that has begun.
+#[test]
+fn nothing_is_ingested_while_the_log_is_locked() {
+    let how = in_memory();
+    let db = Db::open("/db", &how).unwrap();
+    write_file(&how, "/file.sst", &[("key", "ingested")]);
+    db.lock_wal().unwrap();
+    std::thread::scope(|scope| {
+        let ingesting = scope.spawn(|| db.ingest_external_file(&options(), ["/file.sst"]));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!ingesting.is_finished() && all(&db).is_empty());
+        db.unlock_wal().unwrap();
+        ingesting.join().unwrap().unwrap();
+    });
+    assert_eq!(all(&db), entries(&[("key", "ingested")]));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in 0..50 {
+                let path = format!("/{i}.sst");
+                write_file(&how, &path, &[(&format!("{i:02}"), "ingested")]);
+                db.ingest_external_file(&options(), [path]).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            db.lock_wal().unwrap();
+            let (seen, at) = (all(&db), db.latest_sequence_number());
+            std::thread::yield_now();
+            assert_eq!((all(&db), db.latest_sequence_number()), (seen, at));
+            db.unlock_wal().unwrap();
+        }
+    });
+    assert_eq!(all(&db).len(), 51);
+}
+
 #[test]
 fn a_file_is_copied_linked_or_moved() {
     let directory = tempfile::tempdir().unwrap();
