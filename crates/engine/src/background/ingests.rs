@@ -1,4 +1,5 @@
-//! Files that are ingested: from the moment at which all are in the directory and verified to the one at which readers see them.
+//! Files that are ingested: from the moment at which all are in the directory and verified to the
+//! one at which readers see them.
 //!
 //! | step | what may be in its way |
 //! |---|---|
@@ -11,10 +12,12 @@
 //! | the sequence numbers are published, and writers let go | |
 //!
 //! Invariants:
-//! - Whoever reads sees all files of one ingest or none, and none before what was written before it.
-//! - A file with a number of its own is hidden from whoever reads at an older one, so it may be in the tree before it is published. A
-//!   file without (0) is seen at once by whoever looks, whatever he reads at; so only one that has nothing below or above it,
-//!   and that no snapshot and no other family's file goes with, is let in without.
+//! - Whoever reads sees all files of one ingest or none, and none before what was written before
+//!   it.
+//! - A file with a number of its own is hidden from whoever reads at an older one, so it may be in
+//!   the tree before it is published. A file without (0) is seen at once by whoever looks, whatever
+//!   he reads at; so only one that has nothing below or above it, and that no snapshot and no other
+//!   family's file goes with, is let in without.
 //! - It is a job of the database: begun, it ends, whoever waits for it.
 
 use super::{Background, FlushOptions, State, closed};
@@ -40,33 +43,38 @@ use std::sync::Arc;
 /// How files are ingested. RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IngestExternalFileOptions {
-    /// Give the files a second name in the database and take the first one away once they are ingested, instead of copying
-    /// them. Default false.
+    /// Give the files a second name in the database and take the first one away once they are
+    /// ingested, instead of copying them. Default false.
     pub move_files: bool,
-    /// The same, but leave the first name: a file is then the database's and yours, and must not be changed. Default false.
+    /// The same, but leave the first name: a file is then the database's and yours, and must not be
+    /// changed. Default false.
     pub link_files: bool,
     /// Copy a file that cannot be linked, as it is on another device. Default true.
     pub failed_move_fall_back_to_copy: bool,
     /// Snapshots that were taken before do not see what is ingested. Default true.
     pub snapshot_consistency: bool,
-    /// Give the entries of the files a new sequence number. Without it a file is refused that has to be newer than something:
-    /// than what is in its range, or than a snapshot. Default true.
+    /// Give the entries of the files a new sequence number. Without it a file is refused that has
+    /// to be newer than something: than what is in its range, or than a snapshot. Default true.
     pub allow_global_seqno: bool,
-    /// Flush what the memtables have of the files' ranges, rather than refuse the files. Default true.
+    /// Flush what the memtables have of the files' ranges, rather than refuse the files. Default
+    /// true.
     pub allow_blocking_flush: bool,
-    /// The files are older than all that the column family has: they go to its last level, with sequence number 0. The column
-    /// family must have had `cf_allow_ingest_behind`, or the database `allow_ingest_behind`, from the beginning. Default false.
+    /// The files are older than all that the column family has: they go to its last level, with
+    /// sequence number 0. The column family must have had `cf_allow_ingest_behind`, or the database
+    /// `allow_ingest_behind`, from the beginning. Default false.
     pub ingest_behind: bool,
-    /// Read each file through before: every block against its checksum, and every entry. Without it, a file is read where it
-    /// begins and ends. Default false.
+    /// Read each file through before: every block against its checksum, and every entry. Without
+    /// it, a file is read where it begins and ends. Default false.
     pub verify_checksums_before_ingest: bool,
-    /// With `file_checksum_gen_factory`, make the checksum of each whole file and compare it with the one that
-    /// [`IngestExternalFileArg`](crate::IngestExternalFileArg) has, if it has one; without, believe that one. Default true.
+    /// With `file_checksum_gen_factory`, make the checksum of each whole file and compare it with
+    /// the one that [`IngestExternalFileArg`](crate::IngestExternalFileArg) has, if it has one;
+    /// without, believe that one. Default true.
     pub verify_file_checksum: bool,
     /// Refuse a file (`Incomplete`) that cannot go to the last level. Default false.
     pub fail_if_not_bottommost_level: bool,
-    /// The files are tables of a database, whatever its column family: their entries keep their sequence numbers, and they may have
-    /// nothing in their ranges. They may overlap each other if later ones are newer. Default false.
+    /// The files are tables of a database, whatever its column family: their entries keep their
+    /// sequence numbers, and they may have nothing in their ranges. They may overlap each other if
+    /// later ones are newer. Default false.
     pub allow_db_generated_files: bool,
     /// What is read of the files goes into the block cache. Default true.
     pub fill_cache: bool,
@@ -94,7 +102,8 @@ impl Default for IngestExternalFileOptions {
 /// One end of a file: a user key, and what of it the file has there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileEnd {
-    /// An entry, or the beginning of a range tombstone. The number is the one that it has in the file.
+    /// An entry, or the beginning of a range tombstone. The number is the one that it has in the
+    /// file.
     Entry(Vec<u8>, SeqNo, ValueType),
     /// Where a range tombstone ends, this key not included.
     TombstoneEnd(Vec<u8>),
@@ -200,7 +209,8 @@ impl FamilyIngest {
     }
 }
 
-/// Where a file goes: its level, and how many numbers behind the first one its own is; `None` for the one that it has.
+/// Where a file goes: its level, and how many numbers behind the first one its own is; `None` for
+/// the one that it has.
 type Placed = (Level, Option<u64>);
 
 /// Levels kept from compactions.
@@ -223,10 +233,12 @@ impl Drop for Reservations {
 }
 
 impl Background {
-    /// Adds all files of `ingests`, each of another family, in one change. Goes on if it is dropped.
+    /// Adds all files of `ingests`, each of another family, in one change. Goes on if it is
+    /// dropped.
     ///
     /// # Errors
-    /// The options or a background error are in the way, or came; the database is closed. Nothing has changed then.
+    /// The options or a background error are in the way, or came; the database is closed. Nothing
+    /// has changed then.
     pub(crate) async fn ingest(self: &Arc<Self>, ingests: Vec<FamilyIngest>) -> Result<()> {
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
@@ -292,7 +304,8 @@ impl Background {
 
     /// Chooses where each file goes, and keeps compactions from there.
     ///
-    /// Lock: all of it under one, so that no compaction begins between the look and the reservation.
+    /// Lock: all of it under one, so that no compaction begins between the look and the
+    /// reservation.
     fn place(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<(Vec<Vec<Placed>>, Reservations)> {
         let mut reservations = Reservations { background: self.clone(), held: Vec::new() };
         let has_snapshots = self.parts.flush.snapshots.count_and_oldest_s().0 > 0;
@@ -300,8 +313,9 @@ impl Background {
         let mut places = Vec::with_capacity(ingests.len());
         for ingest in ingests {
             let needs_number = ingest.options.snapshot_consistency && has_snapshots;
-            // Why also the second: readers of several families would otherwise see the files of one before those of the others. Why
-            // also the third: a snapshot may be taken until the files are published.
+            // Why also the second: readers of several families would otherwise see the files of one
+            // before those of the others. Why also the third: a snapshot may be taken until the
+            // files are published.
             let wants_number = needs_number || ingests.len() > 1 || ingest.options.snapshot_consistency;
             match self.place_family(&mut state, ingest, needs_number, wants_number, &mut reservations.held) {
                 Ok(placed) => places.push(placed),
@@ -387,7 +401,8 @@ impl Background {
         Ok(placed)
     }
 
-    /// Adds the files where they go, and publishes their sequence numbers. Returns what to tell of each.
+    /// Adds the files where they go, and publishes their sequence numbers. Returns what to tell of
+    /// each.
     async fn install_ingested(
         self: &Arc<Self>,
         ingests: Vec<FamilyIngest>,
@@ -397,7 +412,8 @@ impl Background {
         let versions = &self.parts.flush.versions;
         let first = held.next_seq();
         let numbers = places.iter().flatten().filter_map(|(_, number)| *number);
-        // Those that keep their numbers, such as a table of a newer database, are published with what is written next.
+        // Those that keep their numbers, such as a table of a newer database, are published with
+        // what is written next.
         let kept = ingests.iter().flat_map(|ingest| &ingest.files).map(|file| file.file.largest_seq.0);
         let last = numbers.map(|number| first.0 + number).chain(kept).max().unwrap_or(0);
         let taken = if last >= first.0 { Some(held.take_to(SeqNo(last))?) } else { None };

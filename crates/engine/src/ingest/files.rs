@@ -1,55 +1,24 @@
 //! Ingesting files: tables made elsewhere become part of an open database.
 //!
-//! In: files, each for a column family, and how. Out: a database that has their entries. `prepare` does what can fail; what changes
-//! something is the work of `background/ingests`.
+//! In: files, each for a column family, and how. Out: a database that has their entries. `prepare`
+//! does what can fail; what changes something is the work of `background/ingests`.
 
+use super::arg::IngestExternalFileArg;
 use super::prepare::prepare;
-use crate::background::{Background, IngestExternalFileOptions};
-use crate::column_family::{ColumnFamily, Family};
+use crate::background::Background;
+use crate::column_family::Family;
 use crate::versions::Versions;
 use karst_base::error::{Error, Named, Result};
 use karst_base::events::{Events, LogLevel};
 use karst_base::options::DbOptions;
 use karst_base::stats::HistogramKind;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// What is ingested into one column family. RocksDB's names.
-#[derive(Clone, Debug)]
-pub struct IngestExternalFileArg {
-    /// Where it goes.
-    pub column_family: ColumnFamily,
-    /// The files. Where they overlap, later ones are newer.
-    pub external_files: Vec<PathBuf>,
-    /// How.
-    pub options: IngestExternalFileOptions,
-    /// The checksum of each file, or none; looked at only with `file_checksum_gen_factory`.
-    pub files_checksums: Vec<Vec<u8>>,
-    /// The names of the functions that made them.
-    pub files_checksum_func_names: Vec<String>,
-}
-
-impl IngestExternalFileArg {
-    /// These files, without checksums, for a column family.
-    pub fn new<P: Into<PathBuf>>(
-        column_family: &ColumnFamily,
-        files: impl IntoIterator<Item = P>,
-        options: IngestExternalFileOptions,
-    ) -> Self {
-        Self {
-            column_family: column_family.clone(),
-            external_files: files.into_iter().map(Into::into).collect(),
-            options,
-            files_checksums: Vec::new(),
-            files_checksum_func_names: Vec::new(),
-        }
-    }
-}
 
 /// Ingests everything at once; `args` go with `families`.
 ///
 /// # Errors
-/// Anything is wrong with any file, the options are in the way, or it could not be installed. Nothing has changed then.
+/// Anything is wrong with any file, the options are in the way, or it could not be installed.
+/// Nothing has changed then.
 pub(crate) async fn ingest(
     background: &Arc<Background>,
     versions: &Arc<Versions>,

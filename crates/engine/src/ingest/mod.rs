@@ -2,11 +2,13 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `arg` | what is ingested into one column family |
 //! | `bulk` | whole databases out of key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
 //! | `files` | files that are ingested into an open database |
 //! | `prepare` | the same before anything changes: brought into the directory, and looked at |
 //! | `sst_file_writer` | tables made outside of a database, to be ingested |
 
+mod arg;
 mod bulk;
 mod files;
 mod prepare;
@@ -14,7 +16,7 @@ mod sst_file_writer;
 #[cfg(test)]
 mod tests;
 
+pub use arg::IngestExternalFileArg;
 pub use bulk::{BulkLoader, SortedRun};
-pub use files::IngestExternalFileArg;
 pub(crate) use files::ingest;
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};

@@ -1,11 +1,13 @@
 //! Files to be ingested are brought into the directory and looked at, before anything changes.
 //!
-//! In: paths of files outside of the database. Out: [`PreparedFile`]s: linked or copied under numbers of the database, synced, and found to be
-//! what they have to be. Of a file that is refused nothing is left.
+//! In: paths of files outside of the database. Out: [`PreparedFile`]s: linked or copied under
+//! numbers of the database, synced, and found to be what they have to be. Of a file that is refused
+//! nothing is left.
 //!
-//! Invariant: what is looked at is the file that the database keeps, not the one that it was made of.
+//! Invariant: what is looked at is the file that the database keeps, not the one that it was made
+//! of.
 
-use super::IngestExternalFileArg;
+use super::arg::IngestExternalFileArg;
 use crate::background::{FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
 use crate::column_family::Family;
 use crate::read::iter::job_input::{InputOptions, JobInput};
@@ -58,7 +60,8 @@ fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
 /// Prepares all files of `arg`, for `family`.
 ///
 /// # Errors
-/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit. Nothing is left of any file then.
+/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit.
+/// Nothing is left of any file then.
 pub(super) async fn prepare(
     versions: &Arc<Versions>,
     db_options: &DbOptions,
@@ -117,7 +120,8 @@ impl One<'_> {
         let of = internal_path.clone();
         let metadata = self.env().run_blocking(move |env| env.fs().metadata(&of)).await?;
         let found = self.examine(guard.number(), metadata.len).await;
-        // Why: it was opened as what it is without its number in the tree; whoever reads it from now on opens it anew.
+        // Why: it was opened as what it is without its number in the tree; whoever reads it from
+        // now on opens it anew.
         shared.open_files.forget(guard.number());
         let Found { smallest, largest, seqs, properties } = found?;
         let ends = [&smallest, &largest].map(|end| end.internal_key(None));
@@ -223,7 +227,8 @@ impl One<'_> {
         Ok(())
     }
 
-    /// The first and the last entry, range tombstones apart. All are looked at where all have to be.
+    /// The first and the last entry, range tombstones apart. All are looked at where all have to
+    /// be.
     async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
         let tables = &self.family.tables;
         let all = self.options.verify_checksums_before_ingest || self.options.allow_db_generated_files;
@@ -257,7 +262,8 @@ impl One<'_> {
         let mut before: Vec<u8> = Vec::new();
         while first.valid() {
             let internal_key = first.entry().0;
-            // Why two orders: all entries of an ingested file get one number, and so no key can be in it twice.
+            // Why two orders: all entries of an ingested file get one number, and so no key can be
+            // in it twice.
             let in_order = match (before.is_empty(), table.global_seqno()) {
                 (true, _) => true,
                 (false, None) => {

@@ -1,7 +1,7 @@
 //! Tables made outside of a database, to be ingested into one.
 //!
-//! In: entries in ascending order of their keys, and range tombstones in any. Out: one synced table file whose properties say
-//! that it may be ingested (docs/ingest.md has their layout).
+//! In: entries in ascending order of their keys, and range tombstones in any. Out: one synced table
+//! file whose properties say that it may be ingested (docs/ingest.md has their layout).
 //!
 //! Invariants:
 //! - Every entry has the sequence number 0; the one that counts is given when the file is ingested.
@@ -59,7 +59,8 @@ pub struct ExternalSstFileInfo {
     pub version: u32,
 }
 
-/// Writes table files that [`Db::ingest_external_file`](crate::Db::ingest_external_file), or RocksDB's, takes into a database.
+/// Writes table files that [`Db::ingest_external_file`](crate::Db::ingest_external_file), or
+/// RocksDB's, takes into a database.
 ///
 /// ```no_run
 /// use karst_engine::{Options, SstFileWriter};
@@ -73,10 +74,12 @@ pub struct ExternalSstFileInfo {
 /// # Ok::<(), karst_engine::Error>(())
 /// ```
 ///
-/// A range tombstone deletes what the database has before the file is ingested; it spares the entries of its own file.
+/// A range tombstone deletes what the database has before the file is ingested; it spares the
+/// entries of its own file.
 ///
-/// Tables are as the options of the column family have them, but for blob files, into which no value goes. All calls block: they
-/// write files. A writer belongs to one thread at a time. One that is dropped before it has finished removes its file.
+/// Tables are as the options of the column family have them, but for blob files, into which no
+/// value goes. All calls block: they write files. A writer belongs to one thread at a time. One
+/// that is dropped before it has finished removes its file.
 pub struct SstFileWriter {
     env: Env,
     config: Arc<FamilyConfig>,
@@ -120,8 +123,8 @@ impl std::fmt::Debug for SstFileWriter {
 }
 
 impl SstFileWriter {
-    /// A writer of files for any column family that has the comparator that `options` say for the default one. The environment
-    /// and the options of tables are those of `options` too.
+    /// A writer of files for any column family that has the comparator that `options` say for the
+    /// default one. The environment and the options of tables are those of `options` too.
     ///
     /// # Errors
     /// The options cannot be used.
@@ -132,8 +135,9 @@ impl SstFileWriter {
         Self::new(options.environment(), config, options)
     }
 
-    /// A writer of files for this column family and no other, with the options that it has now. Of `options` only those of the
-    /// database count, such as `use_fsync` and `file_checksum_gen_factory`.
+    /// A writer of files for this column family and no other, with the options that it has now. Of
+    /// `options` only those of the database count, such as `use_fsync` and
+    /// `file_checksum_gen_factory`.
     ///
     /// # Errors
     /// The options cannot be used.
@@ -158,7 +162,8 @@ impl SstFileWriter {
         Ok(SstFileWriter { env, config, db_options, identity, files, open: None })
     }
 
-    /// Begins the file at `path`. What is there is replaced, and stays as it is under its other names.
+    /// Begins the file at `path`. What is there is replaced, and stays as it is under its other
+    /// names.
     ///
     /// # Errors
     /// A file was begun and not finished, or this one cannot be made.
@@ -169,7 +174,8 @@ impl SstFileWriter {
             let text = format!("{} has to be finished before another file", open.path.display());
             return Err(Error::invalid_argument(text));
         }
-        // Why now: it would only be made when there is something to write, and what is wrong with its place be told late.
+        // Why now: it would only be made when there is something to write, and what is wrong with
+        // its place be told late.
         let fs = self.env.fs();
         match fs.remove(path) {
             // Why not written over: a file that was ingested by `link_files` is also a database's.
@@ -213,7 +219,8 @@ impl SstFileWriter {
     /// Sets a key.
     ///
     /// # Errors
-    /// No file is open, the key does not come behind the one before, key or value are too large, or writing failed.
+    /// No file is open, the key does not come behind the one before, key or value are too large, or
+    /// writing failed.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(ValueType::Value, key.as_ref(), value.as_ref())
     }
@@ -242,8 +249,9 @@ impl SstFileWriter {
         self.add(ValueType::Deletion, key.as_ref(), b"")
     }
 
-    /// Removes the keys that the database has from `start` up to, not including, `end`. Ranges may come in any order, and may
-    /// overlap each other and the keys of the file. A range that ends where it begins is none.
+    /// Removes the keys that the database has from `start` up to, not including, `end`. Ranges may
+    /// come in any order, and may overlap each other and the keys of the file. A range that ends
+    /// where it begins is none.
     ///
     /// # Errors
     /// No file is open, or the range ends before it begins.
@@ -285,7 +293,8 @@ impl SstFileWriter {
         self.open.as_ref().map_or(0, |open| open.run.written_bytes().0)
     }
 
-    /// Ends the file. It is synced then, but its name in its directory is not. The next one can be opened.
+    /// Ends the file. It is synced then, but its name in its directory is not. The next one can be
+    /// opened.
     ///
     /// # Errors
     /// No file is open, it has no entry, or writing failed. There is no file then.
@@ -294,8 +303,8 @@ impl SstFileWriter {
         block_on(&env, self.finish_async())
     }
 
-    /// The asynchronous form of [`SstFileWriter::finish`], which does most of a small file's writing. Dropped on the way, it leaves
-    /// a part of the file.
+    /// The asynchronous form of [`SstFileWriter::finish`], which does most of a small file's
+    /// writing. Dropped on the way, it leaves a part of the file.
     ///
     /// # Errors
     /// As [`SstFileWriter::finish`].
@@ -350,7 +359,8 @@ fn not_open() -> Error {
     Error::invalid_argument("no file is open; call `open` first")
 }
 
-/// Removes what is left of a file. Why no error: it failed, or was given up, and that is what is told.
+/// Removes what is left of a file. Why no error: it failed, or was given up, and that is what is
+/// told.
 fn remove(env: &Env, path: &Path) {
     let _ = env.fs().remove(path);
 }

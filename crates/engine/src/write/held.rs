@@ -1,9 +1,11 @@
-//! Writers held up, for what changes the tree and takes sequence numbers without being a write: files that are ingested.
+//! Writers held up, for what changes the tree and takes sequence numbers without being a write:
+//! files that are ingested.
 //!
-//! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out: [`Held`], and with it sequence
-//! numbers, which become visible when whoever took them says so.
+//! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out:
+//! [`Held`], and with it sequence numbers, which become visible when whoever took them says so.
 //!
-//! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has anything that others wait for.
+//! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has
+//! anything that others wait for.
 //!
 //! Lock: `order`, as in `pipeline`; never held while waiting.
 
@@ -18,7 +20,8 @@ use std::sync::Arc;
 pub(super) struct Held<H: Host>(Arc<Pipeline<H>>);
 
 impl<H: Host> Pipeline<H> {
-    /// Holds writers up until the result is dropped. When it is there, everything that was ordered before is visible.
+    /// Holds writers up until the result is dropped. When it is there, everything that was ordered
+    /// before is visible.
     ///
     /// # Errors
     /// Writes are refused, or an insert panicked, ever.

@@ -128,7 +128,8 @@ fn files_for_several_families_come_at_once_to_readers_of_all() {
     assert_eq!(db.get("k").unwrap().as_deref(), Some(&b"0059"[..]));
 }
 
-/// A writer that writes "a" before each ingestion of "b" and "c" after it: whoever sees one sees those before.
+/// A writer that writes "a" before each ingestion of "b" and "c" after it: whoever sees one sees
+/// those before.
 #[test]
 fn readers_see_writes_and_ingestions_in_their_order() {
     for text in ["unordered_write=false", "unordered_write=true;allow_concurrent_memtable_write=true"] {

@@ -1,4 +1,5 @@
-//! RocksDB's tools ingest what KarstDB makes, and KarstDB what they make; and either opens what the other has ingested.
+//! RocksDB's tools ingest what KarstDB makes, and KarstDB what they make; and either opens what the
+//! other has ingested.
 
 use super::*;
 use karst_engine::{FlushOptions, IngestExternalFileOptions};

@@ -1,4 +1,5 @@
-//! Files made to be ingested, and ingested: what is written, what is refused, what readers see, and RocksDB's tools on either side.
+//! Files made to be ingested, and ingested: what is written, what is refused, what readers see, and
+//! RocksDB's tools on either side.
 
 mod ingesting;
 mod interop;

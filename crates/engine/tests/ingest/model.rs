@@ -1,4 +1,5 @@
-//! Random histories of writes, ingestions, flushes, compactions, snapshots and reopenings, checked against a map.
+//! Random histories of writes, ingestions, flushes, compactions, snapshots and reopenings, checked
+//! against a map.
 
 use super::*;
 use karst_engine::{CompactRangeOptions, FlushOptions, IngestExternalFileOptions, Snapshot, WriteOptions};

@@ -10,7 +10,8 @@ fn tables_in(db: &Db) -> usize {
     names.iter().filter(|name| name.ends_with(".sst")).count()
 }
 
-/// Tries to ingest `files`, which fails with an error of this kind that says so, and leaves the database as it was.
+/// Tries to ingest `files`, which fails with an error of this kind that says so, and leaves the
+/// database as it was.
 fn refused(db: &Db, options: IngestExternalFileOptions, files: &[&str], kind: ErrorKind, says: &str) {
     let (before, at) = (all(db), db.latest_sequence_number());
     let error = db.ingest_external_file(&options, files.iter().copied()).unwrap_err();
@@ -62,7 +63,8 @@ fn what_cannot_be_ingested_changes_nothing() {
         flipped[at] ^= 4;
         write("/flipped.sst", &flipped);
         let error = db.ingest_external_file(&checked(), ["/flipped.sst"]);
-        // Why not every one: the number that is put into the properties later is left out of their checksum.
+        // Why not every one: the number that is put into the properties later is left out of their
+        // checksum.
         if let Err(error) = error {
             assert!(
                 matches!(error.kind(), Corruption | ErrorKind::NotSupported | InvalidArgument),

@@ -1,10 +1,11 @@
 //! Which level a file goes to that is ingested.
 //!
-//! In: a version, what runs, and the boundaries of a file whose entries are newer than all that the tree has. Out: the deepest
-//! level that has nothing of the file's range, on it or above it, and that no running compaction writes to in that range.
+//! In: a version, what runs, and the boundaries of a file whose entries are newer than all that the
+//! tree has. Out: the deepest level that has nothing of the file's range, on it or above it, and
+//! that no running compaction writes to in that range.
 //!
-//! Invariant: between the answer and the change that adds the file, the caller keeps compactions from writing there
-//! ([`Running::reserve`](super::Running::reserve)).
+//! Invariant: between the answer and the change that adds the file, the caller keeps compactions
+//! from writing there ([`Running::reserve`](super::Running::reserve)).
 
 use karst_format::ids::Level;
 
@@ -16,16 +17,17 @@ use super::tree::{Span, Tree};
 pub struct Place {
     /// The level.
     pub level: Level,
-    /// There is something in the file's range, or a compaction is about to write there: the file must have a sequence number
-    /// that makes it the newest.
+    /// There is something in the file's range, or a compaction is about to write there: the file
+    /// must have a sequence number that makes it the newest.
     pub overlaps: bool,
 }
 
-/// Where a file with these boundaries (internal keys) goes. With `above` it is newer than another one that goes to that level
-/// together with it, and must lie above.
+/// Where a file with these boundaries (internal keys) goes. With `above` it is newer than another
+/// one that goes to that level together with it, and must lie above.
 ///
-/// Compat: as RocksDB, but that only files' boundaries are compared, and not the keys between them. Only leveled compaction has files
-/// below L0 that are newer than what is above, so elsewhere L0 is the only place.
+/// Compat: as RocksDB, but that only files' boundaries are compared, and not the keys between them.
+/// Only leveled compaction has files below L0 that are newer than what is above, so elsewhere L0 is
+/// the only place.
 pub fn place_ingested(
     context: PickContext<'_>,
     (smallest, largest): (&[u8], &[u8]),
@@ -41,7 +43,8 @@ pub fn place_ingested(
         return Place { level: Level(0), overlaps: !(0..tree.level_count).all(is_free) };
     };
     let mut place = Place { level: Level(0), overlaps: false };
-    // Why none between L0 and the base level: nothing but what is drained lies there, and the levels would have to be drained again.
+    // Why none between L0 and the base level: nothing but what is drained lies there, and the
+    // levels would have to be drained again.
     for level in (0..tree.level_count).filter(|level| *level == 0 || *level >= base) {
         if !is_free(level) {
             return Place { overlaps: true, ..place };
@@ -54,8 +57,8 @@ pub fn place_ingested(
     place
 }
 
-/// The last level, if a file that is older than all that the tree has may go there: it is kept free for that, and has nothing of
-/// the file's range yet.
+/// The last level, if a file that is older than all that the tree has may go there: it is kept free
+/// for that, and has nothing of the file's range yet.
 pub fn place_behind(context: PickContext<'_>, (smallest, largest): (&[u8], &[u8])) -> Option<Level> {
     let tree = Tree::new(context);
     let span = Span { smallest: Some(smallest), largest: Some(largest) };
