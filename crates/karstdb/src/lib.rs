@@ -139,6 +139,7 @@
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
 //! | [`Checkpoint`] | copies of an open database, with hard links |
 //! | [`BulkLoader`] | makes a database from streams of entries |
+//! | [`SstFileWriter`], [`Db::ingest_external_file`] | tables made elsewhere, and taken into a database at one moment |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`compaction_filter`] | your say in which entries survive compactions |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
@@ -154,12 +155,13 @@ pub use karst_engine::{
     ColumnFamily, ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions,
     CompactionFilter, CompactionFilterFactory, CompactionInfo, DamagedOptions, DatabaseFile,
     DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
-    EventListener, FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, IoPriority, KeyBounds,
+    EventListener, ExternalFileIngestionInfo, ExternalSstFileInfo, FlushInfo, FlushOptions, FlushReason,
+    Histogram, HistogramKind, IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds,
     KeyRange, LiveFile, LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction,
     Range, RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions,
-    Snapshot, SortedRun, Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange, Value,
-    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
-    compaction_filter, format, io, merge_operator, options, perf_context,
+    Snapshot, SortedRun, SstFileWriter, Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange,
+    Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
+    WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{
     BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
@@ -171,6 +173,7 @@ pub use karst_txn::{
 /// The snippets of the README and of the pages for users, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/ingest.md")]
 #[doc = include_str!("../../../docs/using.md")]
 #[doc = include_str!("../../../docs/copies.md")]
 struct Pages;

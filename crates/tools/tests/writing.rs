@@ -418,3 +418,46 @@ fn long_runs_say_how_far_they_are() {
     assert!(counts.len() >= 3 && counts.iter().sum::<u64>() <= 40_000, "{text}");
     assert!(counts.iter().all(|count| *count > 0), "{text}");
 }
+
+/// What karst writes to a file ldb ingests, and the other way round; either says what the other says.
+#[test]
+fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, theirs) = (dir.path().join("own"), dir.path().join("theirs"));
+    let (first, second) = (dir.path().join("first.sst"), dir.path().join("second.sst"));
+    let flag = format!("--db={}", own.display());
+    let run = |args: &[&str], input: &str| {
+        let output = karst(&[&["ldb", flag.as_str()], args].concat(), input);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), out.into_owned(), err.into_owned())
+    };
+    let lines = "a ==> 1\nb ==> 2\nno line\nz ==> 3\n";
+    ldb(&theirs, &["--create_if_missing", "put", "b", "old"], b"").unwrap();
+    // The format of RocksDB 7.8 is that of the database that it has made.
+    let copied = ["--create_if_missing", "put", "b", "old"];
+    assert!(run(&copied, "").0);
+    std::fs::remove_dir_all(&own).unwrap();
+    ldb(&own, &copied, b"").unwrap();
+    let (succeeds, out, err) = run(&["write_extern_sst", first.to_str().unwrap()], lines);
+    assert!(succeeds, "{err}");
+    assert!(out.contains("1 bad lines ignored") && out.contains("external SST file written to"), "{out}");
+    let said = ldb(&theirs, &["ingest_extern_sst", first.to_str().unwrap()], b"").unwrap();
+    assert!(said.contains("external SST files ingested"), "{said}");
+    ldb(&theirs, &["write_extern_sst", second.to_str().unwrap()], b"b ==> new\nc ==> new\n").unwrap();
+    for file in [&first, &second] {
+        let (succeeds, out, err) = run(&["ingest_extern_sst", file.to_str().unwrap(), "--move_files"], "");
+        assert!(succeeds && out == "external SST files ingested\n", "{out}{err}");
+        assert!(!file.exists(), "it was moved");
+    }
+    let found = ldb_scan(&own, "default").unwrap();
+    let found: Vec<_> = found.iter().map(|(key, value)| [&key[..], &value[..]].concat()).collect();
+    assert_eq!(found, [&b"a1"[..], b"bnew", b"cnew", b"z3"]);
+    verify_tables(&own).unwrap();
+    let (succeeds, _, err) = run(&["write_extern_sst", first.to_str().unwrap()], "b ==> 1\na ==> 2\n");
+    assert!(!succeeds && err.contains("failed to write record to file"), "{err}");
+    assert!(!first.exists());
+    let (succeeds, _, err) = run(&["ingest_extern_sst", first.to_str().unwrap()], "");
+    assert!(!succeeds && err.contains("failed to ingest external SST"), "{err}");
+    let (succeeds, _, err) = run(&["ingest_extern_sst", "x", "--allow_global_seqno=perhaps"], "");
+    assert!(!succeeds && err.contains("neither true nor false"), "{err}");
+}

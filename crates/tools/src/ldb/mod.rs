@@ -29,6 +29,9 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   deleterange BEGIN END
   load [--create_if_missing] [--disable_wal] [--bulk_load] [--compact]
                            lines `KEY ==> VALUE`, as dump prints them, from standard input
+  write_extern_sst FILE    the same lines, in the order of the keys, into a table file; the database says how it is written
+  ingest_extern_sst FILE [--move_files] [--snapshot_consistency=false] [--allow_global_seqno=false]
+                         [--allow_blocking_flush=false] [--ingest_behind] [--create_if_missing]
   compact [--from=KEY] [--to=KEY]
   create_column_family NAME
   drop_column_family NAME
@@ -75,6 +78,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
         "singledelete" => write::delete(args, true, &mut out),
         "deleterange" => write::deleterange(args, &mut out),
         "load" => write::load(args, &mut out),
+        "write_extern_sst" => write::write_extern_sst(args, &mut out),
+        "ingest_extern_sst" => write::ingest_extern_sst(args, &mut out),
         "compact" => write::compact(args, &mut out),
         "create_column_family" => write::create_column_family(args, &mut out),
         "drop_column_family" => write::drop_column_family(args, &mut out),

@@ -1,4 +1,5 @@
-//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, compact, create_column_family, drop_column_family.
+//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, write_extern_sst, ingest_extern_sst, compact,
+//! create_column_family, drop_column_family.
 //!
 //! Each opens the database for writing, does one thing, and closes it. Options on the command line change the database's own, as
 //! they do in ldb.
@@ -9,8 +10,8 @@ use crate::bench::translate;
 use crate::output::Fault;
 use crate::text::{Form, parse_bytes};
 use karst_engine::{
-    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteBatch,
-    WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, IngestExternalFileArg,
+    IngestExternalFileOptions, Options, SstFileWriter, WriteBatch, WriteOptions,
 };
 use std::io::{BufRead, Write};
 
@@ -119,6 +120,25 @@ impl Session {
         Ok(self.db.write(&WriteOptions::default(), batch)?)
     }
 
+    /// Calls `with` for each line `key ==> value` of standard input; lines of another form are
+    /// counted and left out.
+    fn each_line(&self, mut with: impl FnMut(Vec<u8>, Vec<u8>) -> Result<(), Fault>) -> Result<u64, Fault> {
+        let mut bad = 0;
+        for line in std::io::stdin().lock().split(b'\n') {
+            let line = line.map_err(|e| format!("cannot read standard input: {e}"))?;
+            let parsed = std::str::from_utf8(&line)
+                .ok()
+                .and_then(|line| line.split_once(" ==> "))
+                .and_then(|(key, value)| Some((self.key(key).ok()?, self.value(value).ok()?)));
+            match parsed {
+                Some((key, value)) => with(key, value)?,
+                None if line.is_empty() => {}
+                None => bad += 1,
+            }
+        }
+        Ok(bad)
+    }
+
     fn close(self, out: &mut impl Write, say: &str) -> Result<(), Fault> {
         let Session { db, family, .. } = self;
         drop(family);
@@ -188,31 +208,62 @@ pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
     let compact = args.take_flag("compact")?;
     let s = Session::open(args, "load", if bulk { &BULK_LOAD } else { &[] })?;
     let options = WriteOptions { disable_wal, ..WriteOptions::default() };
-    let (mut bad, mut batch) = (0_u64, WriteBatch::new());
-    for line in std::io::stdin().lock().split(b'\n') {
-        let line = line.map_err(|e| format!("cannot read standard input: {e}"))?;
-        let parsed = std::str::from_utf8(&line)
-            .ok()
-            .and_then(|line| line.split_once(" ==> "))
-            .and_then(|(key, value)| Some((s.key(key).ok()?, s.value(value).ok()?)));
-        match parsed {
-            Some((key, value)) => {
-                batch.put_cf(&s.family, key, value)?;
-                s.db.write(&options, &batch)?;
-                batch.clear();
-            }
-            None if line.is_empty() => {}
-            None => bad += 1,
-        }
-    }
+    let mut batch = WriteBatch::new();
+    let bad = s.each_line(|key, value| {
+        batch.put_cf(&s.family, key, value)?;
+        s.db.write(&options, &batch)?;
+        batch.clear();
+        Ok(())
+    })?;
     if disable_wal {
         s.db.flush_cfs(&FlushOptions::default(), &[&s.family])?;
     }
     if compact {
         s.db.compact_range_cf(&CompactRangeOptions::default(), &s.family, None, None)?;
     }
-    let warning = if bad > 0 { format!("Warning: {bad} bad lines ignored.\n") } else { String::new() };
-    s.close(out, &warning)
+    s.close(out, &warning(bad))
+}
+
+fn warning(bad_lines: u64) -> String {
+    if bad_lines > 0 { format!("Warning: {bad_lines} bad lines ignored.\n") } else { String::new() }
+}
+
+/// Writes the lines of standard input to a file, as the database would write its tables.
+pub(crate) fn write_extern_sst(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
+    let path = args.take_word().ok_or_else(|| needs("write_extern_sst", "the path of the file"))?;
+    let s = Session::open(args, "write_extern_sst", &[])?;
+    let mut writer = SstFileWriter::for_column_family(&s.options, &s.family)?;
+    writer.open(&path).map_err(|e| format!("failed to open SST file: {e}"))?;
+    let bad = s.each_line(|key, value| {
+        Ok(writer.put(key, value).map_err(|e| format!("failed to write record to file: {e}"))?)
+    })?;
+    writer.finish().map_err(|e| format!("Failed to finish writing to file: {e}"))?;
+    s.close(out, &format!("{}external SST file written to {path}\n", warning(bad)))
+}
+
+pub(crate) fn ingest_extern_sst(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
+    let path = args.take_word().ok_or_else(|| needs("ingest_extern_sst", "the path of the file"))?;
+    let mut is_on = |name: &str, by_itself: bool| match args.take_value(name).as_deref() {
+        None => Ok(args.take_flag(name)? || by_itself),
+        Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        Some(other) => {
+            let text = format!("--{name} has a value that is neither true nor false: {other}");
+            Err(Fault::Usage(text))
+        }
+    };
+    let options = IngestExternalFileOptions {
+        move_files: is_on("move_files", false)?,
+        snapshot_consistency: is_on("snapshot_consistency", true)?,
+        allow_global_seqno: is_on("allow_global_seqno", true)?,
+        allow_blocking_flush: is_on("allow_blocking_flush", true)?,
+        ingest_behind: is_on("ingest_behind", false)?,
+        ..IngestExternalFileOptions::default()
+    };
+    let s = Session::open(args, "ingest_extern_sst", &[])?;
+    let arg = IngestExternalFileArg::new(&s.family, [path], options);
+    s.db.ingest_external_files(&[arg]).map_err(|e| format!("failed to ingest external SST: {e}"))?;
+    s.close(out, "external SST files ingested\n")
 }
 
 pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
