@@ -2,7 +2,7 @@
 //! files that are ingested.
 //!
 //! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out:
-//! [`Held`], and with it sequence numbers, which become visible when whoever took them says so.
+//! [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took them says so.
 //!
 //! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has
 //! anything that others wait for.
@@ -17,7 +17,7 @@ use karst_format::key::SeqNo;
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Held<H: Host>(Arc<Pipeline<H>>);
+pub(super) struct HeldPipeline<H: Host>(Arc<Pipeline<H>>);
 
 impl<H: Host> Pipeline<H> {
     /// Holds writers up until the result is dropped. When it is there, everything that was ordered
@@ -25,11 +25,11 @@ impl<H: Host> Pipeline<H> {
     ///
     /// # Errors
     /// Writes are refused, or an insert panicked, ever.
-    pub(super) async fn hold(self: &Arc<Self>) -> Result<Held<H>> {
+    pub(super) async fn hold(self: &Arc<Self>) -> Result<HeldPipeline<H>> {
         while !self.try_hold()? {
             self.wait_for_room(|pipeline| pipeline.is_not_held()).await;
         }
-        let held = Held(self.clone());
+        let held = HeldPipeline(self.clone());
         self.wait_for_room(|pipeline| {
             pipeline.settle();
             pipeline.has_published_all()
@@ -41,7 +41,7 @@ impl<H: Host> Pipeline<H> {
     }
 }
 
-impl<H: Host> Drop for Held<H> {
+impl<H: Host> Drop for HeldPipeline<H> {
     fn drop(&mut self) {
         self.0.unhold();
     }
@@ -59,7 +59,7 @@ impl<H: Host> Drop for Taken<H> {
     }
 }
 
-impl<H: Host> HeldWriters for Held<H> {
+impl<H: Host> HeldWriters for HeldPipeline<H> {
     fn next_seq(&self) -> SeqNo {
         self.0.next_seq()
     }

@@ -14,7 +14,7 @@ use super::tree::{Span, Tree};
 
 /// Where an ingested file goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct IngestPlace {
     /// The level.
     pub level: Level,
     /// There is something in the file's range, or a compaction is about to write there: the file
@@ -32,7 +32,7 @@ pub fn place_ingested(
     context: PickContext<'_>,
     (smallest, largest): (&[u8], &[u8]),
     above: Option<Level>,
-) -> Place {
+) -> IngestPlace {
     let tree = Tree::new(context);
     let span = Span { smallest: Some(smallest), largest: Some(largest) };
     let is_free = |level: usize| {
@@ -40,14 +40,14 @@ pub fn place_ingested(
         files.is_empty() && !tree.written_to(level, span)
     };
     let Some(base) = tree.targets.base_level else {
-        return Place { level: Level(0), overlaps: !(0..tree.level_count).all(is_free) };
+        return IngestPlace { level: Level(0), overlaps: !(0..tree.level_count).all(is_free) };
     };
-    let mut place = Place { level: Level(0), overlaps: false };
+    let mut place = IngestPlace { level: Level(0), overlaps: false };
     // Why none between L0 and the base level: nothing but what is drained lies there, and the
     // levels would have to be drained again.
     for level in (0..tree.level_count).filter(|level| *level == 0 || *level >= base) {
         if !is_free(level) {
-            return Place { overlaps: true, ..place };
+            return IngestPlace { overlaps: true, ..place };
         }
         let may_go = level <= tree.last_output_level() && above.is_none_or(|above| level < above.index());
         if may_go {

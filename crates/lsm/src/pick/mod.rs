@@ -49,7 +49,7 @@ pub use assemble::BlobGarbageCollection;
 pub use compact_files::{CompactFilesOptions, Refused, compact_files};
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
 pub use delete_files::{UserKeyRange, delete_files_in_ranges, suggest_range};
-pub use ingest::{Place, place_behind, place_ingested};
+pub use ingest::{IngestPlace, place_behind, place_ingested};
 pub use manual::{BottommostLevelCompaction, CompactRangeOptions, ManualCompaction, ManualStep};
 pub use options::CompactionOptions;
 pub use running::{Running, RunningId};
