@@ -32,7 +32,7 @@ const DRAWN_FROM: [&str; 6] = [
 
 /// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and need an allocator
 /// built.
-const TESTED: [&str; 14] = [
+const TESTED: [&str; 16] = [
     "-p",
     "karst-format",
     "-p",
@@ -43,6 +43,8 @@ const TESTED: [&str; 14] = [
     "karst-lsm",
     "-p",
     "karst-base",
+    "-p",
+    "karst-storage",
     "-p",
     "karst-engine",
     "-p",

@@ -2,32 +2,21 @@
 #![forbid(unsafe_code)]
 
 pub mod background;
-pub(crate) mod blob;
-pub(crate) mod block;
-pub(crate) mod budget;
-pub(crate) mod column_family;
 pub(crate) mod compact;
 pub mod copies;
 pub mod db;
 pub(crate) mod flush;
 pub mod ingest;
 pub(crate) mod live;
-pub(crate) mod memtable;
 pub mod open;
-pub(crate) mod open_files;
 pub mod properties;
 pub mod read;
 pub(crate) mod sealing;
-pub(crate) mod spans;
-pub(crate) mod superversion;
-pub(crate) mod table;
-mod value;
 pub(crate) mod versions;
 pub(crate) mod wal;
 pub mod write;
 
 pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};
-pub use column_family::ColumnFamily;
 pub use copies::{Checkpoint, DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};
 pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
@@ -54,10 +43,11 @@ pub use karst_lsm::pick::{
 };
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
+pub use karst_storage::column_family::ColumnFamily;
+pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
-pub use value::Value;
 pub use write::{WriteBatch, WriteOptions};
 
 /// Errors: what went wrong, by what the user can do about it, and where.

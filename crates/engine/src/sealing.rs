@@ -2,10 +2,10 @@
 //!
 //! Why by a trait: writers have jobs done, and jobs have memtables sealed; neither knows the other.
 
-use crate::column_family::Family;
 use karst_base::error::Result;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
+use karst_storage::column_family::Family;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -10,12 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "snapshot", "format", "health", "events", "pacing"],
-    &["block"],
-    &["open_files"],
-    &["budget"],
-    &["spans"],
-    &["memtable", "value", "wal", "table", "blob", "superversion"],
-    &["column_family"],
+    &["wal"],
     &["versions", "sealing"],
     &["read", "write", "flush", "compact"],
     &["background"],

@@ -5,7 +5,6 @@
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon after.
 
 use super::{Background, FlushOptions, Reserved, closed};
-use crate::column_family::Family;
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
 use crate::sealing::Sealing;
@@ -17,6 +16,7 @@ use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,
     UserKeyRange, compact_files, delete_files_in_ranges, suggest_range,
 };
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 
 /// What a look at the tree has led to.

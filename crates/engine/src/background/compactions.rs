@@ -1,7 +1,6 @@
 //! Compactions: asking the pickers, running what they pick, and lending places to compactions that somebody asks for.
 
 use super::{Background, FamilyJobs, Limits, RoomWanted, State};
-use crate::column_family::Family;
 use crate::compact::job::{CompactionJob, CompactionSummary};
 use crate::compact::progress::Progress;
 use karst_base::error::{Error, ErrorKind, Result, caught};
@@ -12,6 +11,7 @@ use karst_base::sync::counting::{AtomicU64, Ordering};
 use karst_format::ids::ColumnFamilyId;
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
 
 use super::{Background, Limits, State, closed};
-use crate::column_family::Family;
 use crate::flush::{FamilyFlush, Phase, Trigger};
 use crate::sealing::{Sealed, Sealing};
 use karst_base::error::{Error, ErrorKind, Result};
@@ -13,6 +12,7 @@ use karst_base::pacing::Relief;
 use karst_base::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::{Hurry, Priority};
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -21,11 +21,7 @@
 //! - It is a job of the database: begun, it ends, whoever waits for it.
 
 use super::{Background, FlushOptions, State, closed};
-use crate::column_family::Family;
-use crate::memtable::MemTable;
 use crate::sealing::{HeldWriters, Sealing};
-use crate::superversion::SuperVersion;
-use crate::table::cache::file_counts;
 use crate::versions::{Change, FileGuard};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
 use karst_base::events::{ExternalFileIngestionInfo, FlushReason};
@@ -37,6 +33,10 @@ use karst_format::properties::TableProperties;
 use karst_format::version_edit::{NewFile, VersionEdit};
 use karst_io::Priority;
 use karst_lsm::pick::{RunningId, place_behind, place_ingested};
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::file_counts;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -43,7 +43,6 @@ pub(crate) use ingests::{FamilyIngest, FileEnd, PreparedFile};
 pub(crate) use stalls::overtaken;
 pub use wait::{FlushOptions, WaitForCompactOptions};
 
-use crate::column_family::{Families, Family};
 use crate::compact::job::JobSurroundings;
 use crate::compact::progress::Progress;
 use crate::flush::{FlushContext, Triggers};
@@ -60,6 +59,7 @@ use karst_format::key::SeqNo;
 use karst_io::{Env, Hurry, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
+use karst_storage::column_family::{Families, Family};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

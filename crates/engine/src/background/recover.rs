@@ -4,7 +4,6 @@
 //! so it does not matter where a torn log ends.
 
 use super::{Background, closed};
-use crate::column_family::Family;
 use crate::flush::{FamilyFlush, Phase};
 use crate::sealing::{Sealed, Sealing};
 use crate::versions::Change;
@@ -15,6 +14,7 @@ use karst_base::pacing::race;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
 use karst_io::Priority;
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! A family's state as a condition for writers: looked at whenever its memtables or its tree have changed. The rules are `lsm`'s.
 
 use super::{Background, FamilyJobs};
-use crate::column_family::Family;
 use karst_base::pacing::describe;
 use karst_lsm::pick::CompactionOptions;
 use karst_lsm::stall::{self, Backlog, DelayedWriteRate, RateSignal, WriteStall};
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 
 fn backlog(family: &Family, options: &CompactionOptions) -> Backlog {

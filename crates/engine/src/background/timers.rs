@@ -6,10 +6,10 @@
 //! nothing alive.
 
 use super::{Background, StatsDump};
-use crate::column_family::Family;
 use karst_base::pacing::race;
 use karst_io::{Env, Priority};
 use karst_lsm::pick::CompactionOptions;
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! Waiting for background work, pausing it, ending it.
 
 use super::{Background, State, closed};
-use crate::column_family::Family;
-use crate::memtable::MemTable;
 use crate::sealing::Sealing;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::FlushReason;
 use karst_base::pacing::{Raced, race};
 use karst_base::sync::atomic::Ordering;
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 use std::time::Duration;
 

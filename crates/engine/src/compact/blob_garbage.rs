@@ -10,8 +10,8 @@ use karst_format::ids::FileNumber;
 use karst_format::key;
 use karst_format::version_edit::BlobFileGarbage;
 
-use crate::table::writer::visit_references;
 use karst_base::error::Result;
+use karst_storage::table::writer::visit_references;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {

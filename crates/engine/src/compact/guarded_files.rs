@@ -6,8 +6,8 @@ use std::sync::Arc;
 use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
 
-use crate::table::writer::NewFiles;
 use crate::versions::{FileGuard, Versions};
+use karst_storage::table::writer::NewFiles;
 
 /// See the module.
 pub(crate) struct GuardedFiles {

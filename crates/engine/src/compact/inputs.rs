@@ -12,10 +12,10 @@ use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
-use crate::table::Table;
-use crate::table::cache::TableCache;
 use karst_base::error::Result;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use karst_storage::table::Table;
+use karst_storage::table::cache::TableCache;
 
 /// How many tables are opened at the same time.
 const OPENED_TOGETHER: usize = 32;

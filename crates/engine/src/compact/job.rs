@@ -28,13 +28,7 @@ use super::part::{self, KeyRange, PartResult, Work};
 use super::progress::Progress;
 use super::read_back;
 use super::stripes::Stripes;
-use crate::column_family::Family;
 use crate::sealing::SealsMemtables;
-use crate::table::cache::file_counts;
-use crate::table::warming::Warming;
-use crate::table::writer::{
-    Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
-};
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
 use karst_base::options::CurrentDbOptions;
@@ -42,6 +36,12 @@ use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
 use karst_base::stats::level_jobs::JobSums;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_storage::column_family::Family;
+use karst_storage::table::cache::file_counts;
+use karst_storage::table::warming::Warming;
+use karst_storage::table::writer::{
+    Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
+};
 
 /// What a database gives to each of its jobs.
 #[derive(Clone)]

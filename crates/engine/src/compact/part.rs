@@ -16,14 +16,14 @@ use super::inputs::InputFacts;
 use super::progress::{Progress, Reported};
 use super::stripes::Stripes;
 use super::tombstones::left_over;
-use crate::blob::BlobNeed;
-use crate::block::CachedBlock;
-use crate::column_family::Family;
 use crate::read::iter::job_input::{InputOptions, JobInput};
-use crate::table::cache::TableCache;
-use crate::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::Result;
+use karst_storage::blob::BlobNeed;
+use karst_storage::block::CachedBlock;
+use karst_storage::column_family::Family;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 
 /// What all parts of a compaction share.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
-use crate::table::cache::TableCache;
-use crate::table::writer::{EntryHash, WrittenTable};
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::writer::{EntryHash, WrittenTable};
 
 /// Bytes read ahead.
 const READAHEAD_BYTES: u64 = 2 << 20;

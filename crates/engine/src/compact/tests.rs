@@ -2,9 +2,7 @@
 
 use super::job::{CompactionJob, CompactionSummary, JobSurroundings};
 use super::progress::Progress;
-use crate::column_family::{Families, Family};
 use crate::ingest::BulkLoader;
-use crate::table::writer::Identity;
 use crate::versions::{ManifestOptions, ObsoleteFiles, Start, Versions};
 use crate::{Db, Options};
 use karst_base::error::{ErrorKind, Result};
@@ -16,6 +14,8 @@ use karst_format::version_edit::Temperature;
 use karst_io::{Env, Priority};
 use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason, CompactionWork};
 use karst_lsm::{ColumnFamilyState, VersionSet};
+use karst_storage::column_family::{Families, Family};
+use karst_storage::table::writer::Identity;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

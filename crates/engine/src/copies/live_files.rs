@@ -11,7 +11,6 @@
 //! trimmed; here all are, since one that is ended may still give back space, or be recycled later.
 
 use crate::background::FlushOptions;
-use crate::blob;
 use crate::db::Db;
 use crate::live::Live;
 use crate::open::Writable;
@@ -23,6 +22,7 @@ use karst_base::events::FlushReason;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, block_on};
+use karst_storage::blob;
 use std::path::PathBuf;
 
 /// What to list, and what to do before. RocksDB's names and defaults.

@@ -2,12 +2,12 @@
 
 use super::Db;
 use crate::background::{FlushOptions, WaitForCompactOptions};
-use crate::column_family::{ColumnFamily, Family};
 use crate::live::Live;
 use crate::sealing::Sealing;
 use karst_base::error::{Error, Result};
 use karst_base::events::FlushReason;
 use karst_base::health::BackgroundError;
+use karst_storage::column_family::{ColumnFamily, Family};
 use std::sync::Arc;
 
 impl Db {

@@ -3,13 +3,13 @@
 
 use super::Db;
 use crate::background::FlushOptions;
-use crate::column_family::ColumnFamily;
 use crate::read::iter::{DbIterator, KeyBounds, Range};
-use crate::value::Value;
 use crate::write::WriteOptions;
 use karst_base::error::{Error, Named, Result};
 use karst_base::options::{ColumnFamilyOptions, ReadOptions};
 use karst_lsm::pick::CompactRangeOptions;
+use karst_storage::column_family::ColumnFamily;
+use karst_storage::value::Value;
 use std::future::Future;
 
 /// A column family of an open database, with the calls that read and write it. Made by [`Db::cf`].

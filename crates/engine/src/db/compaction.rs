@@ -1,10 +1,10 @@
 //! Compactions as the user asks for them. Each call has a blocking form and an asynchronous one; the work is done by background threads either way.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use karst_base::error::Result;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions, UserKeyRange};
+use karst_storage::column_family::ColumnFamily;
 
 impl Db {
     /// Compacts the keys of the default column family from `begin` to `end`, both included; `None` is open: what is in memory goes to tables, and the tables

@@ -3,10 +3,10 @@
 //! All calls block: they read and write files. `lifecycle_async` has the forms that do not.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::open::{self, Options};
 use karst_base::error::{ErrorKind, Result};
 use karst_io::block_on;
+use karst_storage::column_family::ColumnFamily;
 use std::path::Path;
 
 impl Db {

@@ -2,10 +2,10 @@
 //! column families and options. Each runs the blocking one on a thread of its own.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::open::Options;
 use karst_base::error::{Error, Result};
 use karst_io::Env;
+use karst_storage::column_family::ColumnFamily;
 use std::future::Future;
 use std::path::Path;
 

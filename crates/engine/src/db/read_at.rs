@@ -10,15 +10,15 @@
 //!   prepared transactions behind it would count already: one that was rolled back would be seen, without what its rollback had brought back.
 
 use super::Db;
-use crate::column_family::{ColumnFamily, Family};
 use crate::read::Gate;
-use crate::superversion::SuperVersion;
-use crate::table::drive::Attempt;
 use karst_base::error::{Error, Result};
 use karst_base::options::ReadOptions;
 use karst_base::snapshot::{ReadAt, pin_with_all};
 use karst_base::sync::Guard;
 use karst_format::key::SeqNo;
+use karst_storage::column_family::{ColumnFamily, Family};
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::drive::Attempt;
 use std::sync::Arc;
 
 /// A family, what was pinned of it, and where that is read.
@@ -130,10 +130,10 @@ mod tests {
     use crate::ingest::{IngestExternalFileArg, SstFileWriter};
     use crate::open::Options;
     use crate::read::iter::DbIterator;
-    use crate::value::Value;
     use crate::write::{WriteBatch, WriteOptions};
     use karst_base::caller::Caller;
     use karst_io::{Env, MemoryFileSystem, block_on};
+    use karst_storage::value::Value;
 
     /// Keys with what a read finds under them.
     type Found = Vec<(&'static str, Option<Vec<u8>>)>;

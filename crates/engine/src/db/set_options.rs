@@ -1,10 +1,10 @@
 //! Options as they are, and as they change while the database is open.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::open::{Writable, change_db_options, change_family_options};
 use karst_base::error::{Error, Result};
 use karst_base::options::ColumnFamilyOptions;
+use karst_storage::column_family::ColumnFamily;
 
 impl Db {
     /// The options that a column family is read and written with now.

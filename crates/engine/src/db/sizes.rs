@@ -1,11 +1,11 @@
 //! What can be told of keys without reading their values: how much there is of a range, and whether a key may be there.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
-use crate::value::Value;
 use karst_base::error::{ErrorKind, Result};
 use karst_base::options::{ReadOptions, ReadTier};
+use karst_storage::column_family::ColumnFamily;
+use karst_storage::value::Value;
 
 impl Db {
     /// About how many bytes of table files each range of the default column family takes: the keys from the first on and before the second. Reads indexes that are not in memory, and waits for them on

@@ -12,7 +12,6 @@
 //! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of the section kept, until the database is opened anew.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::live::Live;
 use crate::wal::sub_batches::SubBatches;
 use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
@@ -21,6 +20,7 @@ use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadOptions;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
+use karst_storage::column_family::ColumnFamily;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -4,7 +4,6 @@
 //! ([`Caller`]). docs/decisions/transactions.md says why nothing slips through.
 
 use super::Db;
-use crate::column_family::ColumnFamily;
 use crate::read::newest;
 use crate::write::{Claim, WriteBatch, WriteOptions};
 use karst_base::caller::Caller;
@@ -12,6 +11,7 @@ use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::snapshot::{ReadAt, Snapshot};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
+use karst_storage::column_family::ColumnFamily;
 
 /// A key that a write depends on.
 #[derive(Clone, Debug)]

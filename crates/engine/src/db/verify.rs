@@ -1,11 +1,11 @@
 //! Whether what is stored is what was written, by its checksums, whatever is in memory of it.
 
 use super::Db;
-use crate::column_family::Family;
-use crate::table::cache::TableCache;
-use crate::table::verify;
 use karst_base::error::Result;
 use karst_lsm::Version;
+use karst_storage::column_family::Family;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::verify;
 use std::sync::Arc;
 
 impl Db {

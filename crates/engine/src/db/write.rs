@@ -4,13 +4,13 @@
 //! blocking form may lead the log on the calling thread; the asynchronous one never blocks. What a call is refused for is said before anything is written.
 
 use super::Db;
-use crate::column_family::{ColumnFamily, Family};
 use crate::live::Live;
 use crate::write::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_base::error::{Error, Named, Result};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_io::block_on;
+use karst_storage::column_family::{ColumnFamily, Family};
 use std::future::Future;
 
 impl Db {

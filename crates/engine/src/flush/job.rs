@@ -6,22 +6,13 @@
 //! - What is read of the memtables is counted and compared with what went in, so that a lost entry fails the flush rather than the user.
 //! - Until the change is installed nothing refers to the files; a flush that ends early, in whatever way, removes them.
 
-use crate::column_family::{Families, Family};
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
 use crate::compact::read_back;
 use crate::compact::stripes::Stripes;
 use crate::compact::tombstones::left_over;
-use crate::memtable::MemTable;
-use crate::open_files::Shared;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::sealing::SealsMemtables;
-use crate::table::cache::file_counts;
-use crate::table::warming::Warming;
-use crate::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
-    writer_options,
-};
 use crate::versions::{Change, FileGuard, Versions};
 use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
@@ -38,6 +29,15 @@ use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
 use karst_lsm::FileCounts;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use karst_storage::column_family::{Families, Family};
+use karst_storage::memtable::MemTable;
+use karst_storage::open_files::Shared;
+use karst_storage::table::cache::file_counts;
+use karst_storage::table::warming::Warming;
+use karst_storage::table::writer::{
+    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
+    writer_options,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

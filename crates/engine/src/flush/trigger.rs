@@ -4,11 +4,11 @@
 //!
 //! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits nor takes a lock that a caller may hold.
 
-use crate::column_family::Family;
-use crate::memtable::MemTable;
 use karst_base::options::ColumnFamilyOptions;
 use karst_base::pacing::WriteBufferManager;
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::sync::{Arc, OnceLock};
 
 /// Why something should be flushed.

@@ -1,7 +1,7 @@
 //! What is ingested into one column family.
 
 use crate::background::IngestExternalFileOptions;
-use crate::column_family::ColumnFamily;
+use karst_storage::column_family::ColumnFamily;
 use std::path::PathBuf;
 
 /// What is ingested into one column family. RocksDB's names.

@@ -6,12 +6,7 @@
 //! since otherwise reads would find older entries first.
 //! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
 
-use crate::memtable::MemTable;
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use crate::table::writer::{
-    CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
-    file_checksums, writer_options,
-};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
@@ -24,6 +19,11 @@ use karst_format::options::changed_head;
 use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
 use karst_io::{Env, FileLock};
 use karst_lsm::OpenOutput;
+use karst_storage::memtable::MemTable;
+use karst_storage::table::writer::{
+    CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
+    file_checksums, writer_options,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

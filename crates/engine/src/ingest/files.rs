@@ -6,12 +6,12 @@
 use super::arg::IngestExternalFileArg;
 use super::prepare::prepare;
 use crate::background::Background;
-use crate::column_family::Family;
 use crate::versions::Versions;
 use karst_base::error::{Error, Named, Result};
 use karst_base::events::{Events, LogLevel};
 use karst_base::options::DbOptions;
 use karst_base::stats::HistogramKind;
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 
 /// Ingests everything at once; `args` go with `families`.

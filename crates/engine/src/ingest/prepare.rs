@@ -9,11 +9,7 @@
 
 use super::arg::IngestExternalFileArg;
 use crate::background::{FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
-use crate::column_family::Family;
 use crate::read::iter::job_input::{InputOptions, JobInput};
-use crate::table::Table;
-use crate::table::verify;
-use crate::table::writer::{FILE_CHECKSUM_NAME, file_checksums};
 use crate::versions::Versions;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::DbOptions;
@@ -25,6 +21,10 @@ use karst_format::version_edit::{FileChecksum, NewFile};
 use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
+use karst_storage::column_family::Family;
+use karst_storage::table::Table;
+use karst_storage::table::verify;
+use karst_storage::table::writer::{FILE_CHECKSUM_NAME, file_checksums};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -7,11 +7,7 @@
 //! - Every entry has the sequence number 0; the one that counts is given when the file is ingested.
 //! - A file that was not finished is removed.
 
-use crate::column_family::ColumnFamily;
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use crate::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, writer_options,
-};
 use crate::write::entity_of;
 use karst_base::error::{Error, Result, Shown};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -21,6 +17,10 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_io::{Env, block_on};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use karst_storage::column_family::ColumnFamily;
+use karst_storage::table::writer::{
+    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, writer_options,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

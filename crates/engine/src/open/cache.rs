@@ -1,9 +1,9 @@
 //! The block cache as its owner sees it: a handle to share between databases.
 
-use crate::block::CachedBlock;
-use crate::budget;
 use karst_base::pacing::ChargedCache;
 use karst_mem::CacheOptions;
+use karst_storage::block::CachedBlock;
+use karst_storage::budget;
 use std::sync::Arc;
 
 /// A cache of uncompressed blocks. Cloning shares it; several databases may use one.

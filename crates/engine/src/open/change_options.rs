@@ -7,10 +7,10 @@
 
 use super::writable::{OptionsInForce, write_options};
 use super::{Opened, check_options};
-use crate::column_family::Family;
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
 use karst_format::options::text;
+use karst_storage::column_family::Family;
 use std::sync::Arc;
 
 /// The options of the database after `changes`, in OPTIONS. Blocks.

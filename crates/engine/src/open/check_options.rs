@@ -4,14 +4,14 @@
 
 use super::option_rules::{self, Said};
 use super::options::new_family_options;
-use crate::memtable::Protection;
-use crate::table::writer::{TablePlace, file_checksums, table_options};
 use karst_base::error::{Error, Named, Result};
 use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use karst_format::comparator::Comparator;
 use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;
 use karst_io::report;
+use karst_storage::memtable::Protection;
+use karst_storage::table::writer::{TablePlace, file_checksums, table_options};
 
 /// Checks the options of a database that is to be written.
 pub(super) fn database(options: &DbOptions) -> Result<()> {

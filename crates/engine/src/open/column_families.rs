@@ -8,8 +8,6 @@ use super::load::make_family;
 use super::options::{Options, new_family_options};
 use super::writable::{OptionsInForce, Writable, write_options};
 use super::{Opened, check_options};
-use crate::column_family::Family;
-use crate::memtable::MemTable;
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -17,6 +15,8 @@ use karst_format::ids::ColumnFamilyId;
 use karst_format::version_edit::VersionEdit;
 use karst_io::block_on;
 use karst_lsm::Version;
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -44,8 +44,6 @@ pub use options::{DamagedOptions, Options};
 pub(crate) use read_write::{manifest_options, read_write};
 pub(crate) use writable::Writable;
 
-use crate::column_family::Families;
-use crate::open_files::Shared;
 use crate::wal::doubts::Passed;
 use crate::wal::recovery::Recovered;
 use crate::wal::replay::Undecided;
@@ -62,6 +60,8 @@ use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
+use karst_storage::column_family::Families;
+use karst_storage::open_files::Shared;
 use load::{Loaded, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

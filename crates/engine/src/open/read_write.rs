@@ -22,12 +22,7 @@ use super::options::Options;
 use super::wanted::{DEFAULT, Wanted};
 use super::writable::{OptionsInForce, Writable, take_lock, write_options};
 use super::{Opened, check_options, column_families, create, identity, opened};
-use crate::column_family::Family;
 use crate::compact::read_back;
-use crate::memtable::{MemTable, Seal};
-use crate::table::writer::{
-    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
-};
 use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
 use crate::wal::recovery::Recovered;
 use crate::wal::replay::Policy;
@@ -42,6 +37,11 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
+use karst_storage::column_family::Family;
+use karst_storage::memtable::{MemTable, Seal};
+use karst_storage::table::writer::{
+    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::tree::{blob_totals, human_bytes};
-use crate::superversion::SuperVersion;
 use karst_base::pacing::StallCounts;
 use karst_base::stats::level_jobs::{FamilyJobs, JobSums};
+use karst_storage::superversion::SuperVersion;
 
 const MIB: f64 = 1048576.0;
 const GIB: f64 = MIB * 1024.0;

@@ -1,9 +1,9 @@
 //! The files that the database consists of.
 
-use crate::blob;
 use crate::open::Opened;
 use karst_format::file_name::FileName;
 use karst_format::key;
+use karst_storage::blob;
 use std::path::PathBuf;
 
 /// A table or blob file of the database, as the MANIFEST describes it.

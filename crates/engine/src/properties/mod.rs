@@ -14,16 +14,16 @@ pub use live::LiveFile;
 pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
 
-use crate::column_family::Family;
 use crate::live::Live;
 use crate::open::Opened;
-use crate::superversion::SuperVersion;
 pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_base::events::LogLevel;
 use karst_base::snapshot::Snapshots;
 use karst_format::ids::Level;
 use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
+use karst_storage::column_family::Family;
+use karst_storage::superversion::SuperVersion;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,9 @@ pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Optio
 }
 
 fn in_memory(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> Option<u64> {
-    let sum = |of: fn(&crate::memtable::MemTable) -> u64| view.immutable().iter().map(|m| of(m)).sum::<u64>();
+    let sum = |of: fn(&karst_storage::memtable::MemTable) -> u64| {
+        view.immutable().iter().map(|m| of(m)).sum::<u64>()
+    };
     let cache = || &db.opened.shared.cache;
     let blob_cache = || family.tables.blobs.cache();
     Some(match name {

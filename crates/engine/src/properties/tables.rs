@@ -1,13 +1,13 @@
 //! Properties that come from the tables' own properties blocks. Tables that are not open yet are opened, which blocks.
 
 use super::table_text::table_properties_text;
-use crate::column_family::Family;
-use crate::superversion::SuperVersion;
-use crate::table::Table;
 use karst_base::error::Result;
 use karst_format::ids::Level;
 use karst_format::properties::TableProperties;
 use karst_lsm::FileMetadata;
+use karst_storage::column_family::Family;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::Table;
 use std::sync::Arc;
 
 /// Most tables that are opened for an estimate; beyond that it is extrapolated.

@@ -1,9 +1,9 @@
 //! Properties that come from the tree's metadata: counts, sizes, key ranges. Nothing is read.
 
-use crate::blob;
-use crate::superversion::SuperVersion;
 use karst_format::key::{InternalKey, user_key};
 use karst_lsm::{BlobFileMetadata, FileMetadata, Version};
+use karst_storage::blob;
+use karst_storage::superversion::SuperVersion;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

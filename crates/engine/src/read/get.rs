@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::read::View;
 use crate::read::lookup::Lookup;
-use crate::superversion::SuperVersion;
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
-use crate::table::drive::{self, Attempt, Step};
-use crate::table::fetch::Fetches;
-use crate::table::needs::{Needs, Stop};
-use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::drive::{self, Attempt, Step};
+use karst_storage::table::fetch::Fetches;
+use karst_storage::table::needs::{Needs, Stop};
+use karst_storage::value::Value;
 
 /// A lookup with what it looks into.
 struct PointRead<'a> {

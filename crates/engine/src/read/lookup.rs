@@ -26,17 +26,17 @@ use karst_format::wide_column::{self, DefaultColumn};
 use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
-use crate::blob::BlobNeed;
-use crate::block::BlockRef;
 use crate::read::{View, merge};
-use crate::table::context::ReadCtx;
-use crate::table::needs::{Needs, Stop};
-use crate::table::{KeyHash, Odds, Table};
-use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadTier;
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_storage::blob::BlobNeed;
+use karst_storage::block::BlockRef;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::needs::{Needs, Stop};
+use karst_storage::table::{KeyHash, Odds, Table};
+use karst_storage::value::Value;
 
 /// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why: reading so much takes about as long as one more wait.
 const LIKELY_BYTES: u64 = 64 << 10;

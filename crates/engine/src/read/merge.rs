@@ -4,11 +4,11 @@ use karst_io::Env;
 use smallvec::SmallVec;
 
 use crate::read::View;
-use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::merge_operator::{self, MergeOperator, Merged};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_storage::value::Value;
 
 /// Whether the operator is content with the operands found so far, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {

@@ -20,11 +20,11 @@ use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use karst_mem::pending::Ranges;
 
-use crate::superversion::SuperVersion;
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
 use karst_base::options::ReadOptions;
 use karst_base::snapshot::{self, ReadAt};
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
 
 /// What a read may have to wait for before its first step: that everything it has to see is in the memtables.
 pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {

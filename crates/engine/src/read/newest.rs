@@ -7,12 +7,6 @@
 //! ends it may vanish together; then the key is as it was.)
 
 use super::View;
-use crate::superversion::SuperVersion;
-use crate::table::KeyHash;
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
-use crate::table::drive::{self, Step};
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::snapshot::ReadAt;
@@ -20,6 +14,12 @@ use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
 use karst_format::key::{SeqNo, before_all_of, user_key};
 use karst_lsm::SearchPosition;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::KeyHash;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::drive::{self, Step};
+use karst_storage::table::needs::{Needs, Stop};
 use std::sync::Arc;
 
 /// The search. Plain code that is called again when what it asked for is there.

@@ -4,15 +4,15 @@
 //! read at the same time, those of a few dozen files at once.
 
 use super::View;
-use crate::superversion::SuperVersion;
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
-use crate::table::drive::{self, Step};
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_format::key;
 use karst_lsm::FileMetadata;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::drive::{self, Step};
+use karst_storage::table::needs::{Needs, Stop};
 use std::ops::Bound;
 use std::sync::Arc;
 

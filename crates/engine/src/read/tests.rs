@@ -8,9 +8,9 @@ use karst_format::key::{SeqNo, ValueType};
 use karst_io::{Env, MemoryFileSystem, Reactor, spawn_local};
 
 use crate::ingest::BulkLoader;
-use crate::memtable::Seal;
 use crate::{BlockCache, Db, Options, ReadOptions};
 use karst_base::stats::{HistogramKind, Statistics, StatsLevel, Ticker};
+use karst_storage::memtable::Seal;
 
 #[test]
 fn times_are_measured_where_the_level_says_so_and_only_there() {

@@ -7,14 +7,14 @@
 //! cannot remove a file that the MANIFEST names.
 
 use super::obsolete::FileGuard;
-use crate::column_family::Family;
-use crate::memtable::MemTable;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::Mutex;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::VersionEdit;
 use karst_lsm::{FileCounts, Version};
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;

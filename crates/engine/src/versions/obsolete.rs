@@ -13,8 +13,6 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
-use crate::open_files::Shared;
-use crate::table::writer::NewFiles;
 use crate::wal::archive::Archive;
 use crate::wal::retired::RetiredLogs;
 use karst_base::sync::Event;
@@ -23,6 +21,8 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock, OwnProcess, report};
 use karst_lsm::{Reaper, StoredId, StoredKind};
+use karst_storage::open_files::Shared;
+use karst_storage::table::writer::NewFiles;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};

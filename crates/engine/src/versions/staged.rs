@@ -7,12 +7,12 @@
 //! - Everything here is computed before anything is written, so no edit reaches the MANIFEST that replay would refuse.
 
 use super::change::Change;
-use crate::column_family::Family;
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::version_edit::{BlobFileGarbage, VersionEdit, WalAddition};
 use karst_lsm::{StoredFile, TreeOptions, Version, VersionBuilder};
+use karst_storage::column_family::Family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

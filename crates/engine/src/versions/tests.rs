@@ -1,9 +1,7 @@
 //! Installs: what they publish, what of them reaches the MANIFEST, what a failure leaves, and when files are removed.
 
 use super::{Change, Versions};
-use crate::column_family::Family;
 use crate::open::{self, Opened, Options};
-use crate::table::writer::NewFiles;
 use karst_base::error::ErrorKind;
 use karst_format::file_name::{self, FileName};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -12,6 +10,8 @@ use karst_format::log::LogReader;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem, block_on};
 use karst_lsm::{FileCounts, ManifestReplay, TreeOptions, VersionSet};
+use karst_storage::column_family::Family;
+use karst_storage::table::writer::NewFiles;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -22,12 +22,12 @@
 
 use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
-use crate::memtable::{DuplicateEntry, MemTable};
 use karst_base::error::{Error, ErrorKind};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
+use karst_storage::memtable::{DuplicateEntry, MemTable};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

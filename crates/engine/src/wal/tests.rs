@@ -2,12 +2,12 @@
 
 use super::doubts::{Passed, Tables};
 use super::replay::{Replay, Target};
-use crate::memtable::MemTable;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::comparator::Comparator;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{self, SeqNo};
 use karst_format::write_batch::{Op, PrepareKind, WriteBatch};
+use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

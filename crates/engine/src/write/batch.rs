@@ -5,8 +5,6 @@
 //!
 //! Invariant: an operation that is refused leaves the batch as it was.
 
-use crate::column_family::ColumnFamily;
-use crate::memtable::pair_checksum;
 use crate::wal::replay::BATCH_END;
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::Corruption;
@@ -14,6 +12,8 @@ use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_format::wide_column::{self, WideColumn};
 use karst_format::write_batch::{self, HEADER_BYTES, Op};
+use karst_storage::column_family::ColumnFamily;
+use karst_storage::memtable::pair_checksum;
 use smallvec::SmallVec;
 
 /// Longest key in bytes: with its sequence number it must stay below 4 GiB.

@@ -12,11 +12,8 @@
 
 use super::host::Host;
 use super::pipeline::Pipeline;
-use crate::column_family::Families;
 use crate::flush::Triggers;
-use crate::memtable::MemTable;
 use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables};
-use crate::superversion::SuperVersion;
 use crate::versions::{Gone, Versions};
 use crate::wal::prepared::PreparedLogs;
 use crate::wal::retired::RetiredLogs;
@@ -29,6 +26,9 @@ use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_storage::column_family::Families;
+use karst_storage::memtable::MemTable;
+use karst_storage::superversion::SuperVersion;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -15,11 +15,11 @@ use super::commit::Applying;
 use super::host::Host;
 use super::pipeline::Pipeline;
 use super::source::{Pins, Source};
-use crate::memtable::MemTable;
 use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
 use karst_mem::commit::Gathered;
+use karst_storage::memtable::MemTable;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! Calls come from any thread that writes. Each says under which lock it is made; none may wait or do I/O.
 
-use crate::memtable::MemTable;
 use karst_base::error::Error;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 
 /// The database, as the commit pipeline sees it.

@@ -36,7 +36,6 @@ use super::options::WriteOptions;
 use super::orphans::Orphan;
 use super::persist::{Persist, Round};
 use super::source::{Pins, Source};
-use crate::memtable::Seal;
 use crate::wal::replay::BATCH_END;
 use crate::wal::writer::{LogFile, LogFraming, LogOptions, NewLog};
 use karst_base::caller::Caller;
@@ -55,6 +54,7 @@ use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, Standstill};
 use karst_mem::commit::{Goals, LeftBehind, Waiters};
 use karst_mem::{PendingRanges, PublishRing};
+use karst_storage::memtable::Seal;
 use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.

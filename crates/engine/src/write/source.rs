@@ -5,13 +5,13 @@
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
 use super::two_phase::PhaseWrite;
-use crate::memtable::{DuplicateEntry, PointEntry};
 use crate::wal::replay;
 use crate::wal::sub_batches::SubBatches;
 use karst_base::error::{Error, Result};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{HEADER_BYTES, Op};
+use karst_storage::memtable::{DuplicateEntry, PointEntry};
 use smallvec::SmallVec;
 
 /// Memtables pinned for one write, by column family.

@@ -17,16 +17,16 @@ use std::sync::Arc;
 use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 
-use crate::blob::{BlobFile, BlobNeed};
-use crate::block::BlockRef;
 use crate::read::View;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
 use crate::read::lookup::read_blob;
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
+use karst_storage::blob::{BlobFile, BlobNeed};
+use karst_storage::block::BlockRef;
+use karst_storage::table::needs::{Needs, Stop};
 
 /// Values close together, read in one request.
 #[derive(Debug)]

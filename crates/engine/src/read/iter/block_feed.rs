@@ -17,16 +17,16 @@ use std::sync::Arc;
 
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 
-use crate::block::{BlockKind, BlockRef};
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
+use karst_storage::block::{BlockKind, BlockRef};
+use karst_storage::table::Table;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::needs::{Needs, Stop};
 
 #[derive(Debug)]
 struct Queued {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use karst_format::handle::BlockHandle;
 use karst_format::index::{IndexBlock, IndexCursor};
 
-use crate::block::{BlockKind, BlockRef};
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
+use karst_storage::block::{BlockKind, BlockRef};
+use karst_storage::table::Table;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::needs::{Needs, Stop};
 
 /// Where to stand after a seek, or after stepping into the next block or partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

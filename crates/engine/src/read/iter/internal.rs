@@ -8,16 +8,16 @@ use crate::read::View;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::{Bounds, PrefixFilter, readahead_limits};
-use crate::superversion::SuperVersion;
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
-use crate::table::drive::{self, Step};
-use crate::table::fetch::Fetches;
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
 use karst_base::life::Life;
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::drive::{self, Step};
+use karst_storage::table::fetch::Fetches;
+use karst_storage::table::needs::{Needs, Stop};
 
 /// An iterator over the internal entries of a column family, forward. Blocks the calling thread where it reads.
 ///

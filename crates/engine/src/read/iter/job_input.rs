@@ -20,21 +20,21 @@ use std::sync::Arc;
 use karst_format::key;
 use karst_lsm::pick::CompactionInput;
 
-use crate::memtable::MemTable;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
-use crate::table::cache::TableCache;
-use crate::table::context::ReadCtx;
-use crate::table::drive::{self, Step};
-use crate::table::fetch::Fetches;
-use crate::table::needs::{Needs, Stop};
-#[cfg(test)]
-use crate::value::Value;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
+use karst_storage::memtable::MemTable;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::drive::{self, Step};
+use karst_storage::table::fetch::Fetches;
+use karst_storage::table::needs::{Needs, Stop};
+#[cfg(test)]
+use karst_storage::value::Value;
 
 /// How a job reads its input.
 #[derive(Clone, Debug)]

@@ -14,10 +14,10 @@ use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use crate::table::needs::{Needs, Stop};
 use karst_base::error::Result;
+use karst_storage::table::Table;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::needs::{Needs, Stop};
 
 /// An iterator over one sorted level, or over some of its files.
 #[derive(Debug)]

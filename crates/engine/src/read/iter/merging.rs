@@ -20,20 +20,20 @@ use karst_lsm::LevelFiles;
 use karst_lsm::pick::CompactionInput;
 use karst_mem::skiplist::{Position, Sweep};
 
-use crate::memtable::MemTable;
 use crate::read::iter::index_position::To;
 use crate::read::iter::level_cursor::LevelCursor;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
-use crate::superversion::SuperVersion;
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use crate::table::needs::{Needs, Stop};
-use crate::value::Value;
 use karst_base::error::{Error, Result};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_lsm::range_del::Aggregate;
+use karst_storage::memtable::MemTable;
+use karst_storage::superversion::SuperVersion;
+use karst_storage::table::Table;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::needs::{Needs, Stop};
+use karst_storage::value::Value;
 
 #[derive(Debug)]
 struct MemtableCursor {

@@ -12,9 +12,9 @@ use futures_core::Stream;
 use karst_format::comparator::Comparator;
 
 use super::{DbIterator, Direction, EntryStream, Streamed};
-use crate::value::Value;
 use karst_base::error::{Error, Result, Shown};
 use karst_base::options::ReadOptions;
+use karst_storage::value::Value;
 
 /// The entries of a range of keys, as of one moment: an [`Iterator`] and [`DoubleEndedIterator`] of
 /// keys and values that owns what it reads from. Made by [`Db::range`](crate::Db::range) and

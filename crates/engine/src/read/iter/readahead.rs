@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::table::context::ReadCtx;
+use karst_storage::table::context::ReadCtx;
 
 /// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
 pub(crate) const MOST_BYTES: u64 = 4 << 20;

@@ -8,10 +8,10 @@ use karst_io::{RandomAccessFile, ReadBuf};
 use karst_mem::Charge;
 
 use crate::read::iter::readahead::Window;
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use crate::table::fetch::MAX_GAP_BYTES;
-use crate::table::needs::{Needs, RunNeed, RunNumber, Stop};
+use karst_storage::table::Table;
+use karst_storage::table::context::ReadCtx;
+use karst_storage::table::fetch::MAX_GAP_BYTES;
+use karst_storage::table::needs::{Needs, RunNeed, RunNumber, Stop};
 
 /// See the module's head.
 #[derive(Debug)]

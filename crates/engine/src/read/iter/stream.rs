@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use crate::read::iter::DbIterator;
-use crate::value::Value;
 use karst_base::error::Result;
+use karst_storage::value::Value;
 
 /// Which way a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,11 +24,11 @@ use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
 use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
-use crate::table::needs::{Needs, Stop};
-use crate::value::Value;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_storage::table::needs::{Needs, Stop};
+use karst_storage::value::Value;
 
 #[derive(Debug)]
 enum Phase {

@@ -1,11 +1,11 @@
 //! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow one that is damaged.
 
 use super::*;
-use crate::memtable::MemTable;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::log::LogWriter;
 use karst_format::write_batch::{Op, PrepareKind, WriteBatch};
+use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 
 const MODES: [RecoveryMode; 4] = [

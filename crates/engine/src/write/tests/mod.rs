@@ -11,7 +11,6 @@ mod protection;
 mod unordered;
 
 use super::*;
-use crate::memtable::MemTable;
 use crate::wal::recovery::Recovery;
 use crate::wal::replay::Target;
 use crate::wal::writer::{LogOptions, NewLog};
@@ -26,6 +25,7 @@ use karst_format::key::{self, SeqNo};
 use karst_format::log::RecoveryMode;
 use karst_format::write_batch::Op;
 use karst_io::{Env, FileSystem, MemoryFileSystem};
+use karst_storage::memtable::MemTable;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Checksums of entries from the call that writes them to the table: bits that flip on the way, in a database.
 
-use crate::memtable::pair_checksum;
 use crate::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_format::key::{SeqNo, ValueType};
+use karst_storage::memtable::pair_checksum;
 use std::path::Path;
 
 fn open(directory: &Path, options: &str) -> Db {

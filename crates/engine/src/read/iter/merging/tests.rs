@@ -4,12 +4,12 @@ use super::*;
 use crate::ingest::BulkLoader;
 use crate::read::iter::job_input::Move;
 use crate::read::iter::job_input::tests::all_files;
-use crate::table::drive::{Step, wait_with};
-use crate::table::fetch::Fetches;
 use crate::{Db, Options};
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
 use karst_format::key::{InternalKey, TRAILER_BYTES, ValueType};
+use karst_storage::table::drive::{Step, wait_with};
+use karst_storage::table::fetch::Fetches;
 use proptest::prelude::*;
 
 fn internal_key(user_key: &[u8], seq: u64) -> Vec<u8> {

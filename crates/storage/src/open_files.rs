@@ -1,0 +1,277 @@
+//! What all column families of a database share for reading files, and the files that it keeps open.
+//!
+//! In: open files by number. Out: the same again, unless they were closed meanwhile.
+//!
+//! With `max_open_files = -1` (the default) every file stays open: a table with the metadata of its file, where it is found
+//! without a map, a lock or a reference count, and a blob file here. With a limit both are kept here, and the ones not
+//! used lately are closed; a read that uses one keeps it open.
+
+use crate::block::CachedBlock;
+use karst_base::error::{Error, Result};
+use karst_base::options::DbOptions;
+use karst_base::perf_context::{self, PerfMetric};
+use karst_base::stats::{HistogramKind, Statistics};
+use karst_base::sync::atomic::{AtomicUsize, Ordering};
+use karst_base::sync::{Mutex, RwLock};
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_io::Env;
+use karst_mem::BlockCache;
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bits of a file's id that hold its number; the rest tells databases of one process apart.
+const FILE_NUMBER_BITS: u32 = 40;
+
+/// What all column families of a database share for reading files.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Reads and opens the files.
+    pub env: Env,
+    /// The cache of blocks.
+    pub cache: Arc<BlockCache<CachedBlock>>,
+    /// What is counted.
+    pub stats: Arc<Statistics>,
+    /// Directories of table files, by path id. Never empty.
+    pub directories: Vec<PathBuf>,
+    /// Files are read with O_DIRECT.
+    pub use_direct_reads: bool,
+    /// Where the file system refuses that, they are read without.
+    pub(crate) may_read_buffered: bool,
+    /// A table must have the unique id that the MANIFEST says, if it says any.
+    pub(crate) verify_unique_ids: bool,
+    /// Iterators ask prefix filters only where their options say so.
+    pub prefix_seek_opt_in_only: bool,
+    /// Tables, reads and iterators count against the cache.
+    pub(crate) charges_memory: bool,
+    /// The files that stay open.
+    pub open_files: Arc<OpenFiles>,
+    instance: u64,
+}
+
+impl Shared {
+    /// As `options` have it.
+    pub fn new(
+        env: Env,
+        cache: Arc<BlockCache<CachedBlock>>,
+        stats: Arc<Statistics>,
+        directories: Vec<PathBuf>,
+        options: &DbOptions,
+        charges_memory: bool,
+    ) -> Self {
+        let instance = cache.new_user();
+        // Compat: a negative number stands for no limit.
+        let limit = usize::try_from(options.max_open_files).ok();
+        Shared {
+            env,
+            cache,
+            stats,
+            directories,
+            use_direct_reads: options.use_direct_reads,
+            may_read_buffered: false,
+            verify_unique_ids: options.verify_sst_unique_id_in_manifest,
+            prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
+            charges_memory,
+            open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
+            instance,
+        }
+    }
+
+    /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens stays open with the metadata that it is opened by.
+    pub fn reading_directly(&self) -> Shared {
+        Shared {
+            use_direct_reads: true,
+            may_read_buffered: true,
+            open_files: Arc::new(OpenFiles::unlimited()),
+            ..self.clone()
+        }
+    }
+
+    /// The time, if times are collected; else the clock is not read.
+    #[inline]
+    pub fn start_timer(&self) -> Option<Duration> {
+        self.stats.start_timer(&self.env)
+    }
+
+    /// Adds the time since `began` to a histogram, if times are collected.
+    #[inline]
+    pub fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {
+        self.stats.measure_since(&self.env, &[kind], began);
+    }
+
+    /// Does a decompression and takes its time, if anybody wants to know.
+    #[inline]
+    pub(crate) fn time_decompression<R>(&self, work: impl FnOnce() -> R) -> R {
+        let counts = self.stats.detailed_timers_enabled();
+        let (result, nanos) = perf_context::timed(&self.env, PerfMetric::BlockDecompressTime, counts, work);
+        if counts {
+            self.stats.measure(HistogramKind::DecompressionTimesNanos, nanos);
+        }
+        result
+    }
+
+    /// Names a file within the process: the first half of the cache keys of its blocks.
+    ///
+    /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over closing and reopening the file.
+    pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
+        (self.instance << FILE_NUMBER_BITS) | (number.0 & ((1 << FILE_NUMBER_BITS) - 1))
+    }
+
+    /// The path of a table file.
+    pub fn table_path(&self, number: FileNumber, path_id: u8) -> Result<PathBuf> {
+        let directory = self.directories.get(usize::from(path_id)).ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "table file {} is in path {path_id}, but only {} paths are configured",
+                number.0,
+                self.directories.len()
+            ))
+        })?;
+        Ok(directory.join(FileName::Table(number).to_string()))
+    }
+
+    /// The path of a blob file.
+    pub fn blob_path(&self, number: FileNumber) -> PathBuf {
+        self.directories[0].join(FileName::Blob(number).to_string())
+    }
+}
+
+/// An open file of whatever kind; a number has one kind.
+type Opened = Arc<dyn Any + Send + Sync>;
+
+/// The files that a database keeps open, but for tables that stay open with their metadata.
+#[derive(Debug)]
+pub enum OpenFiles {
+    /// All of them, for as long as they are part of the database.
+    /// Lock: taken for one look at the map, and only for a value that no cache has.
+    All(RwLock<BTreeMap<FileNumber, Opened>>),
+    /// Those used lately.
+    Some(Limited),
+}
+
+impl OpenFiles {
+    pub(crate) fn unlimited() -> Self {
+        OpenFiles::All(RwLock::default())
+    }
+
+    /// At most so many, with those that a database needs besides.
+    pub(crate) fn limited(max_open_files: usize) -> Self {
+        OpenFiles::Some(Limited::new(max_open_files))
+    }
+
+    /// Whether files are closed that were not used lately.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        matches!(self, OpenFiles::Some(_))
+    }
+
+    /// Keeps at most so many files open from now on, if there is a limit at all.
+    pub fn set_limit(&self, max_open_files: usize) {
+        if let OpenFiles::Some(files) = self {
+            files.set_limit(max_open_files);
+        }
+    }
+
+    /// The file with this number, if it is open.
+    pub fn get<T: Any + Send + Sync>(&self, number: FileNumber) -> Option<Arc<T>> {
+        let found = match self {
+            OpenFiles::All(files) => files.read().get(&number).cloned(),
+            OpenFiles::Some(files) => files.get(number),
+        };
+        found?.downcast().ok()
+    }
+
+    /// Keeps a file open; returns the one that is kept, which may be another reader's.
+    pub fn keep<T: Any + Send + Sync>(&self, number: FileNumber, file: Arc<T>) -> Arc<T> {
+        let kept = match self {
+            OpenFiles::All(files) => files.write().entry(number).or_insert(file.clone()).clone(),
+            OpenFiles::Some(files) => files.keep(number, file.clone()),
+        };
+        kept.downcast().unwrap_or(file)
+    }
+
+    /// Closes a file that is about to be removed, once no read uses it any more.
+    pub fn forget(&self, number: FileNumber) {
+        // Why first taken out and then dropped: closing is no work for under a lock.
+        let forgotten = match self {
+            OpenFiles::All(files) => files.write().remove(&number),
+            OpenFiles::Some(files) => files.forget(number),
+        };
+        drop(forgotten);
+    }
+}
+
+/// Open files under a limit. Second chance: a file used since it was last considered is considered again later.
+#[derive(Debug)]
+pub struct Limited {
+    capacity: AtomicUsize,
+    /// Lock: held for a map operation only, never while a file is opened or dropped.
+    inner: Mutex<LimitedInner>,
+}
+
+#[derive(Debug, Default)]
+struct LimitedInner {
+    files: HashMap<FileNumber, (Opened, bool)>,
+    order: VecDeque<FileNumber>,
+}
+
+/// Files that a database needs besides tables: logs, MANIFEST, lock. RocksDB keeps as many back.
+const RESERVED_FILES: usize = 10;
+
+impl Limited {
+    fn new(max_open_files: usize) -> Self {
+        let files = Limited { capacity: AtomicUsize::new(0), inner: Mutex::default() };
+        files.set_limit(max_open_files);
+        files
+    }
+
+    /// Files beyond a lowered limit are closed when others are opened.
+    fn set_limit(&self, max_open_files: usize) {
+        let capacity = max_open_files.saturating_sub(RESERVED_FILES).max(1);
+        // Ordering: a number only.
+        self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    fn get(&self, number: FileNumber) -> Option<Opened> {
+        let mut inner = self.inner.lock();
+        let (file, used) = inner.files.get_mut(&number)?;
+        *used = true;
+        Some(file.clone())
+    }
+
+    /// Takes a file out; it is closed when the last read that uses it ends.
+    fn forget(&self, number: FileNumber) -> Option<Opened> {
+        let mut inner = self.inner.lock();
+        let (file, _) = inner.files.remove(&number)?;
+        inner.order.retain(|other| *other != number);
+        Some(file)
+    }
+
+    /// Keeps `file` unless one is kept under this number already; returns the one that is.
+    fn keep(&self, number: FileNumber, file: Opened) -> Opened {
+        let mut dropped = Vec::new();
+        let mut inner = self.inner.lock();
+        if let Some((kept, used)) = inner.files.get_mut(&number) {
+            *used = true;
+            return kept.clone();
+        }
+        while inner.files.len() >= self.capacity.load(Ordering::Relaxed)
+            && let Some(candidate) = inner.order.pop_front()
+        {
+            match inner.files.get_mut(&candidate) {
+                Some((_, used)) if *used => {
+                    *used = false;
+                    inner.order.push_back(candidate);
+                }
+                _ => dropped.push(inner.files.remove(&candidate)),
+            }
+        }
+        inner.files.insert(number, (file.clone(), false));
+        inner.order.push_back(number);
+        drop(inner);
+        drop(dropped);
+        file
+    }
+}

@@ -1,0 +1,171 @@
+//! Verifying stored files by their checksums, whatever is in memory of them.
+//!
+//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes are read first, then all else from the file's beginning to its end, each block once: a few reads of
+//! 512 KiB at the same time (`spans.rs`), or one of a block that is larger. Besides these, memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being read.
+//! Neither the block cache nor open tables are asked or filled.
+
+use std::sync::Arc;
+
+use karst_format::Corruption;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_format::metaindex::FilterKind;
+use karst_io::RandomAccessFile;
+use karst_lsm::FileMetadata;
+
+use crate::block::BlockKind;
+use crate::open_files::Shared;
+use crate::spans::{SPAN_BYTES, read_spans, spans};
+use crate::table::add_handles_in;
+use crate::table::cache::TableCache;
+use crate::table::decode::{Layout, Storage};
+use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
+use crate::table::writer::FILE_CHECKSUM_NAME;
+use karst_base::error::{Error, Result};
+use karst_base::stats::Ticker;
+
+/// What lies between two blocks is read with them up to this length, in bytes: padding, or another block.
+const GAP_BYTES: u64 = 4 << 10;
+
+/// Verifies footer, metaindex and properties of a table, and the checksum of every block that the metaindex and the indexes lead to.
+///
+/// # Errors
+/// The file cannot be read, or a part of it is not what was written.
+pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> {
+    let opening = Opening { tables, meta: file, level: 0, file: open_table(tables, file).await? };
+    let (mut tail, head) = opening.head(MIN_TAIL_BYTES).await?;
+    opening.bring(&mut tail, &[head.parts.properties]).await?;
+    let properties = opening.properties(&tail, &head)?;
+    let layout =
+        Layout::new(&properties, file.largest_seq).map_err(|c| opening.corrupt(head.parts.properties, c))?;
+    drop(tail);
+
+    let blocks = Blocks { opening: &opening, storage: head.storage, layout };
+    let Head { metaindex, parts, .. } = head;
+    // Why the filter as the metaindex has it: one that KarstDB cannot ask has partitions too.
+    let filter = match metaindex.filter() {
+        Some((FilterKind::Partitioned, _, handle)) => Some(handle),
+        _ => None,
+    };
+    let mut named = blocks.named_by(vec![parts.index], BlockKind::Index).await?;
+    if layout.index_is_partitioned {
+        named = blocks.named_by(named, BlockKind::IndexPartition).await?;
+    }
+    if let Some(filter) = filter {
+        named.append(&mut blocks.named_by(vec![filter], BlockKind::FilterIndex).await?);
+    }
+    // What has been read by now; of the properties, where a sequence number was put into them later, the checksum is that of before.
+    let seen = [Some(parts.properties), Some(parts.index), filter];
+    named.extend(metaindex.iter().map(|(_, handle)| handle).filter(|handle| !seen.contains(&Some(*handle))));
+    let verify = |handle, bytes: &[u8]| head.storage.verify(&tables.shared, handle, bytes).map(drop);
+    blocks.each(named, verify).await
+}
+
+/// Verifies the checksum of a whole file, made by a function of this name.
+///
+/// # Errors
+/// The file cannot be read, or is not what was written. The function is not known.
+pub async fn whole_file(
+    shared: &Shared,
+    file: &Arc<dyn RandomAccessFile>,
+    (function, value): (&[u8], &[u8]),
+) -> Result<()> {
+    if function != FILE_CHECKSUM_NAME {
+        let name = String::from_utf8_lossy(function);
+        let text = format!("{}: its checksum is by {name:?}, which is not known", file.path().display());
+        return Err(Error::not_supported(text));
+    }
+    let found = file_checksum(shared, file).await?;
+    match found.to_be_bytes() == *value {
+        true => Ok(()),
+        false => {
+            let text =
+                format_args!("checksum of the whole file: {found:08x}, the MANIFEST says {value:02x?}");
+            Err(Error::corruption_at(file.path(), 0, text))
+        }
+    }
+}
+
+/// The checksum of a whole file, made by the function that [`FILE_CHECKSUM_NAME`] names.
+///
+/// # Errors
+/// The file cannot be read.
+pub async fn file_checksum(shared: &Shared, file: &Arc<dyn RandomAccessFile>) -> Result<u32> {
+    let mut found = 0;
+    read_spans(shared, file, spans(0, file.size()), |_, bytes| {
+        found = crc32c::crc32c_append(found, bytes);
+        Ok(())
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Opens the file of a table, which is not made of it.
+pub async fn open_table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<Arc<dyn RandomAccessFile>> {
+    let opened = open_file(tables, &tables.shared.table_path(file.number, file.path_id)?).await?;
+    tables.shared.stats.tick(Ticker::NoFileOpens);
+    Ok(opened)
+}
+
+/// The blocks of a table that is verified.
+struct Blocks<'a> {
+    opening: &'a Opening<'a>,
+    storage: Storage,
+    layout: Layout,
+}
+
+impl Blocks<'_> {
+    /// The blocks that these index blocks name.
+    async fn named_by(&self, indexes: Vec<BlockHandle>, kind: BlockKind) -> Result<Vec<BlockHandle>> {
+        let (opening, mut named) = (self.opening, Vec::new());
+        let (shared, size) = (&opening.tables.shared, opening.file.size());
+        let collect = |handle, bytes: &[u8]| {
+            let contents = self.storage.unpack(shared, handle, bytes, None, true, Vec::with_capacity)?;
+            add_handles_in(&self.layout.parse(kind, contents)?, size, &mut named)
+        };
+        self.each(indexes, collect).await?;
+        Ok(named)
+    }
+
+    /// Reads blocks in the order in which they lie in the file, and hands each to `visit`, with its trailer.
+    async fn each(
+        &self,
+        mut handles: Vec<BlockHandle>,
+        mut visit: impl FnMut(BlockHandle, &[u8]) -> Result<(), Corruption>,
+    ) -> Result<()> {
+        let opening = self.opening;
+        handles.iter().try_for_each(|handle| opening.check(*handle))?;
+        handles.sort_unstable_by_key(|handle| (handle.offset, handle.size));
+        handles.dedup();
+        // Why: a damaged index could have one place read any number of times.
+        if let Some(pair) = handles.windows(2).find(|pair| pair[1].offset < end(&pair[0])) {
+            let text = "a block that begins inside the one before it";
+            return Err(Error::corruption_at(opening.path(), pair[1].offset, text));
+        }
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        for handle in &handles {
+            match spans.last_mut() {
+                Some((start, stop))
+                    if end(handle) - *start <= SPAN_BYTES && handle.offset - *stop <= GAP_BYTES =>
+                {
+                    *stop = end(handle);
+                }
+                _ => spans.push((handle.offset, end(handle))),
+            }
+        }
+        let mut left = handles.iter().peekable();
+        read_spans(&opening.tables.shared, &opening.file, spans, |start, bytes| {
+            let stop = start + bytes.len() as u64;
+            while let Some(handle) = left.next_if(|handle| end(handle) <= stop) {
+                let block = &bytes[(handle.offset - start) as usize..(end(handle) - start) as usize];
+                visit(*handle, block).map_err(|c| opening.corrupt(*handle, c))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Where a block that lies inside its file ends, with its trailer.
+fn end(handle: &BlockHandle) -> u64 {
+    handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64
+}

@@ -1,0 +1,79 @@
+//! Blocks that go into the block cache as they are written (`prepopulate_block_cache`), so that the first read of a new table finds them there.
+//!
+//! In: the blocks of a table that is being written, uncompressed, and at its end its properties. Out: the same in the cache, under the keys by which readers will ask for them.
+//!
+//! Invariant: a file number is used once, so what a job that failed has put there is asked for by nobody, and leaves the cache as others do.
+
+use super::context::count_cache_add;
+use super::decode::Layout;
+use crate::block::{BlockKind, CachedBlock};
+use crate::open_files::Shared;
+use karst_base::error::Result;
+use karst_base::options::BlockBasedTableOptions;
+use karst_format::Corruption;
+use karst_format::block::Block;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use karst_format::options::choice::PrepopulateBlockCache;
+use karst_format::properties::TableProperties;
+use karst_format::table_builder::WrittenBlock;
+use karst_mem::{CacheKey, Priority};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Puts the blocks of a job's tables into the cache.
+#[derive(Clone, Debug)]
+pub struct Warming {
+    shared: Arc<Shared>,
+    data: Priority,
+    metadata: Priority,
+    /// Tables hold what is not a partition themselves.
+    partitions_only: bool,
+}
+
+impl Warming {
+    /// `None` if the options keep what such a job writes out of the cache. Compat: blocks of compactions are the first to leave it again.
+    pub fn of(shared: &Arc<Shared>, options: &BlockBasedTableOptions, flush: bool) -> Option<Self> {
+        if options.no_block_cache {
+            return None;
+        }
+        let data = match (options.prepopulate_block_cache, flush) {
+            (PrepopulateBlockCache::Disable, _) | (PrepopulateBlockCache::FlushOnly, false) => return None,
+            (_, true) => Priority::Low,
+            (_, false) => Priority::Bottom,
+        };
+        let high = flush && options.cache_index_and_filter_blocks_with_high_priority;
+        let metadata = if high { Priority::High } else { data };
+        let partitions_only = !options.cache_index_and_filter_blocks;
+        Some(Self { shared: shared.clone(), data, metadata, partitions_only })
+    }
+
+    /// Takes what was written of a table. Metadata comes when the table is finished, with its properties.
+    pub fn take(
+        &self,
+        number: FileNumber,
+        blocks: Vec<WrittenBlock>,
+        properties: Option<&TableProperties>,
+    ) -> Result<(), Corruption> {
+        let layout = properties.map(|properties| Layout::new(properties, SeqNo::ZERO)).transpose()?;
+        for WrittenBlock { kind, handle, contents } in blocks {
+            let is_partition = matches!(kind, BlockKind::IndexPartition | BlockKind::FilterPartition);
+            let (priority, block) = match &layout {
+                _ if kind == BlockKind::Data => (self.data, CachedBlock::Data(Block::parse(contents)?)),
+                Some(layout) if is_partition || !self.partitions_only => {
+                    (self.metadata, layout.parse(kind, Cow::Owned(contents))?)
+                }
+                _ => continue,
+            };
+            let charge = self.shared.block_charge(&block);
+            count_cache_add(&self.shared.stats, kind, charge);
+            drop(self.shared.cache.insert(
+                CacheKey(self.shared.file_id(number), handle.offset),
+                block,
+                charge,
+                priority,
+            ));
+        }
+        Ok(())
+    }
+}

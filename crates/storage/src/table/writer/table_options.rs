@@ -1,0 +1,202 @@
+//! What kind of tables a column family gets: its options in the terms of the table builder.
+//!
+//! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error that names the option.
+
+use karst_base::error::{Error, Result};
+use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
+use karst_format::checksum::ChecksumType;
+use karst_format::compression::CompressionType;
+use karst_format::filter::FilterPolicy;
+use karst_format::index::IndexType;
+use karst_format::options::choice::{
+    Checksum, Compression, DataBlockIndexType, IndexShortening as Shortening,
+};
+use karst_format::options::nested::CompressionOptions;
+use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
+use std::path::PathBuf;
+
+/// What a table is made for, as far as its options depend on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TablePlace {
+    /// The level it goes to.
+    pub level: usize,
+    /// It is made from memtables.
+    pub flush: bool,
+    /// No table below the output level holds keys of its range; filters may then be left out, and the compression for the last level is used.
+    pub bottommost: bool,
+    /// The level that L0 is compacted into: `compression_per_level[1]` is for this one.
+    pub base_level: usize,
+    /// The compression and how it is used, whatever the options say.
+    pub compression: Option<(Compression, CompressionOptions)>,
+    /// It is made outside of a database, to be ingested: the one table of its run is this file.
+    pub external: Option<PathBuf>,
+}
+
+impl TablePlace {
+    /// A table made from memtables.
+    pub fn flush() -> TablePlace {
+        TablePlace { flush: true, ..TablePlace::in_level(0) }
+    }
+
+    /// A table of a level that is not the last one in use.
+    pub fn in_level(level: usize) -> TablePlace {
+        TablePlace {
+            level,
+            flush: false,
+            bottommost: false,
+            base_level: 1,
+            compression: None,
+            external: None,
+        }
+    }
+
+    /// A table that is made to be ingested, wherever that may be.
+    ///
+    /// Compat: the compression is that of the last level, the level is not known, and nothing says that no table is below.
+    pub fn external(file: PathBuf, family: &ColumnFamilyOptions) -> TablePlace {
+        let bottommost = family.bottommost_compression;
+        let (compression, options) = match (bottommost, family.compression_per_level.last()) {
+            (Compression::Disable, Some(last)) => (*last, &family.compression_opts),
+            (Compression::Disable, None) => (family.compression, &family.compression_opts),
+            _ if family.bottommost_compression_opts.enabled => {
+                (bottommost, &family.bottommost_compression_opts)
+            }
+            _ => (bottommost, &family.compression_opts),
+        };
+        let compression = Some((compression, options.clone()));
+        TablePlace { compression, external: Some(file), ..TablePlace::flush() }
+    }
+
+    fn compression(&self, family: &ColumnFamilyOptions) -> Compression {
+        if let Some((given, _)) = self.compression {
+            return given;
+        }
+        match family.compression_per_level.as_slice() {
+            _ if self.uses_bottommost_options() && family.bottommost_compression != Compression::Disable => {
+                family.bottommost_compression
+            }
+            [] => family.compression,
+            // Compat: the first entry counts for L0, the second for the base level; the last one for all levels below.
+            per_level => {
+                let index = match self.level {
+                    0 => 0,
+                    level => (level + 1).saturating_sub(self.base_level),
+                };
+                per_level[index.min(per_level.len() - 1)]
+            }
+        }
+    }
+
+    fn uses_bottommost_options(&self) -> bool {
+        self.bottommost && !self.flush
+    }
+}
+
+/// The options of the compression of a table.
+fn compression_options<'a>(family: &'a ColumnFamilyOptions, place: &'a TablePlace) -> &'a CompressionOptions {
+    match &place.compression {
+        Some((_, given)) => given,
+        None if place.uses_bottommost_options() && family.bottommost_compression_opts.enabled => {
+            &family.bottommost_compression_opts
+        }
+        None => &family.compression_opts,
+    }
+}
+
+/// How many threads compress a table's blocks.
+pub(super) fn compression_threads(config: &FamilyConfig, place: &TablePlace) -> u32 {
+    compression_options(&config.options, place).parallel_threads.max(1)
+}
+
+/// Options of a table in a column family.
+pub fn table_options(
+    config: &FamilyConfig,
+    place: &TablePlace,
+    identity: TableIdentity,
+) -> Result<TableOptions> {
+    let family = &config.options;
+    let tables = &family.table_factory.block_based;
+    let bytes = |name: &str, n: u64| {
+        usize::try_from(n).map_err(|_| Error::invalid_argument(format!("option {name}: {n} is too large")))
+    };
+    let compression = place.compression(family);
+    let compression_options = compression_options(family, place);
+    let filter_policy = match tables.filter_policy.text() {
+        None => None,
+        // Compat: a key that is looked for down to the last level is expected to be there.
+        Some(_) if place.bottommost && family.optimize_filters_for_hits => None,
+        Some(text) => FilterPolicy::from_option_string(text)
+            .map_err(|e| Error::invalid_argument(format!("option filter_policy: {}", e.what)))?,
+    };
+    let index_type = index_type(tables.index_type.number())?;
+    Ok(TableOptions {
+        comparator: config.comparator.clone(),
+        block_bytes: bytes("block_size", tables.block_size)?,
+        block_size_deviation_percent: usize::try_from(tables.block_size_deviation).unwrap_or(0),
+        restart_interval: usize::try_from(tables.block_restart_interval).unwrap_or(1),
+        index_restart_interval: usize::try_from(tables.index_block_restart_interval).unwrap_or(1),
+        format_version: tables.format_version,
+        checksum: checksum_type(tables.checksum)?,
+        compression: compression_type(compression)?,
+        // Compat: 32767 stands for the algorithm's own default.
+        compression_level: Some(compression_options.level).filter(|level| *level != 32767),
+        max_dictionary_bytes: compression_options.max_dict_bytes as usize,
+        max_dictionary_buffer_bytes: bytes(
+            "max_dict_buffer_bytes",
+            compression_options.max_dict_buffer_bytes,
+        )?,
+        keep_blocks: false,
+        verify_compression: tables.verify_compression,
+        verify_filters: tables.detect_filter_construct_corruption,
+        compress_index: tables.enable_index_compression,
+        index_type,
+        index_shortening: match tables.index_shortening {
+            Shortening::NoShortening => IndexShortening::NoShortening,
+            Shortening::ShortenSeparators => IndexShortening::ShortenSeparators,
+            Shortening::ShortenSeparatorsAndSuccessor => IndexShortening::ShortenSeparatorsAndSuccessor,
+        },
+        delta_encode_handles: !tables.block_align,
+        metadata_block_bytes: bytes("metadata_block_size", tables.metadata_block_size)?,
+        data_block_hash_ratio: match tables.data_block_index_type {
+            DataBlockIndexType::BinarySearch => None,
+            DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
+        },
+        separate_values: tables.separate_key_value_in_data_block,
+        property_collectors: config
+            .compact_on_deletion
+            .iter()
+            .map(|_| CompactOnDeletion::NAME.to_owned())
+            .collect(),
+        uniform_cv_threshold: tables.uniform_cv_threshold,
+        filter_policy,
+        // Compat: without partitions of the index there are none of the filter, whatever is asked.
+        partition_filters: tables.partition_filters && index_type == IndexType::TwoLevelIndexSearch,
+        whole_key_filtering: tables.whole_key_filtering,
+        prefix_extractor: config.prefix_extractor.clone(),
+        merge_operator_name: config.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
+        level: if place.flush { Some(-1) } else { i32::try_from(place.level).ok() },
+        external: place.external.is_some(),
+        identity,
+    })
+}
+
+pub(super) fn compression_type(choice: Compression) -> Result<CompressionType> {
+    let known = CompressionType::from_u8(choice.number());
+    known.map_err(|_| {
+        Error::invalid_argument(format!("option compression: {} cannot be written", choice.name()))
+    })
+}
+
+fn checksum_type(choice: Checksum) -> Result<ChecksumType> {
+    let known = ChecksumType::from_u8(choice.number());
+    known.ok_or_else(|| {
+        Error::invalid_argument(format!("option checksum: {} cannot be written", choice.name()))
+    })
+}
+
+fn index_type(number: u8) -> Result<IndexType> {
+    let known = IndexType::from_u32(number.into());
+    known.ok_or_else(|| {
+        Error::invalid_argument(format!("option index_type: number {number} cannot be written"))
+    })
+}

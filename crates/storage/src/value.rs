@@ -1,0 +1,147 @@
+//! A value as it is handed to the user: bytes that stay where they were found, and what keeps them there.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use crate::block::{BlockRef, CachedBlock};
+use crate::memtable::{MemTable, ValueAt};
+
+/// A value that was read. It pins the cached block or the memtable that holds it; nothing is copied.
+///
+/// Cheap to clone (another pin), may be sent to and read on any thread, and may outlive the database. Holding many for long
+/// keeps their blocks in memory, beyond the cache's capacity if need be; copy out what is kept for long.
+#[derive(Clone)]
+pub struct Value(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Empty,
+    Block { block: BlockRef, start: u32, end: u32 },
+    Memtable { memtable: Arc<MemTable>, at: ValueAt },
+    Owned(Arc<[u8]>),
+}
+
+impl Value {
+    /// Bytes of a data block.
+    #[inline]
+    #[doc(hidden)]
+    pub fn in_block(block: BlockRef, range: Range<usize>) -> Self {
+        // Invariant: blocks are smaller than 4 GiB, `Block::parse` refuses others.
+        Value(Repr::Block { block, start: range.start as u32, end: range.end as u32 })
+    }
+
+    /// All of a blob value's bytes.
+    #[doc(hidden)]
+    pub fn whole_blob(block: BlockRef) -> Self {
+        let end = match &*block {
+            CachedBlock::Blob(bytes) => bytes.len() as u32,
+            _ => unreachable!("a block's kind is checked before it is used"),
+        };
+        Value(Repr::Block { block, start: 0, end })
+    }
+
+    /// Bytes of a memtable.
+    #[inline]
+    #[doc(hidden)]
+    pub fn in_memtable(memtable: Arc<MemTable>, at: ValueAt) -> Self {
+        Value(Repr::Memtable { memtable, at })
+    }
+
+    /// Bytes of its own, such as a merge's result.
+    #[doc(hidden)]
+    pub fn owned(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Value(Repr::Owned(bytes.into()))
+    }
+
+    /// No bytes.
+    #[doc(hidden)]
+    pub fn empty() -> Self {
+        Value(Repr::Empty)
+    }
+
+    /// Takes the value out, leaving an empty one.
+    #[inline]
+    #[doc(hidden)]
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Value::empty())
+    }
+
+    /// A part of the value, in bytes from its start. The part must lie inside it.
+    #[doc(hidden)]
+    pub fn slice(&self, part: Range<usize>) -> Self {
+        assert!(part.start <= part.end && part.end <= self.len());
+        match &self.0 {
+            Repr::Empty => Value::empty(),
+            Repr::Block { block, start, .. } => Value(Repr::Block {
+                block: block.clone(),
+                start: start + part.start as u32,
+                end: start + part.end as u32,
+            }),
+            Repr::Memtable { memtable, at } => {
+                Value(Repr::Memtable { memtable: memtable.clone(), at: at.slice(part) })
+            }
+            Repr::Owned(bytes) => Value::owned(&bytes[part]),
+        }
+    }
+}
+
+impl From<Arc<[u8]>> for Value {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Value::owned(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Value::owned(bytes)
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Empty => &[],
+            Repr::Block { block, start, end } => {
+                let bytes = match &**block {
+                    CachedBlock::Data(block) => block.contents(),
+                    CachedBlock::Blob(bytes) => bytes,
+                    CachedBlock::Index(_) | CachedBlock::Filter(_) => &[],
+                };
+                &bytes[*start as usize..*end as usize]
+            }
+            Repr::Memtable { memtable, at } => memtable.value(*at),
+            Repr::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value({:?})", self.as_ref().escape_ascii().to_string())
+    }
+}
