@@ -124,27 +124,28 @@ impl MemoryFileSystem {
     /// process finds whose predecessor was killed at that moment.
     pub fn copy(&self) -> Self {
         let tree = self.tree.lock();
-        let held: Vec<_> = tree
-            .nodes
+        // By where it is in memory: a file that has two names is locked, and copied, once.
+        let mut held: BTreeMap<*const Content, _> = BTreeMap::new();
+        for node in tree.nodes.values() {
+            if let Node::File(content) = node {
+                held.entry(Arc::as_ptr(content))
+                    .or_insert_with(|| (content.bytes.lock(), *content.modified.lock()));
+            }
+        }
+        // Why all are locked first: no file is of another moment than the others.
+        let copies: BTreeMap<_, _> = held
             .iter()
-            .map(|(path, node)| {
-                let content = match node {
-                    Node::File(content) => Some((content.bytes.lock(), *content.modified.lock())),
-                    Node::Directory => None,
-                };
-                (path, content)
+            .map(|(file, (bytes, modified))| {
+                let bytes = Mutex::new(Vec::clone(bytes));
+                (*file, Arc::new(Content { bytes, modified: Mutex::new(*modified) }))
             })
             .collect();
-        // Why all are locked first: no file is of another moment than the others.
-        let copied = held.iter().map(|(path, content)| {
-            let node = match content {
-                Some((bytes, modified)) => Node::File(Arc::new(Content {
-                    bytes: Mutex::new(Vec::clone(bytes)),
-                    modified: Mutex::new(*modified),
-                })),
-                None => Node::Directory,
+        let copied = tree.nodes.iter().map(|(path, node)| {
+            let node = match node {
+                Node::File(content) => Node::File(copies[&Arc::as_ptr(content)].clone()),
+                Node::Directory => Node::Directory,
             };
-            (PathBuf::clone(path), node)
+            (path.clone(), node)
         });
         let nodes = copied.collect();
         Self { tree: Arc::new(Mutex::new(Tree { nodes, locked: BTreeSet::new() })) }
@@ -465,5 +466,21 @@ impl FileLock for MemoryLock {
 impl Drop for MemoryLock {
     fn drop(&mut self) {
         self.tree.lock().locked.remove(&self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_files_of_two_names_once() {
+        let files = MemoryFileSystem::new();
+        files.write_file(Path::new("/a"), vec![1]).unwrap();
+        files.link(Path::new("/a"), Path::new("/b")).unwrap();
+        let copy = files.copy();
+        copy.append(Path::new("/a")).unwrap().append(&[2]).unwrap();
+        assert_eq!(copy.read_file(Path::new("/b")).unwrap(), [1, 2]);
+        assert_eq!(files.read_file(Path::new("/b")).unwrap(), [1]);
     }
 }
