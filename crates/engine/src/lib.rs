@@ -17,7 +17,11 @@ pub(crate) mod wal;
 pub mod write;
 
 pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};
-pub use copies::{Checkpoint, DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};
+pub use copies::{
+    BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, Checkpoint, CreateBackupOptions,
+    DatabaseFile, DatabaseFileKind, ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions,
+    LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
+};
 pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
 pub use karst_base::caller::Caller;

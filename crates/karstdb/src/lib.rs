@@ -137,7 +137,7 @@
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
-//! | [`Checkpoint`] | copies of an open database, with hard links |
+//! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: with hard links; many that share what they have in common |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`SstFileWriter`], [`Db::ingest_external_file`] | tables made elsewhere, and taken into a database at one moment |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
@@ -150,16 +150,18 @@
 #![forbid(unsafe_code)]
 
 pub use karst_engine::{
-    Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BlobGarbageCollection,
-    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint,
-    ColumnFamily, ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions,
-    CompactionFilter, CompactionFilterFactory, CompactionInfo, DamagedOptions, DatabaseFile,
+    Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
+    BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlockBasedTableOptions,
+    BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily,
+    ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
+    CompactionFilterFactory, CompactionInfo, CreateBackupOptions, DamagedOptions, DatabaseFile,
     DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
-    EventListener, ExternalFileIngestionInfo, ExternalSstFileInfo, FlushInfo, FlushOptions, FlushReason,
-    Histogram, HistogramKind, IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds,
-    KeyRange, LiveFile, LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction,
-    Range, RateLimiter, ReadOptions, ReadTier, Recorder, Result, Severity, SizeApproximationOptions,
-    Snapshot, SortedRun, SstFileWriter, Statistics, StatsLevel, Streamed, Ticker, Unchanged, UserKeyRange,
+    EventListener, ExportImportFilesMetaData, ExportedFile, ExternalFileIngestionInfo, ExternalSstFileInfo,
+    FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, ImportColumnFamilyOptions,
+    IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,
+    LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction, Range, RateLimiter,
+    ReadOptions, ReadTier, Recorder, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
+    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, Unchanged, UserKeyRange,
     Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
     WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
 };

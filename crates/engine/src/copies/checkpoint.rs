@@ -33,7 +33,7 @@ use std::path::Path;
 /// ```
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
-    db: &'a Db,
+    pub(super) db: &'a Db,
 }
 
 impl<'a> Checkpoint<'a> {

@@ -18,13 +18,22 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Whether a job is to end before it is done.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Halt(Arc<AtomicBool>);
+pub(super) struct Halt {
+    own: Arc<AtomicBool>,
+    /// It is to end with this too.
+    of_all: Option<Arc<AtomicBool>>,
+}
 
 impl Halt {
+    /// One that is stopped by itself, and when this is.
+    pub(super) fn child(&self) -> Halt {
+        Halt { own: Arc::default(), of_all: Some(self.own.clone()) }
+    }
+
     /// Has the job end.
     pub(super) fn stop(&self) {
         // Ordering: nothing is told with it.
-        self.0.store(true, Ordering::Relaxed);
+        self.own.store(true, Ordering::Relaxed);
     }
 
     /// Goes on unless it is to end.
@@ -32,7 +41,8 @@ impl Halt {
     /// # Errors
     /// `Incomplete`: it is.
     pub(super) fn check(&self) -> Result<()> {
-        match self.0.load(Ordering::Relaxed) {
+        let is_stopped = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        match is_stopped(&self.own) || self.of_all.as_ref().is_some_and(is_stopped) {
             false => Ok(()),
             true => Err(Error::new(ErrorKind::Incomplete, "copying was stopped")),
         }
@@ -40,7 +50,7 @@ impl Halt {
 }
 
 /// Has a job end when whoever waits for it is given up.
-struct GivenUp(Halt);
+pub(super) struct GivenUp(pub(super) Halt);
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
@@ -199,6 +209,15 @@ impl Staging {
     /// Where a file of it is to be.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.temporary.join(name)
+    }
+
+    /// The same without LOCK in it, for what is no database.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub(super) fn finish_without_lock(self) -> Result<()> {
+        self.env.fs().remove(&self.path(&FileName::Lock.to_string()))?;
+        self.finish()
     }
 
     /// Makes it durable and gives it its name. Blocks.

@@ -89,6 +89,8 @@ impl DatabaseFile {
 #[derive(Debug)]
 pub(super) struct HeldFiles {
     pub(super) files: Vec<DatabaseFile>,
+    /// The trees that the tables and blob files are of.
+    pub(super) moment: Moment,
     _hold: Hold,
 }
 
@@ -219,7 +221,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
     let mut files = stored_files(db, &moment, options.include_checksum_info)?;
     files.extend(described_files(db, &moment, options_file).await?);
     files.extend(logs(db, &moment, written).await?);
-    Ok(HeldFiles { files, _hold: hold })
+    Ok(HeldFiles { files, moment, _hold: hold })
 }
 
 async fn wants_flush(db: &Db, live: &Live, limit: u64) -> Result<bool> {

@@ -8,14 +8,23 @@
 //! | `live_files` | deletions held back, the log locked, and the files that make up the database |
 //! | `copying` | files that are copied or linked; directories that are there whole or not at all |
 //! | `checkpoint` | the database in another directory, with hard links |
+//! | `export` | a column family that another database imports |
+//! | `backup` | copies that share what they have in common, in RocksDB's layout |
 //!
 //! Every copy is made in the same order: files are held, memtables are flushed if that is wanted, the
 //! MANIFEST is looked at, and only then the logs. So the logs reach at least as far as the trees, and a
 //! copy is a state that a crash could have left: what it has is a prefix of what was written.
 
+mod backup;
 mod checkpoint;
 mod copying;
+mod export;
 mod live_files;
 
+pub use backup::{
+    BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, CreateBackupOptions, RestoreOptions,
+    StopBackup,
+};
 pub use checkpoint::Checkpoint;
+pub use export::{ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions};
 pub use live_files::{DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};

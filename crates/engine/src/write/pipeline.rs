@@ -649,6 +649,42 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
+    /// Has what is written from now on have sequence numbers above `seq`, and makes everything up to it
+    /// visible, as a write of so many entries without a log would. Does nothing where that is so already.
+    ///
+    /// # Errors
+    /// Writes are refused.
+    pub(crate) async fn skip_to(&self, seq: SeqNo) -> Result<()> {
+        loop {
+            self.wait_for_room(Self::has_room).await;
+            if let Some(reached) = self.try_skip_to(seq)? {
+                self.wait_until_visible(reached).await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The number that is reached; `None` if there is no room.
+    fn try_skip_to(&self, seq: SeqNo) -> Result<Option<SeqNo>> {
+        let mut order = self.order.lock();
+        if let Some(error) = &order.refused {
+            return Err(error.clone());
+        }
+        if order.next_seq > seq {
+            return Ok(Some(SeqNo(order.next_seq.0 - 1)));
+        }
+        if !self.has_room_in(&order) {
+            return Ok(None);
+        }
+        let ticket = order.next_ticket;
+        order.next_ticket = ticket + 1;
+        order.next_seq = SeqNo(seq.0 + 1);
+        self.ring.enter(ticket, seq.0);
+        drop(order);
+        self.finish(ticket);
+        Ok(Some(seq))
+    }
+
     /// The logs that are open for writing or were since the database was opened and are needed, each
     /// with how many of its bytes have left the process; the last is the newest. Those are whole
     /// records. Blocks, while a leader writes.

@@ -1,14 +1,18 @@
-//! Copies of a database that is open and written to: files that are held, checkpoints, and what a crash
-//! leaves of them.
+//! Copies of a database that is open and written to: files that are held, checkpoints, exports, backups, and
+//! what a crash leaves of them.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `held` | file deletions held back and given back, the log locked, the list of live files |
 //! | `checkpoint` | checkpoints: what they have, what they refuse, what they leave when they fail |
+//! | `export` | column families that another database imports |
+//! | `backup` | backups, also those that RocksDB's tool makes and restores |
 //! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
 
+mod backup;
 mod checkpoint;
 mod crashes;
+mod export;
 mod held;
 
 use karst_engine::{Db, Options, ReadOptions};
@@ -24,9 +28,9 @@ fn memory() -> (Env, Arc<MemoryFileSystem>) {
 
 /// Little of everything, so that all kinds of files come and go.
 fn options(env: &Env, more: &str) -> Options {
+    let buffer = if more.contains("write_buffer_size") { "" } else { "write_buffer_size=60000;" };
     let text = format!(
-        "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
-         stats_dump_period_sec=0;{more}"
+        "create_if_missing=true;create_missing_column_families=true;stats_dump_period_sec=0;{buffer}{more}"
     );
     Options::new().env(env.clone()).set_all(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }

@@ -1,0 +1,241 @@
+//! How a backup is made.
+//!
+//! In: an open database, the backups that are there. Out: one more, of which only what they do not have
+//! was copied.
+//!
+//! Order: shared files, each under a temporary name until it is durable; private files; the names of all
+//! of them; `meta/N`, renamed into place.
+
+use super::meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
+use super::{BackupEngine, CreateBackupOptions, META, Pace, check_crc, check_size};
+use crate::copies::copying::{self, Copied, Halt};
+use crate::copies::live_files::{
+    DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files,
+};
+use crate::db::Db;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::sync::Mutex;
+use karst_io::{Env, block_on};
+use karst_storage::table::writer::FILE_CHECKSUM_NAME;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a file goes, and what is known of it there.
+struct Piece {
+    file: DatabaseFile,
+    path: String,
+    /// It is shared, under a name of its own, and may be there already.
+    shared: bool,
+    /// Its checksum, if a backup has it already.
+    known: Option<u32>,
+}
+
+impl BackupEngine {
+    /// Makes a backup of a database, which goes on meanwhile, and returns its number. Only tables and blob
+    /// files that no backup has are copied. Waits on the calling thread until it is durable.
+    ///
+    /// What it has is said in [`Checkpoint`](crate::Checkpoint): everything that was acknowledged before
+    /// this call. Without `flush_before_backup` and with `backup_log_files`, the default, logs are copied.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the database, or the engine, is open for reading only. `Incomplete`: it was
+    /// stopped. `Corruption`: a file of the database is not what its MANIFEST says, or one of the backups
+    /// not what it should be. `Io`, `NoSpace`: something could not be read or written. There is no such
+    /// backup then, and its number is not given again.
+    pub fn create_new_backup(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
+        let env = self.env.clone();
+        block_on(&env, self.create_new_backup_async(db, options))
+    }
+
+    /// The asynchronous form of [`create_new_backup`](Self::create_new_backup). Dropped, it ends soon; what
+    /// it has copied, or the backup if all was done, is seen by the next call that writes.
+    ///
+    /// # Errors
+    /// As [`create_new_backup`](Self::create_new_backup).
+    pub async fn create_new_backup_async(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
+        self.check_writable()?;
+        self.stop.check()?;
+        self.workers.wait().await;
+        // Why: one that was given up in the end may be there all the same.
+        self.look()?;
+        self.last_id += 1;
+        let id = self.last_id;
+        let made = self.make(db, options, id).await;
+        match made {
+            Ok(meta) => {
+                self.backups.insert(id, meta);
+                Ok(id)
+            }
+            Err(error) => {
+                // Why its outcome does not matter: what went wrong first is told.
+                let _ = self.garbage_collect();
+                Err(error.in_context(format!("making backup {id} of {}", db.path().display())))
+            }
+        }
+    }
+
+    async fn make(&self, db: &Db, options: &CreateBackupOptions, id: u32) -> Result<Meta> {
+        let list = LiveFilesStorageInfoOptions {
+            include_checksum_info: true,
+            wal_size_for_flush: if options.flush_before_backup { 0 } else { u64::MAX },
+        };
+        let held = Arc::new(held_files(db, &list).await?);
+        let sequence = db.latest_sequence_number();
+        let sessions = sessions(&held).await?;
+        let mut pieces = Vec::new();
+        for file in &held.files {
+            let left_out = file.kind == DatabaseFileKind::Wal
+                && (!self.options.backup_log_files || file.size_bytes == 0);
+            if !left_out {
+                pieces.push(self.piece(file, sessions.get(&file.number), id)?);
+            }
+        }
+        let private = self.path(PRIVATE).join(id.to_string());
+        let pace = Pace {
+            progress: options.progress_callback.clone(),
+            every: self.options.callback_trigger_interval_size.max(1),
+            ..Pace::of(self.options.backup_rate_limiter.as_ref())
+        };
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let (directory, files) = (self.options.backup_dir.clone(), made.clone());
+        let new = private.clone();
+        self.env.run_blocking(move |env| env.fs().create_dir(&new)).await?;
+        let copy = move |env: &Env, piece: &Piece, stop: &Halt| {
+            // Why here too: the files stay as long as anyone copies them.
+            let _held = &held;
+            let crc32c = piece.put(env, &directory, stop, &pace)?;
+            files.lock().push(BackupFile { path: piece.path.clone(), crc32c: Some(crc32c), size: None });
+            Ok(())
+        };
+        self.in_parallel(self.stop.clone(), pieces, copy).await?;
+        let mut files = std::mem::take(&mut *made.lock());
+        files.sort_unstable_by(|a, b| b.path.cmp(&a.path));
+        let meta = Meta {
+            timestamp: self.env.unix_time().as_secs(),
+            sequence,
+            app_metadata: options.app_metadata.clone(),
+            files,
+        };
+        let (text, to) = (meta.encode(), self.meta_path(id));
+        let temporary = self.path(META).join(format!(".{id}.tmp"));
+        let directories =
+            [private, self.path(PRIVATE), self.path(SHARED), self.path(SHARED_CHECKSUM), self.path(META)];
+        let (stop, at_work) = (self.stop.clone(), self.workers.enter());
+        self.env
+            .run_blocking(move |env| {
+                let _at_work = at_work;
+                let fs = env.fs();
+                let (meta, files) = directories.split_last().expect("there are five");
+                for directory in files {
+                    fs.sync_dir(directory)?;
+                }
+                copying::write(env, &temporary, text.as_bytes())?;
+                stop.check()?;
+                // Invariant: behind all that it names. What has its name is a backup.
+                fs.rename(&temporary, &to)?;
+                let synced = fs.sync_dir(meta);
+                if synced.is_err() {
+                    // Why: this call fails, and then there is no such backup.
+                    let _ = fs.remove(&to);
+                }
+                Ok(synced?)
+            })
+            .await
+            .map(|()| meta)
+    }
+
+    /// Where a file goes.
+    fn piece(&self, file: &DatabaseFile, session: Option<&String>, id: u32) -> Result<Piece> {
+        let stored = matches!(file.kind, DatabaseFileKind::Table | DatabaseFileKind::Blob);
+        let shared = stored && self.options.share_table_files;
+        let path = match (shared, self.options.share_files_with_checksum) {
+            (false, _) => format!("{PRIVATE}/{id}/{}", file.name),
+            (true, false) => format!("{SHARED}/{}", file.name),
+            (true, true) => {
+                let (stem, extension) = file.name.rsplit_once('.').unwrap_or((&file.name, ""));
+                let told = match session {
+                    Some(session) => format!("s{session}"),
+                    // Compat: so are blob files and tables without a session named.
+                    None => self.crc_of(file)?.to_string(),
+                };
+                format!("{SHARED_CHECKSUM}/{stem}_{told}_{}.{extension}", file.size_bytes)
+            }
+        };
+        let mut named = self.backups.values().flat_map(|meta| &meta.files);
+        let known = named.find(|other| other.path == path).and_then(|other| other.crc32c);
+        Ok(Piece { file: file.clone(), path, shared, known })
+    }
+
+    fn crc_of(&self, file: &DatabaseFile) -> Result<u32> {
+        let read = copying::read(&self.env, &file.path(), Some(file.size_bytes), &self.stop, |_| Ok(()));
+        Ok(read?.crc32c)
+    }
+}
+
+impl Piece {
+    /// Puts it into its place, unless it is there. Its checksum. Blocks.
+    fn put(&self, env: &Env, directory: &Path, stop: &Halt, pace: &Pace) -> Result<u32> {
+        let to = directory.join(&self.path);
+        if let Some(contents) = &self.file.replacement_contents {
+            copying::write(env, &to, contents.as_bytes())?;
+            return Ok(crc32c::crc32c(contents.as_bytes()));
+        }
+        let described =
+            BackupFile { path: self.path.clone(), crc32c: self.known, size: Some(self.file.size_bytes) };
+        if let Some(crc32c) = self.known.filter(|_| self.shared) {
+            check_size(env, &to, &described)?;
+            if self.path.starts_with("shared/") {
+                // Why: the name does not tell whether it is the same file.
+                let from = self.file.path();
+                let read = copying::read(env, &from, Some(self.file.size_bytes), stop, |_| Ok(()))?;
+                check_crc(&from, read.crc32c, crc32c)?;
+            }
+            return Ok(crc32c);
+        }
+        let copied = match self.shared {
+            false => self.copy(env, &to, stop, pace)?,
+            true => {
+                let name = to.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let temporary: PathBuf = to.with_file_name(format!(".{name}.tmp"));
+                let copied = self.copy(env, &temporary, stop, pace)?;
+                env.fs().rename(&temporary, &to)?;
+                copied
+            }
+        };
+        Ok(copied.crc32c)
+    }
+
+    fn copy(&self, env: &Env, to: &Path, stop: &Halt, pace: &Pace) -> Result<Copied> {
+        let from = self.file.path();
+        let bytes = Some(self.file.size_bytes);
+        let copied = copying::copy(env, &from, to, bytes, stop, |bytes| pace.moves(env, bytes))?;
+        if let Some((value, function)) = &self.file.checksum
+            && function.as_bytes() == FILE_CHECKSUM_NAME
+            && copied.crc32c.to_be_bytes() != **value
+        {
+            let text = "the checksum of the whole file is not the MANIFEST's";
+            return Err(Error::corruption_at(&from, 0, text));
+        }
+        Ok(copied)
+    }
+}
+
+/// The sessions that wrote the tables, by number, where they are known.
+async fn sessions(held: &HeldFiles) -> Result<BTreeMap<u64, String>> {
+    let mut sessions = BTreeMap::new();
+    for (family, version) in &held.moment.trees {
+        for (level, file) in version.all_files() {
+            let table =
+                family.tables.clone().open(file, u32::from(level.0)).await.map_err(|e| match e.kind() {
+                    ErrorKind::NotFound => e.in_context("a table of the database is missing"),
+                    _ => e,
+                })?;
+            let session = &table.properties().db_session_id;
+            if !session.is_empty() {
+                sessions.insert(file.number.0, session.clone());
+            }
+        }
+    }
+    Ok(sessions)
+}

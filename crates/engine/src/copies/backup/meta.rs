@@ -1,0 +1,245 @@
+//! The file `meta/N` of a backup: what it consists of.
+//!
+//! | line | content |
+//! |---|---|
+//! | `schema_version 2.M` | from schema 2 on only |
+//! | `1700000000` | when it was made, in seconds of Unix time |
+//! | `4711` | the database's newest sequence number |
+//! | `metadata 6B6579` | what the user has added, in hexadecimal; if anything |
+//! | `3` | how many files there are |
+//! | `shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst crc32 1327970916` | for each file its path below the directory of backups, and fields of a name and a value |
+//!
+//! `crc32` is the CRC32c of the whole file as a decimal number. Schema 2 has more fields, also before the
+//! number of files and behind the files: who does not know one passes over it, unless its name begins
+//! with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc; 7.8 and 11.8 write schema 1
+//! unless they are told otherwise, and so does this.
+//!
+//! In: bytes as read, which are hostile. Out: a [`Meta`] whose paths stay within the directory of backups,
+//! or what is wrong.
+
+use karst_format::file_name::FileName;
+use std::fmt::Write;
+
+/// The directory of what belongs to one backup.
+pub(super) const PRIVATE: &str = "private";
+/// The directory of tables that backups share, by their names.
+pub(super) const SHARED: &str = "shared";
+/// The same, with names that tell tables of different databases apart.
+pub(super) const SHARED_CHECKSUM: &str = "shared_checksum";
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BackupFile {
+    /// Below the directory of backups.
+    pub(super) path: String,
+    pub(super) crc32c: Option<u32>,
+    /// In bytes, where it is recorded.
+    pub(super) size: Option<u64>,
+}
+
+/// What a backup is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) timestamp: u64,
+    pub(super) sequence: u64,
+    pub(super) app_metadata: Vec<u8>,
+    pub(super) files: Vec<BackupFile>,
+}
+
+impl BackupFile {
+    /// The name that it has in a database.
+    pub(super) fn restored_name(&self) -> Option<String> {
+        let (directory, name) = self.path.rsplit_once('/')?;
+        let name = match directory {
+            SHARED_CHECKSUM => {
+                let (number, rest) = name.split_once('_')?;
+                let (_, extension) = rest.rsplit_once('.')?;
+                format!("{number}.{extension}")
+            }
+            _ => name.to_owned(),
+        };
+        FileName::parse(&name).is_some().then_some(name)
+    }
+
+    /// The size in bytes that is recorded, or that its name tells.
+    pub(super) fn known_size(&self) -> Option<u64> {
+        let in_name = || {
+            let name = self.path.strip_prefix(SHARED_CHECKSUM)?.rsplit_once('.')?.0;
+            name.rsplit_once('_')?.1.parse().ok()
+        };
+        self.size.or_else(in_name)
+    }
+}
+
+impl Meta {
+    /// Schema 1.
+    pub(super) fn encode(&self) -> String {
+        let mut text = format!("{}\n{}\n", self.timestamp, self.sequence);
+        if !self.app_metadata.is_empty() {
+            text.push_str("metadata ");
+            for byte in &self.app_metadata {
+                let _ = write!(text, "{byte:02X}");
+            }
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{}", self.files.len());
+        for file in &self.files {
+            let _ = writeln!(text, "{} crc32 {}", file.path, file.crc32c.unwrap_or_default());
+        }
+        text
+    }
+
+    /// Of schema 1 or 2.
+    ///
+    /// # Errors
+    /// What is wrong, with the number of the line.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Meta, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        if !text.ends_with('\n') {
+            return Err("its last line has no end".into());
+        }
+        let mut lines = text.lines().enumerate();
+        let mut next = |what: &str| {
+            let (number, line) = lines.next().ok_or_else(|| format!("it ends before {what}"))?;
+            Ok::<_, String>((number + 1, line))
+        };
+        let (mut number, mut line) = next("the timestamp")?;
+        let mut extensible = false;
+        if let Some(version) = line.strip_prefix("schema_version ") {
+            let major = version.split('.').next().unwrap_or_default();
+            if major != "2" {
+                return Err(format!("schema version {version:?} is not known"));
+            }
+            extensible = true;
+            (number, line) = next("the timestamp")?;
+        }
+        let mut meta = Meta { timestamp: parse_number(number, line)?, ..Meta::default() };
+        let (number, line) = next("the sequence number")?;
+        meta.sequence = parse_number(number, line)?;
+        let count: usize = loop {
+            let (number, line) = next("the number of files")?;
+            match line.split_once(' ') {
+                Some(("metadata", hex)) => {
+                    meta.app_metadata = from_hex(hex)
+                        .ok_or_else(|| format!("line {number}: metadata that is not hexadecimal"))?;
+                }
+                Some((name, _)) if extensible => pass_over(number, name)?,
+                _ => break parse_number(number, line)?,
+            }
+        };
+        for _ in 0..count {
+            let (number, line) = next("the last file")?;
+            meta.files.push(parse_file(number, line, extensible)?);
+        }
+        for (number, line) in lines {
+            let name = line.split(' ').next().unwrap_or_default();
+            if !extensible {
+                return Err(format!("line {}: something behind the last file", number + 1));
+            }
+            pass_over(number + 1, name)?;
+        }
+        Ok(meta)
+    }
+}
+
+fn parse_number<T: std::str::FromStr>(number: usize, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("line {number}: {text:?} is no number"))
+}
+
+fn pass_over(number: usize, name: &str) -> Result<(), String> {
+    match name.starts_with("ni::") {
+        true => Err(format!("line {number}: the field {name:?} is not known, and must not be ignored")),
+        false => Ok(()),
+    }
+}
+
+fn parse_file(number: usize, line: &str, extensible: bool) -> Result<BackupFile, String> {
+    let mut words = line.split(' ');
+    let path = words.next().unwrap_or_default().to_owned();
+    let mut file = BackupFile { path, crc32c: None, size: None };
+    let directory = file.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let private = directory.strip_prefix("private/").is_some_and(|id| id.parse::<u32>().is_ok());
+    if !(private || directory == SHARED || directory == SHARED_CHECKSUM) || file.restored_name().is_none() {
+        return Err(format!("line {number}: {:?} is no path of a file of a backup", file.path));
+    }
+    while let Some(name) = words.next() {
+        let value = words.next().ok_or_else(|| format!("line {number}: {name:?} has no value"))?;
+        match name {
+            "crc32" => file.crc32c = Some(parse_number(number, value)?),
+            "size" if extensible => file.size = Some(parse_number(number, value)?),
+            _ if extensible => pass_over(number, name)?,
+            _ => return Err(format!("line {number}: the field {name:?} is not known")),
+        }
+    }
+    Ok(file)
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `ldb backup` of 7.8.3 has written it.
+    const OF_ROCKSDB: &str = "1795616225\n3\n3\n\
+        shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst crc32 1327970916\n\
+        private/1/MANIFEST-000027 crc32 3780560835\n\
+        private/1/CURRENT crc32 4132812863\n";
+
+    #[test]
+    fn what_rocksdb_writes_is_read_and_written_the_same() {
+        let meta = Meta::parse(OF_ROCKSDB.as_bytes()).unwrap();
+        assert_eq!((meta.timestamp, meta.sequence, meta.files.len()), (1_795_616_225, 3, 3));
+        assert_eq!(meta.files[0].restored_name().as_deref(), Some("000018.sst"));
+        assert_eq!(meta.files[0].known_size(), Some(1010));
+        assert_eq!(meta.files[2].restored_name().as_deref(), Some("CURRENT"));
+        assert_eq!(meta.files[2].known_size(), None);
+        assert_eq!(meta.encode(), OF_ROCKSDB);
+        let with = Meta { app_metadata: b"key\x00\xff".to_vec(), ..meta };
+        assert_eq!(Meta::parse(with.encode().as_bytes()).unwrap(), with);
+    }
+
+    #[test]
+    fn schema_two_has_fields_that_are_passed_over_or_must_not_be() {
+        let text = |field: &str| {
+            format!(
+                "schema_version 2.1\n7\n8\nother thing\n{field}metadata 6B\n1\n\
+                 shared/000007.sst crc32 9 size 10 temp 4\nfooter 1\n"
+            )
+        };
+        let meta = Meta::parse(text("").as_bytes()).unwrap();
+        assert_eq!((meta.timestamp, meta.sequence, &*meta.app_metadata), (7, 8, &b"k"[..]));
+        let file = BackupFile { path: "shared/000007.sst".into(), crc32c: Some(9), size: Some(10) };
+        assert_eq!(meta.files, [file]);
+        let told = Meta::parse(text("ni::important 1\n").as_bytes()).unwrap_err();
+        assert!(told.contains("ni::important"), "{told}");
+        assert!(Meta::parse(b"schema_version 3\n7\n8\n0\n").unwrap_err().contains("schema version"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, told) in [
+            ("", "no end"),
+            ("1\n2\n1\n", "ends before the last file"),
+            ("1\n2\nx\n", "line 3"),
+            ("1\n2\n1\nprivate/1/CURRENT crc32 x\n", "line 4"),
+            ("1\n2\n1\nprivate/1/CURRENT crc32\n", "no value"),
+            ("1\n2\n1\nprivate/1/CURRENT size 5\n", "not known"),
+            ("1\n2\n0\nmore\n", "line 4"),
+            ("1\n2\n1\nprivate/1/CURRENT crc32 5", "no end"),
+            ("1\n2\n1\n../../etc/CURRENT crc32 5\n", "no path"),
+            ("1\n2\n1\n/CURRENT crc32 5\n", "no path"),
+            ("1\n2\n1\nprivate/../CURRENT crc32 5\n", "no path"),
+            ("1\n2\n1\nprivate/1/../../CURRENT crc32 5\n", "no path"),
+            ("1\n2\n1\nshared_checksum/passwd crc32 5\n", "no path"),
+            ("1\n2\nmetadata 6\n0\n", "hexadecimal"),
+        ] {
+            let error = Meta::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(told), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! [`BackupEngine`]: copies of a database that share what they have in common, in RocksDB's own layout.
+//!
+//! In: open databases, and a directory. Out: backups in it, by number; databases restored of them.
+//!
+//! | in the directory | is |
+//! |---|---|
+//! | `meta/N` | what backup N consists of ([`meta`]); its last byte makes the backup |
+//! | `private/N/` | files of backup N alone: CURRENT, MANIFEST, OPTIONS, logs |
+//! | `shared_checksum/` | tables and blob files that backups share, with names that tell them apart |
+//! | `shared/` | tables that backups of one database share, by number alone |
+//! | `LOCK` | held while an engine has the directory open for writing |
+//!
+//! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number, the
+//! session that wrote it, its size. A blob file, or a table without a session, has its CRC32c in place of
+//! the session. What is not made yet has a `.` before its name and `.tmp` behind it.
+//!
+//! Invariants:
+//! - A backup is there once `meta/N` is, and then everything that it names is durable.
+//! - What a backup names does not change, and is removed only after the last `meta` file that names it.
+//! - While a `meta` file cannot be read, no shared file is removed: it may be that one's.
+//!
+//! Compat: RocksDB 7.8 and 11.8 by default, schema version 1; schema 2 is read. They know no `LOCK`.
+
+mod create;
+mod meta;
+mod restore;
+
+use super::copying::{self, Halt};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::pacing::{IoPriority, RateLimiter};
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicU64, Ordering};
+use karst_format::file_name::FileName;
+use karst_io::{Env, FileLock, block_on};
+use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The directory of what backups consist of.
+const META: &str = "meta";
+
+/// Is called now and then while a backup is made.
+pub type BackupProgress = Arc<dyn Fn() + Send + Sync>;
+
+/// How backups are made. RocksDB's names and defaults.
+#[derive(Clone, Debug)]
+pub struct BackupEngineOptions {
+    /// The directory of backups.
+    pub backup_dir: PathBuf,
+    /// Tables and blob files are shared between backups; else each backup has its own. Default true.
+    pub share_table_files: bool,
+    /// Shared files have names that tell those of different databases apart. Without it a directory is
+    /// for one database only. Default true.
+    pub share_files_with_checksum: bool,
+    /// Logs are part of a backup. Without it, what was not flushed is missing. Default true.
+    pub backup_log_files: bool,
+    /// Backups that are there are removed when the engine is opened. Default false.
+    pub destroy_old_data: bool,
+    /// How many files are copied or verified at the same time. Default 1.
+    pub max_background_operations: usize,
+    /// Bytes after which a progress callback is called again. Default 4 MiB.
+    pub callback_trigger_interval_size: u64,
+    /// How fast backups are written. Default none.
+    pub backup_rate_limiter: Option<RateLimiter>,
+    /// How fast databases are restored. Default none.
+    pub restore_rate_limiter: Option<RateLimiter>,
+}
+
+impl BackupEngineOptions {
+    /// The defaults, for backups in `backup_dir`.
+    pub fn new(backup_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            backup_dir: backup_dir.into(),
+            share_table_files: true,
+            share_files_with_checksum: true,
+            backup_log_files: true,
+            destroy_old_data: false,
+            max_background_operations: 1,
+            callback_trigger_interval_size: 4 << 20,
+            backup_rate_limiter: None,
+            restore_rate_limiter: None,
+        }
+    }
+}
+
+/// How one backup is made.
+#[derive(Clone, Default)]
+pub struct CreateBackupOptions {
+    /// Flush memtables first, so that what was written with `disable_wal` is there too. Default false.
+    pub flush_before_backup: bool,
+    /// Is called each time that some more megabytes were copied, on a thread that copies.
+    pub progress_callback: Option<BackupProgress>,
+    /// What is kept with the backup, for the user's own purposes. Default nothing.
+    pub app_metadata: Vec<u8>,
+}
+
+impl std::fmt::Debug for CreateBackupOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreateBackupOptions")
+            .field("flush_before_backup", &self.flush_before_backup)
+            .field("app_metadata", &self.app_metadata)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a database is restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreOptions {
+    /// Logs that are where the database is to be stay, archived ones move there, and are replayed when it
+    /// is opened: for backups without logs, to get what was written since. Default false.
+    pub keep_log_files: bool,
+}
+
+/// What is known of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupInfo {
+    /// Its number.
+    pub backup_id: u32,
+    /// When it was made, in seconds of Unix time.
+    pub timestamp: u64,
+    /// The newest sequence number of the database then.
+    pub sequence_number: u64,
+    /// Bytes of all its files, shared ones too.
+    pub size: u64,
+    /// How many files it has.
+    pub number_files: usize,
+    /// What the user keeps with it.
+    pub app_metadata: Vec<u8>,
+}
+
+/// Makes, lists, verifies, restores and removes backups. One engine at a time has a directory open for
+/// writing, any number may have it open for reading.
+///
+/// ```
+/// use karst_engine::io::Env;
+/// use karst_engine::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions};
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("db");
+/// # let (backups, restored) = (directory.path().join("backups"), directory.path().join("restored"));
+/// let db = Db::open(&path, &Options::new().db(|db| db.create_if_missing = true))?;
+/// db.put("apple", "ripe")?;
+/// let mut engine = BackupEngine::open(&BackupEngineOptions::new(backups), &Env::posix())?;
+/// let first = engine.create_new_backup(&db, &CreateBackupOptions::default())?;
+/// db.put("apple", "rotten")?;
+/// engine.create_new_backup(&db, &CreateBackupOptions::default())?; // copies only what is new
+///
+/// engine.verify_backup(first, true)?;
+/// engine.restore_db_from_backup(first, &restored, &restored, &RestoreOptions::default())?;
+/// let restored = Db::open(&restored, &Options::new())?;
+/// assert_eq!(restored.get("apple")?.as_deref(), Some(&b"ripe"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct BackupEngine {
+    env: Env,
+    options: BackupEngineOptions,
+    backups: BTreeMap<u32, Meta>,
+    /// Backups whose `meta` file cannot be used, and why.
+    corrupt: BTreeMap<u32, Error>,
+    /// The last number that was given, whatever became of it.
+    last_id: u32,
+    workers: Workers,
+    stop: Halt,
+    /// Unless it is open for reading.
+    lock: Option<Box<dyn FileLock>>,
+}
+
+/// Stops an engine, from anywhere; see [`BackupEngine::stopper`].
+#[derive(Clone, Debug)]
+pub struct StopBackup(Halt);
+
+impl StopBackup {
+    /// Has what the engine does now, and whatever it is asked to make later, fail with `Incomplete`. Does
+    /// not wait.
+    pub fn stop_backup(&self) {
+        self.0.stop();
+    }
+}
+
+impl BackupEngine {
+    /// Opens a directory of backups for all purposes, which is made if it is missing. What is left of
+    /// backups that were not finished is removed. Blocks.
+    ///
+    /// # Errors
+    /// `Busy`: another engine has it open so. `Io`, `NoSpace`: it cannot be read or written.
+    pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
+        let fs = env.fs();
+        let directory = &options.backup_dir;
+        for part in [META, PRIVATE, SHARED, SHARED_CHECKSUM] {
+            fs.create_dir_durably(&directory.join(part))?;
+        }
+        let lock = fs.lock(&directory.join(FileName::Lock.to_string())).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Error::new(ErrorKind::Busy, format!("{}: another engine has it open", directory.display()))
+            }
+            _ => Error::from(e),
+        })?;
+        let mut engine = Self::read(options, env)?;
+        engine.lock = Some(lock);
+        if options.destroy_old_data {
+            engine.purge_old_backups(0)?;
+            for id in std::mem::take(&mut engine.corrupt).into_keys() {
+                engine.env.fs().remove(&engine.meta_path(id))?;
+            }
+        }
+        engine.garbage_collect()?;
+        Ok(engine)
+    }
+
+    /// Opens a directory of backups to list, verify and restore them. Nothing in it is changed. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open_read_only(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
+        Self::read(options, env)
+    }
+
+    fn read(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
+        let mut engine = BackupEngine {
+            env: env.clone(),
+            options: options.clone(),
+            backups: BTreeMap::new(),
+            corrupt: BTreeMap::new(),
+            last_id: 0,
+            workers: Workers::default(),
+            stop: Halt::default(),
+            lock: None,
+        };
+        engine.look()?;
+        for name in env.fs().list_dir(&engine.path(PRIVATE))? {
+            engine.last_id = engine.last_id.max(name.trim_end_matches(".tmp").parse().unwrap_or(0));
+        }
+        Ok(engine)
+    }
+
+    /// Finds the backups that are there. Blocks.
+    fn look(&mut self) -> Result<()> {
+        let (mut backups, mut corrupt) = (BTreeMap::new(), BTreeMap::new());
+        for name in self.env.fs().list_dir(&self.path(META))? {
+            let Ok(id) = name.parse::<u32>() else { continue };
+            let path = self.meta_path(id);
+            match Meta::parse(&self.env.fs().read_file(&path)?) {
+                Ok(meta) => drop(backups.insert(id, meta)),
+                Err(what) => drop(corrupt.insert(id, Error::corruption_at(&path, 0, what))),
+            }
+            self.last_id = self.last_id.max(id);
+        }
+        (self.backups, self.corrupt) = (backups, corrupt);
+        Ok(())
+    }
+
+    /// The backups, by number. Those whose `meta` file cannot be used are not among them. Looks up the
+    /// files' sizes, and blocks.
+    pub fn get_backup_info(&self) -> Vec<BackupInfo> {
+        self.backups.iter().map(|(id, meta)| self.info(*id, meta)).collect()
+    }
+
+    fn info(&self, id: u32, meta: &Meta) -> BackupInfo {
+        let size = |file: &BackupFile| {
+            let found = || self.env.fs().metadata(&self.path(&file.path)).ok().map(|found| found.len);
+            file.known_size().or_else(found).unwrap_or(0)
+        };
+        BackupInfo {
+            backup_id: id,
+            timestamp: meta.timestamp,
+            sequence_number: meta.sequence,
+            size: meta.files.iter().map(size).sum(),
+            number_files: meta.files.len(),
+            app_metadata: meta.app_metadata.clone(),
+        }
+    }
+
+    /// The backups whose `meta` file cannot be used, and why.
+    pub fn get_corrupted_backups(&self) -> Vec<(u32, Error)> {
+        self.corrupt.iter().map(|(id, error)| (*id, error.clone())).collect()
+    }
+
+    /// What stops this engine while a call of it goes on.
+    pub fn stopper(&self) -> StopBackup {
+        StopBackup(self.stop.clone())
+    }
+
+    /// Verifies that all files of a backup are there with their sizes, and with `verify_with_checksum`, by
+    /// reading them, with their content. Waits on the calling thread.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such backup. `Corruption`: the first file that is missing or is not what was
+    /// backed up.
+    pub fn verify_backup(&self, backup_id: u32, verify_with_checksum: bool) -> Result<()> {
+        block_on(&self.env, self.verify_backup_async(backup_id, verify_with_checksum))
+    }
+
+    /// The asynchronous form of [`verify_backup`](Self::verify_backup). It may be dropped.
+    ///
+    /// # Errors
+    /// As [`verify_backup`](Self::verify_backup).
+    pub async fn verify_backup_async(&self, backup_id: u32, verify_with_checksum: bool) -> Result<()> {
+        let files = self.backup(backup_id)?.files.clone();
+        let directory = self.options.backup_dir.clone();
+        let verify = move |env: &Env, file: &BackupFile, stop: &Halt| {
+            let path = directory.join(&file.path);
+            check_size(env, &path, file)?;
+            match (file.crc32c, verify_with_checksum) {
+                (Some(expected), true) => {
+                    check_crc(&path, copying::read(env, &path, None, stop, |_| Ok(()))?.crc32c, expected)
+                }
+                _ => Ok(()),
+            }
+        };
+        self.in_parallel(Halt::default(), files, verify).await
+    }
+
+    /// Removes all backups but the newest `keep`. Blocks.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the engine is open for reading. `Io`: a file could not be removed; backups are
+    /// gone whole or not at all, and [`garbage_collect`](Self::garbage_collect) removes the rest.
+    pub fn purge_old_backups(&mut self, keep: usize) -> Result<()> {
+        let old = self.backups.len().saturating_sub(keep);
+        let old: Vec<u32> = self.backups.keys().copied().take(old).collect();
+        self.delete(&old)
+    }
+
+    /// Removes a backup, one that is corrupt too. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none. Otherwise as [`purge_old_backups`](Self::purge_old_backups).
+    pub fn delete_backup(&mut self, backup_id: u32) -> Result<()> {
+        if !self.corrupt.contains_key(&backup_id) {
+            self.backup(backup_id)?;
+        }
+        self.delete(&[backup_id])
+    }
+
+    fn delete(&mut self, ids: &[u32]) -> Result<()> {
+        self.check_writable()?;
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            self.env.fs().remove(&self.meta_path(*id))?;
+            self.backups.remove(id);
+            self.corrupt.remove(id);
+        }
+        // Invariant: before anything that they name is removed.
+        self.env.fs().sync_dir(&self.path(META))?;
+        self.garbage_collect()
+    }
+
+    /// Removes files that no backup needs: of backups that were not finished, or whose removal was cut
+    /// short. Blocks.
+    ///
+    /// # Errors
+    /// As [`purge_old_backups`](Self::purge_old_backups).
+    pub fn garbage_collect(&mut self) -> Result<()> {
+        self.check_writable()?;
+        block_on(&self.env, self.workers.wait());
+        // Why: one that was given up in the end may be there all the same.
+        self.look()?;
+        let fs = self.env.fs();
+        let files = self.backups.values().flat_map(|meta| &meta.files);
+        let needed: BTreeSet<&str> = files.map(|file| &*file.path).collect();
+        for directory in [SHARED, SHARED_CHECKSUM] {
+            for name in fs.list_dir(&self.path(directory))? {
+                let path = format!("{directory}/{name}");
+                let is_temporary = name.starts_with('.') && name.ends_with(".tmp");
+                if is_temporary || self.corrupt.is_empty() && !needed.contains(&*path) {
+                    fs.remove(&self.path(&path))?;
+                }
+            }
+        }
+        for name in fs.list_dir(&self.path(PRIVATE))? {
+            let id = name.parse::<u32>().ok();
+            if id.is_some_and(|id| self.backups.contains_key(&id) || self.corrupt.contains_key(&id)) {
+                continue;
+            }
+            let directory = self.path(PRIVATE).join(&name);
+            for file in fs.list_dir(&directory)? {
+                fs.remove(&directory.join(file))?;
+            }
+            fs.remove_dir(&directory)?;
+        }
+        for name in fs.list_dir(&self.path(META))? {
+            if name.ends_with(".tmp") {
+                fs.remove(&self.path(META).join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.lock {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid_argument("the directory of backups is open for reading only")),
+        }
+    }
+
+    fn backup(&self, id: u32) -> Result<&Meta> {
+        if let Some(error) = self.corrupt.get(&id) {
+            return Err(error.clone());
+        }
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no backup {id}"));
+        self.backups.get(&id).ok_or_else(missing)
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.options.backup_dir.join(below)
+    }
+
+    fn meta_path(&self, id: u32) -> PathBuf {
+        self.path(META).join(id.to_string())
+    }
+
+    /// Does `work` with each of `items`, with so many at the same time as the options say. The first
+    /// failure ends the others soon.
+    async fn in_parallel<T: Send + 'static>(
+        &self,
+        stop: Halt,
+        items: Vec<T>,
+        work: impl Fn(&Env, &T, &Halt) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let queue = Arc::new(Mutex::new(VecDeque::from(items)));
+        let work = Arc::new(work);
+        let stop = stop.child();
+        let _waits = copying::GivenUp(stop.clone());
+        let failed = Arc::new(Mutex::new(None));
+        let jobs: Vec<_> = (0..self.options.max_background_operations.max(1))
+            .map(|_| {
+                let (queue, work, stop, failed) = (queue.clone(), work.clone(), stop.clone(), failed.clone());
+                let at_work = self.workers.enter();
+                self.env.run_blocking(move |env| {
+                    let _at_work = at_work;
+                    loop {
+                        let Some(item) = queue.lock().pop_front() else { return };
+                        let done = stop.check().and_then(|()| work(env, &item, &stop));
+                        if let Err(error) = done {
+                            queue.lock().clear();
+                            failed.lock().get_or_insert(error);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for job in jobs {
+            job.await;
+        }
+        let failed = failed.lock().take();
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Jobs that may still write after whoever waited for them was given up.
+#[derive(Clone, Debug, Default)]
+struct Workers(Arc<(Mutex<usize>, karst_base::sync::Event)>);
+
+struct AtWork(Workers);
+
+impl Workers {
+    fn enter(&self) -> AtWork {
+        *self.0.0.lock() += 1;
+        AtWork(self.clone())
+    }
+
+    /// Waits until nobody is at work.
+    async fn wait(&self) {
+        loop {
+            let ended = self.0.1.listen();
+            if *self.0.0.lock() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        *self.0.0.0.lock() -= 1;
+        self.0.0.1.notify(usize::MAX);
+    }
+}
+
+/// Waits where a limiter says so, and tells somebody how it goes on. Blocks.
+#[derive(Clone)]
+struct Pace {
+    limiter: Option<RateLimiter>,
+    progress: Option<BackupProgress>,
+    every: u64,
+    moved: Arc<AtomicU64>,
+}
+
+impl Pace {
+    fn of(limiter: Option<&RateLimiter>) -> Pace {
+        Pace { limiter: limiter.cloned(), progress: None, every: u64::MAX, moved: Arc::default() }
+    }
+
+    /// So many bytes are about to be written.
+    fn moves(&self, env: &Env, bytes: u64) {
+        if let Some(limiter) = &self.limiter {
+            block_on(env, limiter.request(env, bytes, IoPriority::Low));
+        }
+        let before = self.moved.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(progress) = &self.progress
+            && before / self.every != (before + bytes) / self.every
+        {
+            progress();
+        }
+    }
+}
+
+fn check_size(env: &Env, path: &Path, file: &BackupFile) -> Result<()> {
+    let found = env.fs().metadata(path).map_err(|e| match e.is_not_found() {
+        true => Error::corruption_at(path, 0, "the file is missing"),
+        false => Error::from(e),
+    })?;
+    match file.known_size() {
+        Some(size) if size != found.len => {
+            let text = format_args!("the file has {} bytes, and should have {size}", found.len);
+            Err(Error::corruption_at(path, 0, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_crc(path: &Path, found: u32, expected: u32) -> Result<()> {
+    match found == expected {
+        true => Ok(()),
+        false => {
+            let text = format_args!("the checksum of the file is {found:08x}, and should be {expected:08x}");
+            Err(Error::corruption_at(path, 0, text))
+        }
+    }
+}

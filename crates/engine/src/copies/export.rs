@@ -1,0 +1,352 @@
+//! Column families that are exported into a directory of tables, and imported into another database.
+//!
+//! In: a column family; or tables that were exported, with what is known of them. Out: a directory, with
+//! what is known of its files; or a new column family with these tables.
+//!
+//! Tables keep their levels and sequence numbers. The database that imports goes on behind the largest of
+//! these, as if it had written so many entries without a log, so that all of them are seen and what is
+//! written later is newer.
+//!
+//! Compat: RocksDB's `ExportColumnFamily` and `CreateColumnFamilyWithImport`. Families with blob files are
+//! refused here, since neither takes these along.
+
+use super::checkpoint::Checkpoint;
+use super::copying::{self, Halt, Staging};
+use crate::background::FlushOptions;
+use crate::db::Db;
+use crate::open::Options;
+use crate::sealing::Sealing;
+use crate::versions::{Change, JobFiles};
+use karst_base::error::{Error, ErrorKind, Named, Result};
+use karst_base::events::FlushReason;
+use karst_format::file_name::FileName;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{self, SeqNo};
+use karst_format::unique_id::table_unique_id;
+use karst_format::version_edit::{FileChecksum, NewFile, VersionEdit};
+use karst_io::block_on;
+use karst_lsm::FileMetadata;
+use karst_storage::column_family::ColumnFamily;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A table of an exported column family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportedFile {
+    /// Its name, such as `000123.sst`.
+    pub name: String,
+    /// The directory that it was exported into.
+    pub directory: PathBuf,
+    /// The level that it was in.
+    pub level: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// The smallest internal key: the user key and eight bytes.
+    pub smallest: Vec<u8>,
+    /// The largest internal key.
+    pub largest: Vec<u8>,
+    /// The smallest sequence number.
+    pub smallest_seq: u64,
+    /// The largest sequence number.
+    pub largest_seq: u64,
+    /// The order in which files reached L0; 0 if unknown.
+    pub epoch_number: u64,
+    /// The checksum of the whole file and the name of its function, if recorded.
+    pub checksum: Option<(Vec<u8>, String)>,
+}
+
+/// What is known of an exported column family. Whoever takes the files elsewhere may take this apart, and
+/// put it together there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportImportFilesMetaData {
+    /// The name of the comparator that its keys are in the order of.
+    pub db_comparator_name: String,
+    /// Its tables.
+    pub files: Vec<ExportedFile>,
+}
+
+/// How tables come into the database that imports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImportColumnFamilyOptions {
+    /// Hard links, or copies where there can be none, and the exported files are removed at the end. Else
+    /// they are copied and stay. Default false.
+    pub move_files: bool,
+}
+
+impl Checkpoint<'_> {
+    /// Puts the tables of a column family into `directory`, which must not be there and whose parent must:
+    /// hard links, or copies where there can be none. Memtables are flushed first. Waits on the calling
+    /// thread until the directory is durable.
+    ///
+    /// # Errors
+    /// As [`create_checkpoint`](Checkpoint::create_checkpoint). `NotSupported`: the family has blob files,
+    /// or the database is of the write policy WritePrepared, whose tables may have what is not decided.
+    /// `InvalidArgument`: the family is of another database. `NotFound`: it was dropped.
+    pub fn export_column_family(
+        &self,
+        family: &ColumnFamily,
+        directory: impl AsRef<Path>,
+    ) -> Result<ExportImportFilesMetaData> {
+        block_on(self.db.env(), self.export_column_family_async(family, directory.as_ref()))
+    }
+
+    /// The asynchronous form of [`export_column_family`](Self::export_column_family). Dropped, it takes
+    /// away soon what it has made.
+    ///
+    /// # Errors
+    /// As [`export_column_family`](Self::export_column_family).
+    pub async fn export_column_family_async(
+        &self,
+        family: &ColumnFamily,
+        directory: &Path,
+    ) -> Result<ExportImportFilesMetaData> {
+        let told = |error: Error| {
+            let name = Named(family.name());
+            error.in_context(format!("exporting column family {name:?} to {}", directory.display()))
+        };
+        export(self.db, family, directory).await.map_err(told)
+    }
+}
+
+async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<ExportImportFilesMetaData> {
+    let (env, live, to) = (db.env(), db.live()?, directory.to_owned());
+    let Some(writable) = &db.0.opened.writable else {
+        return Err(Error::invalid_argument("the database is open for reading only"));
+    };
+    if family.0.database != db.0.opened.families.all().first().map_or(0, |first| first.database) {
+        return Err(Error::invalid_argument("the column family is of another database"));
+    }
+    if db.0.opened.pending.is_some() {
+        return Err(Error::not_supported("tables may have what transactions have not decided"));
+    }
+    env.run_blocking({
+        let to = to.clone();
+        move |env| copying::refuse_existing(env, &to)
+    })
+    .await?;
+    let hold = writable.versions.obsolete().hold().await;
+    let which = Sealing::Of(vec![family.0.clone()]);
+    live.background.flush_families(which, FlushOptions::default(), FlushReason::GetLiveFiles).await?;
+    let trees = writable.versions.moment().trees;
+    let tree = trees.into_iter().find(|(other, _)| Arc::ptr_eq(other, &family.0));
+    let (_, version) =
+        tree.ok_or_else(|| Error::new(ErrorKind::NotFound, "the column family was dropped"))?;
+    if !version.blob_files().is_empty() {
+        return Err(Error::not_supported("the column family has blob files"));
+    }
+    let mut files = Vec::new();
+    for (level, table) in version.all_files() {
+        let from = db.0.opened.shared.table_path(table.number, table.path_id)?;
+        let checksum = table.checksum.as_ref();
+        let exported = ExportedFile {
+            name: FileName::Table(table.number).to_string(),
+            directory: to.clone(),
+            level: u32::from(level.0),
+            size_bytes: table.size_bytes,
+            smallest: table.smallest.to_vec(),
+            largest: table.largest.to_vec(),
+            smallest_seq: table.smallest_seq.0,
+            largest_seq: table.largest_seq.0,
+            epoch_number: table.epoch_number,
+            checksum: checksum.map(|c| (c.value.to_vec(), String::from_utf8_lossy(&c.function).into_owned())),
+        };
+        files.push((from, exported));
+    }
+    let db_comparator_name = family.0.config.comparator.name().to_owned();
+    copying::run(env, Halt::default(), move |env, stop| {
+        // Why here: they stay as long as this goes on, whoever waits for it.
+        let (_hold, _version) = (hold, version);
+        let staging = Staging::begin(env, &to)?;
+        for (from, file) in &files {
+            stop.check()?;
+            copying::link_or_copy(env, from, &staging.path(&file.name), stop)?;
+        }
+        // Why: an export is no database, and nobody locks it.
+        staging.finish_without_lock()?;
+        let files = files.into_iter().map(|(_, file)| file).collect();
+        Ok(ExportImportFilesMetaData { db_comparator_name, files })
+    })
+    .await
+}
+
+impl Db {
+    /// Creates a column family of tables that were exported, with what `options` has for one of this
+    /// name. Blocks: it copies or links the tables, opens each, and writes OPTIONS.
+    ///
+    /// All of it is there when the call returns, or no such family is. If the process ends meanwhile, the
+    /// family may be there and empty.
+    ///
+    /// # Errors
+    /// As [`Db::create_column_family`]. `InvalidArgument`: there are no files, they are in the order of
+    /// another comparator, are in levels that the family has not, or overlap within one. `NotFound`,
+    /// `Corruption`: a file is missing, or is not what the metadata says it is. The exported files stay
+    /// then.
+    pub fn create_column_family_with_import(
+        &self,
+        name: &str,
+        options: &Options,
+        import: &ImportColumnFamilyOptions,
+        metadata: &ExportImportFilesMetaData,
+    ) -> Result<ColumnFamily> {
+        let told = |error: Error| error.in_context(format!("importing column family {:?}", Named(name)));
+        self.live()?;
+        check(metadata).map_err(told)?;
+        let family = self.create_column_family(name, options)?;
+        let imported = import_into(self, &family, *import, metadata);
+        if let Err(error) = imported {
+            // Why its outcome does not matter: what went wrong first is told.
+            let _ = self.drop_column_family(&family);
+            return Err(told(error));
+        }
+        Ok(family)
+    }
+}
+
+/// What can be said of the metadata by itself.
+fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
+    if metadata.files.is_empty() {
+        return Err(Error::invalid_argument("there are no files"));
+    }
+    for file in &metadata.files {
+        let name = &file.name;
+        let keys = [&file.smallest, &file.largest];
+        if keys.iter().any(|key| key.len() < key::TRAILER_BYTES)
+            || file.smallest_seq > file.largest_seq
+            || file.largest_seq > SeqNo::MAX.0
+        {
+            return Err(Error::invalid_argument(format!("{name}: its bounds are none")));
+        }
+        if !matches!(FileName::parse(name), Some(FileName::Table(_))) || name.contains('/') {
+            return Err(Error::invalid_argument(format!("{name:?} is no name of a table")));
+        }
+    }
+    Ok(())
+}
+
+/// Tables by level, and in the order in which they reached L0, or lie in their level.
+fn in_order<'a>(
+    family: &ColumnFamily,
+    metadata: &'a ExportImportFilesMetaData,
+) -> Result<Vec<&'a ExportedFile>> {
+    let config = &family.0.config;
+    let comparator = &config.comparator;
+    if metadata.db_comparator_name != comparator.name() {
+        let (theirs, ours) = (&metadata.db_comparator_name, comparator.name());
+        let text =
+            format!("the files are in the order of comparator {theirs:?}, the family in that of {ours:?}");
+        return Err(Error::invalid_argument(text));
+    }
+    let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
+    let mut files: Vec<&ExportedFile> = metadata.files.iter().collect();
+    if let Some(file) = files.iter().find(|file| file.level as usize >= levels) {
+        let text = format!("{} is of level {}, and the family has {levels}", file.name, file.level);
+        return Err(Error::invalid_argument(text));
+    }
+    files.sort_by(|a, b| {
+        // Why L0 last: what is there is newer than what is below.
+        let by_level = b.level.cmp(&a.level);
+        by_level.then_with(|| match a.level {
+            0 => (a.epoch_number, a.largest_seq).cmp(&(b.epoch_number, b.largest_seq)),
+            _ => comparator.compare_internal(&a.smallest, &b.smallest),
+        })
+    });
+    for pair in files.windows(2).filter(|pair| pair[0].level == pair[1].level && pair[0].level > 0) {
+        let (end, begin) = (&pair[0].largest, &pair[1].smallest);
+        if comparator.compare_internal(end, begin).is_ge() {
+            let text = format!("{} and {} of level {} overlap", pair[0].name, pair[1].name, pair[0].level);
+            return Err(Error::invalid_argument(text));
+        }
+    }
+    Ok(files)
+}
+
+fn import_into(
+    db: &Db,
+    family: &ColumnFamily,
+    import: ImportColumnFamilyOptions,
+    metadata: &ExportImportFilesMetaData,
+) -> Result<()> {
+    let (env, live, shared) = (db.env(), db.live()?, &db.0.opened.shared);
+    let Some(writable) = &db.0.opened.writable else {
+        return Err(Error::invalid_argument("the database is open for reading only"));
+    };
+    let files = in_order(family, metadata)?;
+    let new_files = writable.versions.job_files(0);
+    let stop = Halt::default();
+    let mut edit = VersionEdit { column_family: family.0.id(), ..VersionEdit::default() };
+    let mut counts = Vec::new();
+    let below = writable.versions.new_epoch(family.0.id());
+    for file in &files {
+        let number = new_number(&new_files);
+        let (from, to) = (file.directory.join(&file.name), shared.table_path(number, 0)?);
+        match import.move_files {
+            true => copying::link_or_copy(env, &from, &to, &stop)?,
+            false => copying::copy(env, &from, &to, None, &stop, |_| {}).map(drop)?,
+        }
+        let epoch = if file.level == 0 { writable.versions.new_epoch(family.0.id()) } else { below };
+        let (table, known) = described(family, file, number, epoch)?;
+        counts.push((number, known));
+        edit.new_files.push((Level(file.level as u8), table));
+    }
+    let largest = files.iter().map(|file| file.largest_seq).max().unwrap_or(0);
+    // Invariant: before anyone can read them; so whoever does sees all.
+    block_on(env, live.pipeline.skip_to(SeqNo(largest)))?;
+    let change = Change { files: new_files.take(), counts, ..Change::edit(edit) };
+    block_on(env, writable.versions.install(change))?;
+    live.background.family_added(&family.0);
+    live.background.schedule();
+    if import.move_files {
+        for file in &files {
+            // Why its outcome does not matter: the family is there.
+            let _ = env.fs().remove(&file.directory.join(&file.name));
+        }
+    }
+    Ok(())
+}
+
+fn new_number(files: &Arc<JobFiles>) -> FileNumber {
+    use karst_storage::table::writer::NewFiles;
+    files.new_table()
+}
+
+/// Opens a table that was put in its place, and says of it what the MANIFEST is to say.
+fn described(
+    family: &ColumnFamily,
+    file: &ExportedFile,
+    number: FileNumber,
+    epoch: u64,
+) -> Result<(NewFile, karst_lsm::FileCounts)> {
+    let (smallest, largest) = (file.smallest.clone(), file.largest.clone());
+    let seqs = (SeqNo(file.smallest_seq), SeqNo(file.largest_seq));
+    let mut new = NewFile::new(number, file.size_bytes, smallest, largest, seqs.0, seqs.1);
+    let tables = &family.0.tables;
+    let opened = Arc::new(FileMetadata::new(new.clone()));
+    let table = block_on(&tables.shared.env, tables.clone().open(&opened, file.level))?;
+    let found = table.file().size();
+    if found != file.size_bytes {
+        let text = format_args!("the file has {found} bytes, and {} were exported", file.size_bytes);
+        return Err(Error::corruption_at(table.path(), 0, text));
+    }
+    let properties = table.properties();
+    let theirs = &properties.comparator_name;
+    if !theirs.is_empty() && *theirs != family.0.config.comparator.name() {
+        let text = format!("{} is in the order of comparator {theirs:?}", file.name);
+        return Err(Error::invalid_argument(text));
+    }
+    new.epoch_number = epoch;
+    new.oldest_ancestor_time_s = properties.creation_time;
+    new.creation_time_s = properties.file_creation_time;
+    new.tail_size_bytes = file.size_bytes - properties.tail_start_offset.min(file.size_bytes);
+    if properties.tail_start_offset == 0 {
+        new.tail_size_bytes = 0;
+    }
+    if !properties.db_session_id.is_empty() && properties.orig_file_number > 0 {
+        let (db, session) = (properties.db_id.as_bytes(), properties.db_session_id.as_bytes());
+        new.unique_id = Some(table_unique_id(db, session, properties.orig_file_number));
+    }
+    new.checksum = file.checksum.as_ref().map(|(value, function)| FileChecksum {
+        value: value.clone().into(),
+        function: function.as_bytes().into(),
+    });
+    Ok((new, karst_storage::table::cache::file_counts(properties)))
+}
