@@ -1,4 +1,5 @@
-//! Any bytes as compressed data of every kind, with and without a dictionary; and as data that must survive compression.
+//! Any bytes as compressed data of every kind, with and without a dictionary; and as data that must
+//! survive compression.
 #![no_main]
 
 use karst_format::compression::{CompressionType, Dictionary, compress_into, decompress};

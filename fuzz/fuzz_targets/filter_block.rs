@@ -1,4 +1,5 @@
-//! Any bytes as a filter block, asked for keys; and as keys to build filters of, none of which may be denied.
+//! Any bytes as a filter block, asked for keys; and as keys to build filters of, none of which may
+//! be denied.
 #![no_main]
 
 use karst_format::filter::policy::FilterContext;

@@ -1,4 +1,5 @@
-//! Any bytes as a log file, read in every recovery mode; and as records to write, which must be read back.
+//! Any bytes as a log file, read in every recovery mode; and as records to write, which must be
+//! read back.
 #![no_main]
 
 use karst_format::checksum::mask_crc;
@@ -32,7 +33,8 @@ fn read(data: &[u8], mode: RecoveryMode) {
     }
 }
 
-/// Each chunk becomes a physical record with a right checksum: type, length and payload are the fuzzer's.
+/// Each chunk becomes a physical record with a right checksum: type, length and payload are the
+/// fuzzer's.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     let mut rest = data;

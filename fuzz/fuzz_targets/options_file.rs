@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     if let Ok(file) = OptionsFile::parse(data, UnknownOptions::Keep) {
         let printed = file.print();
-        let again = OptionsFile::parse(printed.as_bytes(), UnknownOptions::Keep).expect("what was printed parses");
+        let again =
+            OptionsFile::parse(printed.as_bytes(), UnknownOptions::Keep).expect("what was printed parses");
         assert_eq!(again.print(), printed);
     }
     let mut options = ColumnFamilyOptions::default();

@@ -1,4 +1,5 @@
-//! Any bytes as a whole table: footer, metaindex and properties, with and without their checksums; and as each of them alone.
+//! Any bytes as a whole table: footer, metaindex and properties, with and without their checksums;
+//! and as each of them alone.
 #![no_main]
 
 use karst_format::footer::{Footer, MAX_FOOTER_BYTES};

@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
             built.set_seq(batch.seq());
             ops.iter().for_each(|op| built.push(*op));
             assert_eq!(built.count(), batch.count());
-            let again: Vec<Op<'_>> = built.reader().ops().collect::<Result<_, _>>().expect("what was built decodes");
+            let again: Vec<Op<'_>> =
+                built.reader().ops().collect::<Result<_, _>>().expect("what was built decodes");
             assert_eq!(again, ops);
             assert!(WriteBatch::from_bytes(data.to_vec()).is_ok());
         }

@@ -1,7 +1,8 @@
-//! The side-by-side benchmark: fio, RocksDB 11.8 and KarstDB on the same files with the same keys, in turns.
+//! The side-by-side benchmark: fio, RocksDB 11.8 and KarstDB on the same files with the same keys,
+//! in turns.
 //!
-//! Every throughput stands beside its CPU and reads per operation; ratios are to fio and to RocksDB. Output
-//! is Markdown on standard output, progress on standard error.
+//! Every throughput stands beside its CPU and reads per operation; ratios are to fio and to
+//! RocksDB. Output is Markdown on standard output, progress on standard error.
 
 mod data;
 mod fio;

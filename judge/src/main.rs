@@ -1,8 +1,9 @@
-//! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and says what
-//! it reads from them, it reads and goes on with what KarstDB writes, and it runs the same workloads side by side.
+//! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and
+//! says what it reads from them, it reads and goes on with what KarstDB writes, and it runs the
+//! same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | lockstep ... | bench ...`;
-//! see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | lockstep
+//! ... | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]

@@ -1,5 +1,5 @@
-//! The matrix that RocksDB 11.8 writes: one small database per cell, and beside it what RocksDB itself
-//! answered when it opened the database again, read-only.
+//! The matrix that RocksDB 11.8 writes: one small database per cell, and beside it what RocksDB
+//! itself answered when it opened the database again, read-only.
 //!
 //! In a folder: `CELL/` (the database) and `CELL.expected` (a recorded [`Expectation`]).
 
@@ -227,8 +227,8 @@ const TIMED_PUT_RECORD: u8 = 0x18;
 const FAMILY_TIMED_PUT_RECORD: u8 = 0x19;
 
 impl Writer<'_> {
-    /// All keys once, in random order, in many batches, and let compaction finish; then some again until
-    /// as many levels below L0 hold files as the cell asks for.
+    /// All keys once, in random order, in many batches, and let compaction finish; then some again
+    /// until as many levels below L0 hold files as the cell asks for.
     fn bulk(&self, random: &mut Random) -> Result<(), String> {
         let error = |e: rocksdb::Error| e.to_string();
         let mut entries = self.family.entries(0, self.family.bulk, random);
@@ -340,7 +340,8 @@ impl Writer<'_> {
         let mut batch = WriteBatch::default();
         for i in 0..60 {
             batch.put_cf(self.cf, own(version * 100 + i), b"once");
-            // Half of what the last version put, and a few of this one: in another file, and in the same.
+            // Half of what the last version put, and a few of this one: in another file, and in the
+            // same.
             if i % 2 == 0 && version > 1 {
                 batch.single_delete_cf(self.cf, own((version - 1) * 100 + i));
                 probes.push(own((version - 1) * 100 + i));

@@ -1,9 +1,14 @@
-//! Two-phase commit across both engines: one prepares transactions and is killed, the other recovers them from its log, lists them, keeps their keys locked (KarstDB; RocksDB does not), and commits or rolls them back; in turns.
+//! Two-phase commit across both engines: one prepares transactions and is killed, the other
+//! recovers them from its log, lists them, keeps their keys locked (KarstDB; RocksDB does not), and
+//! commits or rolls them back; in turns.
 //!
 //! Under both write policies, each in half of the histories.
 //!
-//! A history is drawn from a seed: lives, by KarstDB and RocksDB 11.8 in turns, each with writes, transactions that are prepared, committed or rolled back, and flushes. Each life is a process of its own, which first
-//! looks whether it finds what the lives before have left, and ends by killing itself (`SIGKILL`) or in order. As everything it needs to know follows from the seed, nothing but the database passes between them.
+//! A history is drawn from a seed: lives, by KarstDB and RocksDB 11.8 in turns, each with writes,
+//! transactions that are prepared, committed or rolled back, and flushes. Each life is a process of
+//! its own, which first looks whether it finds what the lives before have left, and ends by killing
+//! itself (`SIGKILL`) or in order. As everything it needs to know follows from the seed, nothing
+//! but the database passes between them.
 
 use crate::rocks;
 use karst_engine::{ColumnFamily, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
@@ -18,10 +23,13 @@ use std::process::Command;
 
 const FAMILIES: [&str; 2] = ["default", "second"];
 const KEYS: u64 = 16;
-/// Keys that are put once and removed by a single deletion. They sort behind the others, so no range has them.
+/// Keys that are put once and removed by a single deletion. They sort behind the others, so no
+/// range has them.
 const SINGLES: u64 = 4;
-/// How often a key may come in what is prepared. Why no more: RocksDB 11.8 forgets at recovery which key began a sub-batch (`DuplicateDetector`) if the family is flushed, so it misses that this comes again, though it counted it
-/// when it prepared; and shows the entries of the last sub-batch, which are undecided.
+/// How often a key may come in what is prepared. Why no more: RocksDB 11.8 forgets at recovery
+/// which key began a sub-batch (`DuplicateDetector`) if the family is flushed, so it misses that
+/// this comes again, though it counted it when it prepared; and shows the entries of the last
+/// sub-batch, which are undecided.
 const TIMES: usize = 2;
 const LIVES: usize = 8;
 const SEEDS: u64 = 48;
@@ -95,7 +103,8 @@ struct Life {
 struct State {
     data: BTreeMap<Key, String>,
     prepared: BTreeMap<String, Changes>,
-    /// Keys that a rollback may have put there again, so a single deletion would meet more than one put.
+    /// Keys that a rollback may have put there again, so a single deletion would meet more than one
+    /// put.
     restored: BTreeSet<Key>,
 }
 
@@ -156,7 +165,8 @@ fn policy(seed: u64) -> WritePolicy {
 fn db_options(seed: u64) -> String {
     let queues = match (seed / 4 % 2, policy(seed)) {
         (0, _) => "",
-        // What RocksDB's tool chooses for unordered writes through such a database; without two queues, or with the other policy, RocksDB refuses them.
+        // What RocksDB's tool chooses for unordered writes through such a database; without two
+        // queues, or with the other policy, RocksDB refuses them.
         (_, WritePolicy::WritePrepared) => "unordered_write=true;two_write_queues=true;",
         (_, _) => "two_write_queues=true;",
     };
@@ -182,7 +192,8 @@ fn life(seed: u64, number: usize) -> (Life, State) {
     let mut names = 0;
     for at in 0.. {
         let engine = if (seed as usize + at).is_multiple_of(2) { Engine::KarstDb } else { Engine::RocksDb };
-        // RocksDB writes no batch with a range under WritePrepared ("DeleteRangeCF not implemented"): it does not count sub-batches of such. It replays ours.
+        // RocksDB writes no batch with a range under WritePrepared ("DeleteRangeCF not
+        // implemented"): it does not count sub-batches of such. It replays ours.
         let ranges = engine == Engine::KarstDb || policy(seed) == WritePolicy::WriteCommitted;
         let before = state.clone();
         let mut steps = Vec::new();
@@ -467,11 +478,14 @@ fn karst_transaction(
 
 type RocksDb = rocksdb::TransactionDB;
 
-/// The options that a history needs and for which the binding has no call. Plain batches take no locks, as RocksDB refuses to lock for ranges, and for single deletions in families but the default one. Under WritePrepared,
-/// rollbacks are to take back merges as well, which it leaves in effect otherwise.
+/// The options that a history needs and for which the binding has no call. Plain batches take no
+/// locks, as RocksDB refuses to lock for ranges, and for single deletions in families but the
+/// default one. Under WritePrepared, rollbacks are to take back merges as well, which it leaves in
+/// effect otherwise.
 fn choose(options: &mut TransactionDBOptions, policy: WritePolicy) {
     const { assert!(size_of::<TransactionDBOptions>() == size_of::<usize>()) };
-    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says; the calls change what is pointed to, which `options` owns.
+    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says; the
+    // calls change what is pointed to, which `options` owns.
     unsafe {
         let options: *mut ffi::rocksdb_transactiondb_options_t = std::mem::transmute_copy(options);
         ffi::rocksdb_transactiondb_options_set_skip_concurrency_control(options, 1);
@@ -486,7 +500,8 @@ fn choose(options: &mut TransactionDBOptions, policy: WritePolicy) {
 /// Adds bytes to the log, for which the binding has no call.
 fn put_log_data(transaction: &rocksdb::Transaction<'_, RocksDb>, data: &str) {
     const { assert!(size_of::<rocksdb::Transaction<'_, RocksDb>>() == size_of::<usize>()) };
-    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says; RocksDB copies the bytes.
+    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says;
+    // RocksDB copies the bytes.
     unsafe {
         let transaction: *mut ffi::rocksdb_transaction_t = std::mem::transmute_copy(transaction);
         ffi::rocksdb_transaction_put_log_data(transaction, data.as_ptr().cast(), data.len());
@@ -511,7 +526,8 @@ fn rocksdb(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), 
         let value = db.get_cf(family(key.0), &key.1).map_err(error)?;
         let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
         compare(&format!("{key:?}"), &value.as_ref(), &state.data.get(&key))?;
-        // Why no look at locks: RocksDB takes none for what it recovers, and leaves it to the application to decide that first. In what it prepares itself it does.
+        // Why no look at locks: RocksDB takes none for what it recovers, and leaves it to the
+        // application to decide that first. In what it prepares itself it does.
     }
     let mut prepared: BTreeMap<String, rocksdb::Transaction<'_, RocksDb>> = BTreeMap::new();
     for transaction in db.prepared_transactions() {
@@ -543,7 +559,8 @@ fn rocksdb(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), 
     for step in &life.steps {
         match step {
             Step::Write(changes) => {
-                // The binding has ranges only in batches for databases without transactions; the bytes are the same.
+                // The binding has ranges only in batches for databases without transactions; the
+                // bytes are the same.
                 let mut batch = rocksdb::WriteBatchWithTransaction::<false>::default();
                 for change in changes {
                     match change {

@@ -15,8 +15,8 @@ pub(crate) fn options(text: &str) -> Result<Options, String> {
     let parsed = Options::default();
     let text_c = CString::new(text).map_err(|e| e.to_string())?;
     let mut error: *mut libc::c_char = ptr::null_mut();
-    // SAFETY: both options outlive the call, the string is terminated, and RocksDB sets the error to null or
-    // to a string that it allocated.
+    // SAFETY: both options outlive the call, the string is terminated, and RocksDB sets the error
+    // to null or to a string that it allocated.
     unsafe {
         ffi::rocksdb_get_options_from_string(
             base.as_raw_ptr(),
@@ -44,7 +44,8 @@ pub(crate) fn said(error: *mut libc::c_char) -> Result<(), String> {
 /// An open database.
 pub(crate) struct Rocks {
     db: DB,
-    /// Column families that have a prefix extractor: their cursors need the total order to be asked for.
+    /// Column families that have a prefix extractor: their cursors need the total order to be asked
+    /// for.
     prefixed: Vec<String>,
     families: Vec<String>,
 }

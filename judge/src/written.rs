@@ -1,5 +1,6 @@
-//! Databases that KarstDB writes and RocksDB 11.8 reads, over the option matrix; then ten rounds in which both write to the same
-//! database in turns, random histories with flushes, compactions and reopenings, each turn checked by the other against a ledger.
+//! Databases that KarstDB writes and RocksDB 11.8 reads, over the option matrix; then ten rounds in
+//! which both write to the same database in turns, random histories with flushes, compactions and
+//! reopenings, each turn checked by the other against a ledger.
 
 use crate::karst::{Form, Karst};
 use crate::matrix::cells::{Cell, cells};
@@ -18,7 +19,8 @@ const ROUNDS: u64 = 10;
 /// Steps of one turn.
 const STEPS: usize = 80;
 
-/// Every cell that says something about writing, in a temporary folder; only those named, if any are.
+/// Every cell that says something about writing, in a temporary folder; only those named, if any
+/// are.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("karst-judge-written-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

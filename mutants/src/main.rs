@@ -1,8 +1,9 @@
 //! Mutants of KarstDB's source, and which suite finds each. See docs/decisions/mutants.md.
 //!
-//! Half of them are drawn by a commit's hash from what `sites` finds, the others are patches that bring a past
-//! defect back (`planted`). All are compiled at once into a copy of the tree, each behind a switch (`weave`), and the
-//! tests that reach one are run with it on, in the order of what they cost (`suites`).
+//! Half of them are drawn by a commit's hash from what `sites` finds, the others are patches that
+//! bring a past defect back (`planted`). All are compiled at once into a copy of the tree, each
+//! behind a switch (`weave`), and the tests that reach one are run with it on, in the order of what
+//! they cost (`suites`).
 
 mod planted;
 mod report;
@@ -30,8 +31,8 @@ const DRAWN_FROM: [&str; 6] = [
     "crates/txn/src/",
 ];
 
-/// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and need an allocator
-/// built.
+/// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and
+/// need an allocator built.
 const TESTED: [&str; 16] = [
     "-p",
     "karst-format",
@@ -200,7 +201,8 @@ fn run(o: &Options) -> Result<(), String> {
         println!("{what}: {} tests, {time:.0} s without a mutant", tests.len());
         Ok::<_, String>(tests)
     };
-    // First the suites that patches name, each for its patches and however long it takes; then all, by stages.
+    // First the suites that patches name, each for its patches and however long it takes; then all,
+    // by stages.
     let is_named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
     let named = suites.iter().filter(|suite| is_asked(suite) && is_named(suite)).cloned().collect();
     let by_name = |row: &Row, test: &Test| row.expected == test.suite.name;
@@ -255,14 +257,15 @@ impl Copy {
         Ok(all.into_iter().map(|(_, site)| site).collect())
     }
 
-    /// Writes the copy with drawn sites and patches in it, and takes others for those that do not compile. Gives
-    /// the patches that must be built by themselves too.
+    /// Writes the copy with drawn sites and patches in it, and takes others for those that do not
+    /// compile. Gives the patches that must be built by themselves too.
     fn compiled(
         &self,
         drawn: Vec<Site>,
         count: usize,
     ) -> Result<(BTreeMap<u32, Mutant>, BTreeSet<usize>), String> {
-        // Why kept: with what compiles in its place at once, nothing is written, and built, that was there before.
+        // Why kept: with what compiles in its place at once, nothing is written, and built, that
+        // was there before.
         let list = self.cache.join("refused");
         let known = std::fs::read_to_string(&list).unwrap_or_default();
         let known: BTreeSet<&str> = known.lines().collect();
@@ -352,7 +355,8 @@ impl Copy {
         Ok(wrong)
     }
 
-    /// Makes the copy the tree with these files instead of its own, and with a switch in each of their crates.
+    /// Makes the copy the tree with these files instead of its own, and with a switch in each of
+    /// their crates.
     fn write(&self, instead: &BTreeMap<String, String>) -> Result<(), String> {
         let mut files = self.bytes.clone();
         for (path, text) in instead {
@@ -367,7 +371,8 @@ impl Copy {
         weave::write_tree(&self.cache.join("tree"), &files)
     }
 
-    /// A patch that is built by itself: first the suite that it names, then all, as far as it is not found.
+    /// A patch that is built by itself: first the suite that it names, then all, as far as it is
+    /// not found.
     fn alone(&self, patch: &Planted, journal: &Journal, row: &mut Row, o: &Options) -> Result<(), String> {
         self.write(&patch.files)?;
         let tree = self.cache.join("tree");
@@ -399,7 +404,8 @@ fn number(n: usize) -> u32 {
 }
 
 impl Row {
-    /// Runs tests with this mutant on until one notices, as long as they take no more than `at_most` seconds together.
+    /// Runs tests with this mutant on until one notices, as long as they take no more than
+    /// `at_most` seconds together.
     fn try_all(&mut self, journal: &Journal, worker: usize, tests: &[&Test], at_most: f64) {
         for test in tests {
             if self.found.is_some() || self.time_of_tests + test.seconds > at_most {
@@ -418,7 +424,8 @@ impl Row {
         }
     }
 
-    /// As [`Row::try_all`] for what is compiled into programs of its own: whatever fails has found it.
+    /// As [`Row::try_all`] for what is compiled into programs of its own: whatever fails has found
+    /// it.
     fn try_every(&mut self, journal: &Journal, suites: &[Suite], at_most: f64) -> Result<(), String> {
         if self.found.is_some() || self.time_of_tests > at_most {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Patches that bring a past defect back, and what each does to the functions of a file.
 //!
-//! Input: `mutants/planted/*.patch`, plain `git diff` output against the tree, below a text that says what is taken
-//! away and a line `Suite: NAME`. A patch that changes nothing but bodies of functions is woven in behind a switch
-//! like a drawn mutant; every other one is built by itself.
+//! Input: `mutants/planted/*.patch`, plain `git diff` output against the tree, below a text that
+//! says what is taken away and a line `Suite: NAME`. A patch that changes nothing but bodies of
+//! functions is woven in behind a switch like a drawn mutant; every other one is built by itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -62,8 +62,8 @@ fn read(root: &Path, path: &Path, scratch: &Path) -> Result<Planted, String> {
     Ok(Planted { name, suite, files })
 }
 
-/// The bodies that differ between two texts of a file: the range of each in `before`, and its text in
-/// `after`; nothing if anything else differs.
+/// The bodies that differ between two texts of a file: the range of each in `before`, and its text
+/// in `after`; nothing if anything else differs.
 pub fn changed_bodies(before: &str, after: &str) -> Option<Vec<(Range<usize>, String)>> {
     let (old, new) = (bodies(before)?, bodies(after)?);
     if skeleton(before, &old)? != skeleton(after, &new)? {

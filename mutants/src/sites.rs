@@ -1,8 +1,8 @@
 //! The catalogue to draw from: every place of a source file that can be changed in one small way.
 //!
-//! Input: a file's text. Output: [`Site`]s. The operators are those of cargo-mutants (a body that returns a
-//! default at once, operators swapped, a `!` removed, match arms and guards removed), and statements left
-//! out besides. Tests, constants and what is printed for people are passed over.
+//! Input: a file's text. Output: [`Site`]s. The operators are those of cargo-mutants (a body that
+//! returns a default at once, operators swapped, a `!` removed, match arms and guards removed), and
+//! statements left out besides. Tests, constants and what is printed for people are passed over.
 
 use std::ops::Range;
 use syn::spanned::Spanned;
@@ -230,7 +230,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     let shown: String = shown.chars().take(60).collect();
                     self.add(range, format!("without `{shown}`"), Form::Statement(String::new()));
                 }
-                // Why here: an assignment is no operand, so it needs no parentheses, and has its semicolon.
+                // Why here: an assignment is no operand, so it needs no parentheses, and has its
+                // semicolon.
                 Binary(b) if self.text(b.op.span().byte_range()).ends_with('=') => {
                     self.operation(range, b.op.span().byte_range(), true);
                 }

@@ -1,7 +1,8 @@
-//! The suites: the test programs of the copy, each test of them as a process of its own, and what came of it.
+//! The suites: the test programs of the copy, each test of them as a process of its own, and what
+//! came of it.
 //!
-//! Every outcome goes to a journal, so that a run that was ended goes on where it was. A test that does not reach
-//! a mutant when all are off cannot find it, and is not run for it.
+//! Every outcome goes to a journal, so that a run that was ended goes on where it was. A test that
+//! does not reach a mutant when all are off cannot find it, and is not run for it.
 
 use crate::report::Found;
 use serde_json::{Value, json};
@@ -190,7 +191,8 @@ impl Journal {
         (outcome, seconds)
     }
 
-    /// The times of the tests of programs that a mutant is compiled into for good, up to the first that fails.
+    /// The times of the tests of programs that a mutant is compiled into for good, up to the first
+    /// that fails.
     pub fn alone(&self, suites: &[Suite]) -> Result<(Vec<f64>, Option<Found>), String> {
         let mut times = Vec::new();
         for (suite, test) in listed(suites)? {
@@ -216,8 +218,8 @@ impl Journal {
         let started = Instant::now();
         let mut outcome = process(suite, test, mutant, limit, &scratch, &list);
         let seconds = started.elapsed().as_secs_f64();
-        // A failure counts only if the same test passes a moment later without the mutant, and in a third of the time
-        // that it was given with it: others may keep the machine busy.
+        // A failure counts only if the same test passes a moment later without the mutant, and in a
+        // third of the time that it was given with it: others may keep the machine busy.
         if mutant != 0 && outcome != Outcome::Passes {
             let started = Instant::now();
             let without = process(suite, test, 0, limit / 3, &scratch, &list);

@@ -1,8 +1,8 @@
 //! The copy of the source tree, in which every mutant is behind a switch.
 //!
-//! Input: the files of the tree, drawn sites and patches, each with its number. Output: the same files with
-//! `crate::mutant::on(NUMBER)` around what each changes, and where in them each mutant's text lies, so that what the
-//! compiler says against one is known to be against it.
+//! Input: the files of the tree, drawn sites and patches, each with its number. Output: the same
+//! files with `crate::mutant::on(NUMBER)` around what each changes, and where in them each mutant's
+//! text lies, so that what the compiler says against one is known to be against it.
 
 use crate::planted::changed_bodies;
 use crate::sites::Site;
@@ -48,7 +48,8 @@ impl Edits {
         self.0.push(Edit { range: site.range.clone(), pieces });
     }
 
-    /// Bodies of one function in one or more patches: one after the other is asked for, then the original.
+    /// Bodies of one function in one or more patches: one after the other is asked for, then the
+    /// original.
     pub fn add_bodies(&mut self, original: Range<usize>, bodies: &[(u32, String)]) {
         let mut before = vec![(None, "{ ".to_string())];
         for (id, body) in bodies {
@@ -131,7 +132,8 @@ pub fn on(id: usize) -> bool {
 }
 "#;
 
-/// Makes the copy what `files` say, and leaves alone what is so already, so that little is compiled.
+/// Makes the copy what `files` say, and leaves alone what is so already, so that little is
+/// compiled.
 pub fn write_tree(tree: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     for (path, bytes) in files {
         let to = tree.join(path);

@@ -1,8 +1,10 @@
-//! KarstDB's development tasks: `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare | report`.
+//! KarstDB's development tasks:
+//! `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare | report`.
 //!
-//! Each task is a list of commands anyone could type; this program only keeps their order, checks that
-//! the tools they need are present, and stops at the first failure. Beside the standard library it uses `syn`
-//! alone, by which tidy reads sources, so that a fresh machine builds it in ten seconds instead of two.
+//! Each task is a list of commands anyone could type; this program only keeps their order, checks
+//! that the tools they need are present, and stops at the first failure. Beside the standard
+//! library it uses `syn` alone, by which tidy reads sources, so that a fresh machine builds it in
+//! ten seconds instead of two.
 
 mod ci;
 mod run;

@@ -9,7 +9,8 @@ pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The root of this checkout.
 pub(crate) fn repository_root() -> PathBuf {
-    // Why what cargo says now: checkouts may share a target directory, and with it the program that one of them has built.
+    // Why what cargo says now: checkouts may share a target directory, and with it the program that
+    // one of them has built.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&xtask).parent().expect("xtask sits in the repository").to_path_buf()
 }
@@ -62,7 +63,8 @@ pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &s
     println!("\n==> {shown}");
     let start = Instant::now();
     let mut command = Command::new(program);
-    // Why: cargo sets these for xtask itself; a nested cargo must choose its own toolchain and target.
+    // Why: cargo sets these for xtask itself; a nested cargo must choose its own toolchain and
+    // target.
     for inherited in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
         command.env_remove(inherited);
     }

@@ -1,8 +1,11 @@
-//! Who makes a call: a thread that may block, or a task that must not. One implementation serves both forms of a call.
+//! Who makes a call: a thread that may block, or a task that must not. One implementation serves
+//! both forms of a call.
 //!
-//! In: code written as a future. Out: for a thread, the same code with every wait made on the calling thread; for a task, a future that waits for nothing but wakers.
+//! In: code written as a future. Out: for a thread, the same code with every wait made on the
+//! calling thread; for a task, a future that waits for nothing but wakers.
 //!
-//! Invariant: code that runs for [`Caller::Thread`] never returns `Pending`, as each of its waits ends before it goes on. So [`finish`] polls once, and needs no executor.
+//! Invariant: code that runs for [`Caller::Thread`] never returns `Pending`, as each of its waits
+//! ends before it goes on. So [`finish`] polls once, and needs no executor.
 
 use karst_io::{Env, block_on};
 use std::future::Future;

@@ -1,18 +1,24 @@
-//! Compaction filters: the user's say in which entries survive a flush or a compaction, and as what.
+//! Compaction filters: the user's say in which entries survive a flush or a compaction, and as
+//! what.
 //!
-//! In: the newest entry that a job has of each user key, and merge operands. Out: a [`FilterDecision`]. A filter is given as an instance that all
-//! compactions of a column family share, or as a [`CompactionFilterFactory`], which makes one for each part of each job and may ask for flushes too.
+//! In: the newest entry that a job has of each user key, and merge operands. Out: a
+//! [`FilterDecision`]. A filter is given as an instance that all compactions of a column family
+//! share, or as a [`CompactionFilterFactory`], which makes one for each part of each job and may
+//! ask for flushes too.
 //!
 //! What a filter may rely on, as in RocksDB:
-//! - Values are shown whether or not a snapshot sees them: who reads at a snapshot may miss what a filter removes. Merge operands that the newest
-//!   snapshot sees are kept without asking.
-//! - Only the newest entry of a key in the job is shown, and never a deletion. A value that operands are merged with in the same job is not shown,
-//!   nor is the result; the next job shows it.
+//! - Values are shown whether or not a snapshot sees them: who reads at a snapshot may miss what a
+//!   filter removes. Merge operands that the newest snapshot sees are kept without asking.
+//! - Only the newest entry of a key in the job is shown, and never a deletion. A value that
+//!   operands are merged with in the same job is not shown, nor is the result; the next job shows
+//!   it.
 //! - Entries are shown in the order of keys within one part of a job; parts run at the same time.
-//! - Nothing is shown twice in one job. Whether a key is shown in a given job at all is not promised: files may move to the last level as they are.
-//!   `CompactRangeOptions` with `BottommostLevelCompaction::ForceOptimized` shows everything once.
+//! - Nothing is shown twice in one job. Whether a key is shown in a given job at all is not
+//!   promised: files may move to the last level as they are. `CompactRangeOptions` with
+//!   `BottommostLevelCompaction::ForceOptimized` shows everything once.
 //!
-//! Filters are called on background threads and must not block or use the database. [`from_name`] finds the one that RocksDB ships.
+//! Filters are called on background threads and must not block or use the database. [`from_name`]
+//! finds the one that RocksDB ships.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -58,16 +64,19 @@ pub enum FilterInput<'a> {
 pub enum FilterDecision {
     /// It stays.
     Keep,
-    /// It becomes a deletion, which hides what older files hold of the key; of an operand, the operand goes.
+    /// It becomes a deletion, which hides what older files hold of the key; of an operand, the
+    /// operand goes.
     Remove,
-    /// It becomes a single deletion: for keys that are written once and removed by single deletions. Of an operand, the operand goes.
+    /// It becomes a single deletion: for keys that are written once and removed by single
+    /// deletions. Of an operand, the operand goes.
     Purge,
     /// It becomes a value with these bytes; an operand becomes this operand.
     ChangeValue(Vec<u8>),
     /// It becomes an entity with these columns, in any order. Not for operands.
     ChangeEntity(Vec<(Vec<u8>, Vec<u8>)>),
-    /// It and all entries of keys below this one go, and leave no deletion behind: entries of the keys in older files may come to light again. With a key that
-    /// is not above the entry's, the entry stays. The entries that are passed over are still read.
+    /// It and all entries of keys below this one go, and leave no deletion behind: entries of the
+    /// keys in older files may come to light again. With a key that is not above the entry's, the
+    /// entry stays. The entries that are passed over are still read.
     RemoveAndSkipUntil(Vec<u8>),
 }
 
@@ -76,7 +85,8 @@ pub trait CompactionFilter: Send + Sync + Debug {
     /// The name kept in OPTIONS.
     fn name(&self) -> &str;
 
-    /// What becomes of an entry. `level` is the level that the compaction starts from, 0 in a flush.
+    /// What becomes of an entry. `level` is the level that the compaction starts from, 0 in a
+    /// flush.
     fn filter(&self, level: u32, key: &[u8], entry: FilterInput<'_>) -> FilterDecision;
 
     /// The same of a value in a blob file, before it is read. `None` to have it read and shown.
@@ -85,7 +95,8 @@ pub trait CompactionFilter: Send + Sync + Debug {
         None
     }
 
-    /// Whether the filter is asked also about values that snapshots see. Compat: as in RocksDB there is no other way since 6.0; a filter that says no is refused.
+    /// Whether the filter is asked also about values that snapshots see. Compat: as in RocksDB
+    /// there is no other way since 6.0; a filter that says no is refused.
     fn ignore_snapshots(&self) -> bool {
         true
     }

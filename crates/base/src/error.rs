@@ -1,10 +1,11 @@
 //! Errors of the engine: what went wrong, grouped by what the user can do about it, and where.
 //!
-//! In: corruptions from `format` (offsets within the bytes it was given) and failures from `io`. Out: one cheap, cloneable
-//! [`Error`] that names the file and the offset in that file, says what was expected, and keeps its cause as `source`.
+//! In: corruptions from `format` (offsets within the bytes it was given) and failures from `io`.
+//! Out: one cheap, cloneable [`Error`] that names the file and the offset in that file, says what
+//! was expected, and keeps its cause as `source`.
 //!
-//! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path, and cloneable, so that every
-//! lookup of a batch that waited for the same broken block can be told.
+//! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path, and
+//! cloneable, so that every lookup of a batch that waited for the same broken block can be told.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -26,7 +27,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The data on disk is damaged, or is not what the rest of the database says it is. Restore it from elsewhere.
+    /// The data on disk is damaged, or is not what the rest of the database says it is. Restore it
+    /// from elsewhere.
     Corruption,
     /// The operating system or the device failed the operation. It may work when repeated.
     Io,
@@ -35,7 +37,8 @@ pub enum ErrorKind {
     NoSpace,
     /// The call, an option or an argument is wrong. Change it.
     InvalidArgument,
-    /// The data is valid but uses something that this build does not know. Use another version or register the extension.
+    /// The data is valid but uses something that this build does not know. Use another version or
+    /// register the extension.
     NotSupported,
     /// There is no such database, column family or file.
     NotFound,
@@ -47,7 +50,8 @@ pub enum ErrorKind {
     TimedOut,
     /// Another transaction or write is in the way. Roll back and begin again.
     Busy,
-    /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go on, and begin again.
+    /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go
+    /// on, and begin again.
     Deadlock,
     /// The transaction has outlived its time. Roll it back.
     Expired,
@@ -124,7 +128,8 @@ impl Error {
         Error::new(ErrorKind::Corruption, format!("{}, offset {offset}: {what}", file.display()))
     }
 
-    /// Damaged data found by `format` in the bytes of `file` that begin at `base` (bytes from the start of the file).
+    /// Damaged data found by `format` in the bytes of `file` that begin at `base` (bytes from the
+    /// start of the file).
     pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
         let offset = base.saturating_add(corruption.offset);
         Error::with_source(
@@ -134,8 +139,8 @@ impl Error {
         )
     }
 
-    /// Damaged contents of the block of `file` that begins at `offset` (bytes from the start of the file). The corruption's own
-    /// offset is within the contents, which may have been compressed.
+    /// Damaged contents of the block of `file` that begins at `offset` (bytes from the start of the
+    /// file). The corruption's own offset is within the contents, which may have been compressed.
     pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
         Error::with_source(
             ErrorKind::Corruption,

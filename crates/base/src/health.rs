@@ -1,11 +1,14 @@
-//! Background errors: what went wrong behind the callers' backs, how bad it is, and what is refused because of it.
+//! Background errors: what went wrong behind the callers' backs, how bad it is, and what is refused
+//! because of it.
 //!
-//! In: failures of flushes, compactions, log and MANIFEST writes. Out: whether writes and jobs go on, an error that names the cause for those that do not,
-//! and whether it is worth trying again by itself. The trying is `background`'s.
+//! In: failures of flushes, compactions, log and MANIFEST writes. Out: whether writes and jobs go
+//! on, an error that names the cause for those that do not, and whether it is worth trying again by
+//! itself. The trying is `background`'s.
 //!
-//! Invariant: the worst error is the one that is kept. It goes away only by a recovery that succeeded, and no recovery takes away a fatal one.
-//! Ordering: `refuses` is Release by whoever reports, Acquire by writers; it is a shortcut for what the lock guards.
-//! Lock: its own; never held while waiting.
+//! Invariant: the worst error is the one that is kept. It goes away only by a recovery that
+//! succeeded, and no recovery takes away a fatal one. Ordering: `refuses` is Release by whoever
+//! reports, Acquire by writers; it is a shortcut for what the lock guards. Lock: its own; never
+//! held while waiting.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
@@ -108,8 +111,9 @@ fn cause_of(error: &Error) -> Cause {
 
 /// How bad a failure is; `None` if it stops nothing, because whoever failed tries again.
 ///
-/// Compat: as RocksDB sorts them, with every failed write taken as one of that file only (its `kIOErrorScopeFile`), since no file is written again after a failure:
-/// what it held is written anew to another. So an I/O error can be recovered from.
+/// Compat: as RocksDB sorts them, with every failed write taken as one of that file only (its
+/// `kIOErrorScopeFile`), since no file is written again after a failure: what it held is written
+/// anew to another. So an I/O error can be recovered from.
 fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Option<Severity> {
     use BackgroundErrorReason as Reason;
     if !paranoid && matches!(reason, Reason::Flush | Reason::FlushNoWal | Reason::Compaction) {
@@ -179,7 +183,8 @@ impl Health {
         }
     }
 
-    /// Has `hook` told of every error that stops something, on the thread that reports it. The first call counts.
+    /// Has `hook` told of every error that stops something, on the thread that reports it. The
+    /// first call counts.
     pub fn connect(&self, hook: impl Fn(&BackgroundError, Reaction) + Send + Sync + 'static) {
         // Why ignored: a second hook would be a second scheduler, which no caller has.
         let _ = self.hook.set(Box::new(hook));

@@ -1,7 +1,8 @@
 //! What every part of the engine speaks of, and what speaks of none of them.
 //!
-//! In: the environment, the formats' words, what `lsm` decides. Out: types that all crates above share, most of which users see
-//! through `karst_engine` under the same names. What users are not to call is hidden from the documentation, or not passed on.
+//! In: the environment, the formats' words, what `lsm` decides. Out: types that all crates above
+//! share, most of which users see through `karst_engine` under the same names. What users are not
+//! to call is hidden from the documentation, or not passed on.
 //!
 //! | module | holds |
 //! |---|---|

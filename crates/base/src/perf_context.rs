@@ -1,9 +1,10 @@
 //! What the calling thread's operations cost, under RocksDB's names (`PerfContext`).
 //!
-//! In: [`count`] and [`time`], called by the engine on the thread that does the work. Out: the thread's own counts.
-//! Off by default ([`PerfLevel::Disable`]); then a call is one thread-local load and a branch. Counts of an asynchronous operation
-//! land on the thread that polls it, so they are meaningful on one-threaded executors, the reactor and the blocking API.
-//! Times are in nanoseconds where the name says `time` or `nanos`.
+//! In: [`count`] and [`time`], called by the engine on the thread that does the work. Out: the
+//! thread's own counts. Off by default ([`PerfLevel::Disable`]); then a call is one thread-local
+//! load and a branch. Counts of an asynchronous operation land on the thread that polls it, so they
+//! are meaningful on one-threaded executors, the reactor and the blocking API. Times are in
+//! nanoseconds where the name says `time` or `nanos`.
 
 use crate::stats::named;
 use std::cell::{Cell, RefCell};
@@ -175,7 +176,8 @@ struct Context {
 }
 
 thread_local! {
-    // Why apart: what has nothing to drop is a load from a known place, without a look whether it still exists.
+    // Why apart: what has nothing to drop is a load from a known place, without a look whether it
+    // still exists.
     static LEVEL: Cell<PerfLevel> = const { Cell::new(PerfLevel::Disable) };
     static BY_LEVEL: Cell<bool> = const { Cell::new(false) };
     static CONTEXT: Context = const {
@@ -197,7 +199,8 @@ pub fn level() -> PerfLevel {
     LEVEL.get()
 }
 
-/// Whether times are taken on the calling thread, so that the engine need not read the clock in vain.
+/// Whether times are taken on the calling thread, so that the engine need not read the clock in
+/// vain.
 #[inline]
 pub fn timing() -> bool {
     level() >= PerfLevel::EnableTimeExceptForMutex
@@ -271,7 +274,8 @@ impl Timer {
         self.0.map_or(0, |began| now(env).saturating_sub(began).as_nanos() as u64)
     }
 
-    /// Adds the time since the start to one of the calling thread's times, and returns it, in nanoseconds.
+    /// Adds the time since the start to one of the calling thread's times, and returns it, in
+    /// nanoseconds.
     #[inline]
     pub fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
         let nanos = self.nanos(env);
@@ -283,8 +287,9 @@ impl Timer {
     }
 }
 
-/// Does `work`, and adds its time to one of the calling thread's times, if the thread takes times. Returns it, in nanoseconds, if it does or `asked` says that somebody else wants to know; else 0, and the
-/// clock is not read.
+/// Does `work`, and adds its time to one of the calling thread's times, if the thread takes times.
+/// Returns it, in nanoseconds, if it does or `asked` says that somebody else wants to know; else 0,
+/// and the clock is not read.
 #[inline]
 pub fn timed<R>(env: &Env, metric: PerfMetric, asked: bool, work: impl FnOnce() -> R) -> (R, u64) {
     if !asked && !timing() {

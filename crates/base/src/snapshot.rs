@@ -1,10 +1,11 @@
 //! Snapshots: a sequence number to read at, kept in a list while anyone reads at it.
 //!
-//! In: the sequence number that was visible when the snapshot was taken. Out: a handle to put into `ReadOptions`, and for jobs
-//! that drop old entries the list of numbers still read at.
+//! In: the sequence number that was visible when the snapshot was taken. Out: a handle to put into
+//! `ReadOptions`, and for jobs that drop old entries the list of numbers still read at.
 //!
-//! Where transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence number alone does not say what is visible: a read takes it together with the list of what
-//! was inserted and not decided then (`ReadAt`), and keeps both.
+//! Where transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence
+//! number alone does not say what is visible: a read takes it together with the list of what was
+//! inserted and not decided then (`ReadAt`), and keeps both.
 //!
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 
@@ -18,7 +19,8 @@ use karst_mem::pending::{Pinned, Ranges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where a read reads: everything up to a sequence number, but for what was inserted and not decided when it was taken.
+/// Where a read reads: everything up to a sequence number, but for what was inserted and not
+/// decided when it was taken.
 #[derive(Debug)]
 pub struct ReadAt {
     /// The sequence number.
@@ -64,7 +66,8 @@ impl ReadAt {
     }
 }
 
-/// Pins something, then takes where to read; once more for as long as that is beyond what was pinned. `db/read_at.rs` says why.
+/// Pins something, then takes where to read; once more for as long as that is beyond what was
+/// pinned. `db/read_at.rs` says why.
 #[inline]
 pub fn pin_with_all<P>(
     pin: impl Fn() -> P,
@@ -80,7 +83,8 @@ pub fn pin_with_all<P>(
     }
 }
 
-/// Whether a read at `at`, for which `pending` may not count, does not see an entry with the number `seq`.
+/// Whether a read at `at`, for which `pending` may not count, does not see an entry with the number
+/// `seq`.
 #[inline]
 pub fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
     seq > at || pending.is_some_and(|pending| pending.hides(seq.0, at.0))
@@ -91,11 +95,12 @@ pub fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
 pub struct Readers {
     /// Every sequence number read at.
     pub snapshots: Vec<SeqNo>,
-    /// What was inserted by transactions that not every reader sees, or does not see from its own number on: first number, the one behind the last, and where it was decided (`None`: it is not
-    /// yet, as far as jobs are concerned). Ascending.
+    /// What was inserted by transactions that not every reader sees, or does not see from its own
+    /// number on: first number, the one behind the last, and where it was decided (`None`: it is
+    /// not yet, as far as jobs are concerned). Ascending.
     pub pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
-    /// Transactions insert when they are prepared, or did so when the database was open before, so there may be entries of
-    /// some that were rolled back, and what that put there again.
+    /// Transactions insert when they are prepared, or did so when the database was open before, so
+    /// there may be entries of some that were rolled back, and what that put there again.
     pub may_have_rolled_back: bool,
 }
 
@@ -123,11 +128,11 @@ fn place_of(list: &Arc<Ranges>) -> usize {
 }
 
 impl Snapshots {
-    /// No snapshots; `pending` is given where transactions insert when they are prepared. `two_phases`: the database has
-    /// or had transactions of two phases, of whichever policy.
+    /// No snapshots; `pending` is given where transactions insert when they are prepared.
+    /// `two_phases`: the database has or had transactions of two phases, of whichever policy.
     ///
-    /// Why both count: what a rollback leaves stays in tables when the policy is another one, and `allow_2pc`, which OPTIONS
-    /// keeps, is all that tells then that there may be such.
+    /// Why both count: what a rollback leaves stays in tables when the policy is another one, and
+    /// `allow_2pc`, which OPTIONS keeps, is all that tells then that there may be such.
     pub fn new(pending: Option<Arc<PendingRanges>>, two_phases: bool) -> Self {
         let may_have_rolled_back = two_phases || pending.is_some();
         Self { pending, may_have_rolled_back, ..Self::default() }
@@ -145,8 +150,10 @@ impl Snapshots {
         }
     }
 
-    /// Takes a snapshot of what `newest()` allows to be read, which is asked under the lock with which jobs copy the list.
-    /// Why: a number taken before the lock could be dropped by a job that copies the list in between.
+    /// Takes a snapshot of what `newest()` allows to be read, which is asked under the lock with
+    /// which jobs copy the list.
+    /// Why: a number taken before the lock could be dropped by a job that copies the list in
+    /// between.
     pub fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Snapshot {
         let mut held = self.held.lock();
         let ReadAt { seq, pending } = self.newest(newest);
@@ -166,8 +173,9 @@ impl Snapshots {
 
     /// Who reads at what. For jobs, which ask once everything that they read is visible.
     ///
-    /// Why what is pending now counts as undecided, decided or not: it leaves that list only once everybody who comes sees it, and a job must not go by less. Why under the lock: a snapshot that is
-    /// taken later keeps nothing, of what the job reads, that is not in the list now.
+    /// Why what is pending now counts as undecided, decided or not: it leaves that list only once
+    /// everybody who comes sees it, and a job must not go by less. Why under the lock: a snapshot
+    /// that is taken later keeps nothing, of what the job reads, that is not in the list now.
     pub fn readers(&self) -> Readers {
         let held = self.held.lock();
         let snapshots = held.sequences.sequences().collect();
@@ -189,13 +197,14 @@ impl Snapshots {
         Readers { snapshots, pending, may_have_rolled_back }
     }
 
-    /// A sequence number below which nobody reads any more since a snapshot was released; 0 while none was. Files that were written while it was held may keep
-    /// entries for it in vain.
+    /// A sequence number below which nobody reads any more since a snapshot was released; 0 while
+    /// none was. Files that were written while it was held may keep entries for it in vain.
     pub fn released_below(&self) -> SeqNo {
         // Ordering: advice for pickers only.
         let released = self.released_below.load(Ordering::Relaxed);
         let Some(pending) = self.pending.as_ref().filter(|_| released > 0) else { return SeqNo(released) };
-        // Why not above what is pending: its entries are kept with their numbers, and a file that has them would be looked at again and again.
+        // Why not above what is pending: its entries are kept with their numbers, and a file that
+        // has them would be looked at again and again.
         let now = pending.now();
         let held = self.held.lock();
         let lists = held.pending.values().map(|(list, _)| list).chain([&now]);
@@ -208,7 +217,8 @@ impl Snapshots {
     }
 }
 
-/// The database as it was at one moment. Cloning is cheap; the moment is kept while any clone, or any read made with one, lives.
+/// The database as it was at one moment. Cloning is cheap; the moment is kept while any clone, or
+/// any read made with one, lives.
 #[derive(Clone, Debug)]
 pub struct Snapshot(Arc<Held>);
 

@@ -1,11 +1,13 @@
-//! The locks, atomics, exchanged values and events that this crate and those above it are written against.
+//! The locks, atomics, exchanged values and events that this crate and those above it are written
+//! against.
 //!
-//! Without `--cfg shuttle` they are parking_lot's, arc-swap's, `karst_io`'s and the standard library's, as they
-//! are. With it they are shuttle's, or made of shuttle's (`sync/explored.rs`), so that shuttle decides at each of them
-//! which thread goes on: docs/decisions/explored-threads.md.
+//! Without `--cfg shuttle` they are parking_lot's, arc-swap's, `karst_io`'s and the standard
+//! library's, as they are. With it they are shuttle's, or made of shuttle's (`sync/explored.rs`),
+//! so that shuttle decides at each of them which thread goes on:
+//! docs/decisions/explored-threads.md.
 //!
-//! Invariant: no other module names what is re-exported here by its own path; `cargo xtask tidy` checks it. Threads
-//! come from `io::Env`.
+//! Invariant: no other module names what is re-exported here by its own path; `cargo xtask tidy`
+//! checks it. Threads come from `io::Env`.
 
 #[cfg(shuttle)]
 mod explored;
@@ -26,8 +28,9 @@ pub use std::sync::atomic;
 
 pub use arc_swap::Guard;
 
-/// For what is counted, and for names that are given out: nothing that another thread waits for is decided by it, so it
-/// is no part of what shuttle explores. Lock: nothing else is locked under such a mutex.
+/// For what is counted, and for names that are given out: nothing that another thread waits for is
+/// decided by it, so it is no part of what shuttle explores. Lock: nothing else is locked under
+/// such a mutex.
 pub mod counting {
     pub use parking_lot::Mutex;
     pub use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

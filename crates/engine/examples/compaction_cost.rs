@@ -1,6 +1,8 @@
-//! What a compaction costs: four runs of random keys on L0, compacted once. Prints MB of input per second of CPU, of all threads together.
+//! What a compaction costs: four runs of random keys on L0, compacted once. Prints MB of input per
+//! second of CPU, of all threads together.
 //!
-//! `cargo run --release -p karst-engine --example compaction_cost [entries per run] [bytes of a value] [options]`
+//! `cargo run --release -p karst-engine --example compaction_cost [entries per run] [bytes of a
+//! value] [options]`
 
 use karst_engine::format::ColumnFamilyId;
 use karst_engine::{BulkLoader, Db, Options};

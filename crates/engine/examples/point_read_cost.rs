@@ -1,5 +1,6 @@
-//! What a cached point read costs: `point_read_cost DB [seconds]` prints nanoseconds a key for `get`, `get_async`, `multi_get`
-//! and `multi_get_async` over random keys of the database, all of it in the block cache.
+//! What a cached point read costs: `point_read_cost DB [seconds]` prints nanoseconds a key for
+//! `get`, `get_async`, `multi_get` and `multi_get_async` over random keys of the database, all of
+//! it in the block cache.
 
 use std::future::Future;
 use std::hint::black_box;

@@ -1,7 +1,9 @@
-//! What a scan costs: `scan_cost DB [direct|buffered] [forward|backward] [fill|nofill] [SECONDS] [READAHEAD]`.
+//! What a scan costs:
+//! `scan_cost DB [direct|buffered] [forward|backward] [fill|nofill] [SECONDS] [READAHEAD]`.
 //!
-//! Reads the default column family from end to end, over and over, until the time is up; one pass if SECONDS is 0 (for instruction
-//! counts). Prints entries, megabytes (10^6 bytes of keys and values) a second, CPU a megabyte and reads.
+//! Reads the default column family from end to end, over and over, until the time is up; one pass
+//! if SECONDS is 0 (for instruction counts). Prints entries, megabytes (10^6 bytes of keys and
+//! values) a second, CPU a megabyte and reads.
 
 use std::time::Instant;
 

@@ -1,9 +1,12 @@
-//! What an uncached point read costs on one reactor thread: `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH] [CACHE_BYTES]
-//! [spin] [metadata] [sync] [hot]`: under a tool that runs one thread at a time, `spin` keeps the reactor from sleeping in the kernel; with `metadata`,
-//! indexes and filters live in the block cache; with `sync`, DEPTH threads read one key at a time; with `hot`, few keys get most of the reads.
+//! What an uncached point read costs on one reactor thread:
+//! `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH] [CACHE_BYTES] [spin] [metadata]
+//! [sync] [hot]`: under a tool that runs one thread at a time, `spin` keeps the reactor from
+//! sleeping in the kernel; with `metadata`, indexes and filters live in the block cache; with
+//! `sync`, DEPTH threads read one key at a time; with `hot`, few keys get most of the reads.
 //!
-//! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing; with BATCH, each reads batches of so
-//! many keys. Prints lookups a second, CPU and reads a lookup, and how many of those were shared.
+//! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing;
+//! with BATCH, each reads batches of so many keys. Prints lookups a second, CPU and reads a lookup,
+//! and how many of those were shared.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,9 +1,13 @@
-//! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random order, or each thread's in theirs, values of 100.
+//! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random
+//! order, or each thread's in theirs, values of 100.
 //!
-//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds] [threads,batch,wal[,unordered[,in order]]]...`
+//! `cargo run --release -p karst-engine --example write_cost [directory] [seconds]
+//! [threads,batch,wal[,unordered[,in order]]]...`
 //!
-//! Each row says keys a second, and processor time and context switches per key of the whole process, background work included; the last two count on a machine that others use too.
-//! Compactions are off and memtables as db_bench has them, so that rows are comparable with `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
+//! Each row says keys a second, and processor time and context switches per key of the whole
+//! process, background work included; the last two count on a machine that others use too.
+//! Compactions are off and memtables as db_bench has them, so that rows are comparable with
+//! `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
 
 use karst_engine::{Db, Options, WriteBatch, WriteOptions};
 use karst_testkit::processor_time::ProcessorTime;
@@ -46,7 +50,8 @@ fn write(
     written
 }
 
-/// Context switches of this process so far: those of threads that waited, and those of threads that were made to.
+/// Context switches of this process so far: those of threads that waited, and those of threads that
+/// were made to.
 fn switches() -> (u64, u64) {
     let mut sum = (0, 0);
     for task in std::fs::read_dir("/proc/self/task").expect("procfs") {

@@ -1,7 +1,8 @@
 //! The database: one handle that delegates.
 //!
-//! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which involves the calling thread only, and an asynchronous one, a `Send`
-//! future for any executor; both run the same code. The handle is cheap to clone and may be used from any thread.
+//! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which
+//! involves the calling thread only, and an asynchronous one, a `Send` future for any executor;
+//! both run the same code. The handle is cheap to clone and may be used from any thread.
 
 mod background;
 mod cf;
@@ -51,8 +52,8 @@ pub use wal_updates::{WalUpdate, WalUpdates};
 
 /// An open database.
 ///
-/// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is the database as its files were at that moment;
-/// nothing is written to its directory.
+/// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is
+/// the database as its files were at that moment; nothing is written to its directory.
 #[derive(Clone, Debug)]
 pub struct Db(pub(crate) Arc<Inner>);
 
@@ -63,7 +64,8 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<Snapshots>,
     /// What a database open for writing has besides; before `opened` ends, it does.
     pub(crate) live: Option<Live>,
-    /// What is prepared and not decided, by name. Lock: held to look or change, never while waiting.
+    /// What is prepared and not decided, by name. Lock: held to look or change, never while
+    /// waiting.
     sections: Mutex<Sections>,
     /// Everything that a database open for reading holds has at most this sequence number.
     last_seq: SeqNo,
@@ -90,12 +92,13 @@ impl Inner {
 impl Db {
     /// Opens the database in directory `path` for reading, with all its column families.
     ///
-    /// Entries that are only in the log are read into memory; the mode of recovery is the database's own (`wal_recovery_mode`) unless `options` changes it. Blocks
-    /// the calling thread.
+    /// Entries that are only in the log are read into memory; the mode of recovery is the
+    /// database's own (`wal_recovery_mode`) unless `options` changes it. Blocks the calling thread.
     ///
     /// # Errors
-    /// The directory is no database, a file is missing, damaged or foreign, a comparator is not known, or an option is out of range. The error names
-    /// the file, the offset and what was expected.
+    /// The directory is no database, a file is missing, damaged or foreign, a comparator is not
+    /// known, or an option is out of range. The error names the file, the offset and what was
+    /// expected.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::new(open::read_only(path.as_ref(), options, None)?, options)
     }
@@ -151,12 +154,14 @@ impl Db {
         live.background.on_stats_dump(move || {
             let Some(inner) = weak.upgrade() else { return };
             properties::dump_stats(inner.as_subject());
-            // Why there: should it be the last handle, it closes the database, and that waits for whoever calls this.
+            // Why there: should it be the last handle, it closes the database, and that waits for
+            // whoever calls this.
             drop(inner.opened.env.clone().run_blocking(move |_| drop(inner)));
         });
     }
 
-    /// The value of `key` in the default column family. Waits on the calling thread if it has to read.
+    /// The value of `key` in the default column family. Waits on the calling thread if it has to
+    /// read.
     ///
     /// # Errors
     /// What had to be read could not be, or is damaged.
@@ -207,7 +212,8 @@ impl Db {
         self.get_cf_async(options, &self.0.default_family, key)
     }
 
-    /// The asynchronous form of [`Db::get_cf`]. What is cached is done in the first poll, without an allocation.
+    /// The asynchronous form of [`Db::get_cf`]. What is cached is done in the first poll, without
+    /// an allocation.
     pub fn get_cf_async<'a>(
         &'a self,
         options: &'a ReadOptions,
@@ -223,7 +229,8 @@ impl Db {
         })
     }
 
-    /// The values of `keys` in the default column family, in the order of the keys. All that has to be read is read at the same time.
+    /// The values of `keys` in the default column family, in the order of the keys. All that has to
+    /// be read is read at the same time.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.multi_get_cf(&self.0.default_read, &self.0.default_family, keys)
     }
@@ -305,8 +312,8 @@ impl Db {
         })
     }
 
-    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Never blocks: with `unordered_write` the first read through it waits, if
-    /// anything has to be waited for.
+    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Never blocks:
+    /// with `unordered_write` the first read through it waits, if anything has to be waited for.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
         self.0.snapshots.take(|| self.newest_seq(), now_s)
@@ -365,9 +372,11 @@ impl Db {
         properties::live_files(&self.0.opened)
     }
 
-    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their directories, and the size of the MANIFEST in bytes. Logs are not among them.
+    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their
+    /// directories, and the size of the MANIFEST in bytes. Logs are not among them.
     ///
-    /// Not enough for a backup of a database that is open for writing: compactions may remove files while they are copied, and what is not flushed is in logs.
+    /// Not enough for a backup of a database that is open for writing: compactions may remove files
+    /// while they are copied, and what is not flushed is in logs.
     pub fn live_file_names(&self) -> (Vec<String>, u64) {
         properties::live_file_names(&self.0.opened)
     }
@@ -397,8 +406,8 @@ impl Db {
         self.0.opened.logs().iter().map(|number| number.0).collect()
     }
 
-    /// The place in a log behind which point-in-time recovery left everything out, if there is damage: file, offset and what is wrong. What was
-    /// written behind it is not seen.
+    /// The place in a log behind which point-in-time recovery left everything out, if there is
+    /// damage: file, offset and what is wrong. What was written behind it is not seen.
     pub fn log_damage(&self) -> Option<&str> {
         self.0.opened.log_damage.as_deref()
     }
@@ -423,7 +432,8 @@ impl Db {
         self.iter_cf(options, &self.0.default_family)
     }
 
-    /// An iterator over a column family, as of now. Never blocks: what has to be waited for, the first seek does.
+    /// An iterator over a column family, as of now. Never blocks: what has to be waited for, the
+    /// first seek does.
     ///
     /// # Errors
     /// As [`Db::iter`], and if the column family or the snapshot is of another database.
@@ -439,11 +449,13 @@ impl Db {
         )
     }
 
-    /// Brings an iterator over `family` up to date: it then shows the newest state, or that of `snapshot`, with the options it was made with, and lets go of the
-    /// memtables and files of the old state. It stands nowhere until the next seek.
+    /// Brings an iterator over `family` up to date: it then shows the newest state, or that of
+    /// `snapshot`, with the options it was made with, and lets go of the memtables and files of the
+    /// old state. It stands nowhere until the next seek.
     ///
     /// # Errors
-    /// The iterator is not over `family`, or the snapshot is of another database; the iterator is then as it was.
+    /// The iterator is not over `family`, or the snapshot is of another database; the iterator is
+    /// then as it was.
     pub fn refresh(
         &self,
         iterator: &mut DbIterator,
@@ -576,7 +588,8 @@ impl Drop for Inner {
         if !karst_io::in_background() {
             return end_unseen(live, writable, &path);
         }
-        // Why on a thread of its own: the job that this is a part of may be one that has to end first.
+        // Why on a thread of its own: the job that this is a part of may be one that has to end
+        // first.
         let apart = move || end_unseen(live, writable, &path);
         if let Err(error) = self.opened.env.run_apart("karst-close", apart) {
             report!(error, %error, "a database is not closed in order: there is no thread for it");

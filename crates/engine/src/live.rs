@@ -1,6 +1,8 @@
-//! A database that takes writes: its commit pipeline and its background work, and how the two know each other.
+//! A database that takes writes: its commit pipeline and its background work, and how the two know
+//! each other.
 //!
-//! In: what opening found. Out: [`Live`], made when a database was opened for writing, ended when it is closed.
+//! In: what opening found. Out: [`Live`], made when a database was opened for writing, ended when
+//! it is closed.
 //!
 //! ```text
 //!   writer -> Pipeline -> DatabaseHost -> Triggers -> Background -> flush -> Versions
@@ -8,8 +10,9 @@
 //!                +---------------- Sealer <---------------+
 //! ```
 //!
-//! Invariant: background work knows the pipeline through the sealer only; the pipeline knows background work through triggers and health only, which hold it weakly. So
-//! nothing is kept alive by a circle.
+//! Invariant: background work knows the pipeline through the sealer only; the pipeline knows
+//! background work through triggers and health only, which hold it weakly. So nothing is kept alive
+//! by a circle.
 
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
@@ -203,7 +206,8 @@ fn log_synced(versions: &Arc<Versions>, options: &DbOptions) -> Box<dyn Fn(FileN
         let Some(versions) = versions.upgrade() else { return };
         let addition = WalAddition { number: log, synced_size_bytes: Some(bytes) };
         let edit = VersionEdit { wal_additions: vec![addition], ..VersionEdit::default() };
-        // Why not waited for: nothing depends on it; a MANIFEST that fails is reported by whoever writes it.
+        // Why not waited for: nothing depends on it; a MANIFEST that fails is reported by whoever
+        // writes it.
         drop(versions.install(Change::edit(edit)));
     })
 }

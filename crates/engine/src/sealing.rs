@@ -1,4 +1,5 @@
-//! What jobs need of the commit pipeline: memtables sealed, logs synced, what is visible, writers held.
+//! What jobs need of the commit pipeline: memtables sealed, logs synced, what is visible, writers
+//! held.
 //!
 //! Why by a trait: writers have jobs done, and jobs have memtables sealed; neither knows the other.
 
@@ -25,7 +26,8 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// The log fails, or has failed before.
     fn sync_logs(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Makes the decisions about prepared transactions durable that jobs may have gone by. A job calls it before what it wrote is installed.
+    /// Makes the decisions about prepared transactions durable that jobs may have gone by. A job
+    /// calls it before what it wrote is installed.
     ///
     /// # Errors
     /// As [`sync_logs`](Self::sync_logs).
@@ -69,13 +71,15 @@ pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>>;
 }
 
-/// Writers that are held up: nobody's write is ordered while it lives, and what was ordered before is visible.
+/// Writers that are held up: nobody's write is ordered while it lives, and what was ordered before
+/// is visible.
 pub(crate) trait HeldWriters: Send + Sync {
     /// The first sequence number that nobody has taken.
     fn next_seq(&self) -> SeqNo;
 
-    /// Takes all sequence numbers up to `last`, for entries that do not go through the pipeline and may have any key. They
-    /// are visible once the result is dropped, and never taken again, whatever becomes of them.
+    /// Takes all sequence numbers up to `last`, for entries that do not go through the pipeline and
+    /// may have any key. They are visible once the result is dropped, and never taken again,
+    /// whatever becomes of them.
     ///
     /// # Errors
     /// There are not so many; a log has failed, or the database is closed.

@@ -1,4 +1,5 @@
-//! Directories that are no (whole) database: every error names the file and says what was expected, and the directory stays as it was.
+//! Directories that are no (whole) database: every error names the file and says what was expected,
+//! and the directory stays as it was.
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{BulkLoader, Db, ErrorKind, Options};
@@ -336,7 +337,8 @@ fn caches_that_cannot_be_are_refused() {
     db.create_column_family("fourth", &Options::new()).unwrap();
 }
 
-/// Safety that is asked for and not given is refused; what was written with it can be read, and written without it.
+/// Safety that is asked for and not given is refused; what was written with it can be read, and
+/// written without it.
 #[test]
 fn options_that_keep_data_safe_are_not_passed_over() {
     for option in ["disallow_memtable_writes", "paranoid_memory_checks"] {

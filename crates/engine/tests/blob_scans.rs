@@ -1,4 +1,5 @@
-//! Scans of values in blob files: they are read ahead, in large requests, and are the ones that lookups see.
+//! Scans of values in blob files: they are read ahead, in large requests, and are the ones that
+//! lookups see.
 
 use karst_engine::{
     CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch,
@@ -33,7 +34,8 @@ fn options() -> Options {
         .expect("these are options")
 }
 
-/// Several generations of values in files of their own, some keys removed or merged, and a snapshot of the state before the last.
+/// Several generations of values in files of their own, some keys removed or merged, and a snapshot
+/// of the state before the last.
 fn filled(path: &std::path::Path) -> (Db, Model, Snapshot, Model) {
     let db = Db::open(path, &options()).unwrap();
     let mut model = Model::new();

@@ -11,7 +11,8 @@ fn scan(directory: &Path, family: &str) -> BTreeMap<String, String> {
     ldb_scan(directory, family).unwrap().into_iter().map(|(key, value)| (text(key), text(value))).collect()
 }
 
-/// Three runs over three levels, range tombstone included, in two column families. Returns what the default one then holds.
+/// Three runs over three levels, range tombstone included, in two column families. Returns what the
+/// default one then holds.
 fn load(directory: &Path, options: &str) -> BTreeMap<String, String> {
     let all = format!("format_version=5;target_file_size_base=30K;{options}");
     let options = Options::new().set_all(&all).unwrap();

@@ -1,4 +1,5 @@
-//! What operators do to files by hand: deleting those of a range, suggesting them for compaction, naming them; and tables that ask for their compaction themselves.
+//! What operators do to files by hand: deleting those of a range, suggesting them for compaction,
+//! naming them; and tables that ask for their compaction themselves.
 
 use karst_engine::{
     BottommostLevelCompaction, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, Db, ErrorKind,

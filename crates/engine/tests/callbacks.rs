@@ -2,7 +2,8 @@
 //! extractor, a filter's factory, an event listener, the waker of a future. Whoever it happened to
 //! is told, nobody else waits for ever, and no lock stays taken.
 //!
-//! Comparators and compaction filters are in `misuse.rs`, subscribers of `tracing` in `subscriber.rs`.
+//! Comparators and compaction filters are in `misuse.rs`, subscribers of `tracing` in
+//! `subscriber.rs`.
 
 use karst_engine::compaction_filter::{CompactionFilterFactory, FilterContext};
 use karst_engine::format::{PrefixExtractor, SliceTransform};

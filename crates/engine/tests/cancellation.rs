@@ -1,11 +1,12 @@
-//! Reads that are given up at random moments of their lives, in all three forms at the same time: tasks of a reactor, an executor that
-//! knows nothing of channels, and `block_on`; beside threads whose blocking reads run to their ends.
+//! Reads that are given up at random moments of their lives, in all three forms at the same time:
+//! tasks of a reactor, an executor that knows nothing of channels, and `block_on`; beside threads
+//! whose blocking reads run to their ends.
 //!
-//! Held: every read that was not given up is right (or, where the file system fails, says that it failed); afterwards no slot is in use, no read
-//! in flight, no buffer out and no block pinned.
+//! Held: every read that was not given up is right (or, where the file system fails, says that it
+//! failed); afterwards no slot is in use, no read in flight, no buffer out and no block pinned.
 //!
-//! The default run takes a second for each file system. `KARST_LONG_TESTS=1` takes a minute in all and demands a thousand cancellations
-//! a second (`cargo xtask ci` does).
+//! The default run takes a second for each file system. `KARST_LONG_TESTS=1` takes a minute in all
+//! and demands a thousand cancellations a second (`cargo xtask ci` does).
 
 use karst_engine::db::Db;
 use karst_engine::options::ReadOptions;
@@ -31,7 +32,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// The value of key `i`; every third was overwritten, every seventh deleted, and keys from `KEYS` on never were.
+/// The value of key `i`; every third was overwritten, every seventh deleted, and keys from `KEYS`
+/// on never were.
 fn expected(i: usize) -> Option<Vec<u8>> {
     if i >= KEYS || i.is_multiple_of(7) {
         return None;
@@ -329,7 +331,8 @@ fn load(
     drop(reactor);
     quiesce(&env);
     assert!(env.io_stats().abandoned > 0 || tally.given_up == 0, "{:?}", env.io_stats());
-    // Why before as well as after: with few open tables what they pin comes and goes, but reads pin nothing by now.
+    // Why before as well as after: with few open tables what they pin comes and goes, but reads pin
+    // nothing by now.
     drop(subject);
     assert_eq!(cache.pinned_bytes(), 0, "{tally:?}");
     assert!(env.io_stats().is_quiescent(), "{:?}", env.io_stats());

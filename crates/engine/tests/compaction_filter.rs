@@ -1,4 +1,5 @@
-//! Compaction filters through the public interface; what they left is read back by RocksDB 7.8's `ldb`.
+//! Compaction filters through the public interface; what they left is read back by RocksDB 7.8's
+//! `ldb`.
 
 use karst_engine::compaction_filter::{FilterContext, FilterDecision, FilterInput, TableCreationReason};
 use karst_engine::{

@@ -27,7 +27,8 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
 }
 
-/// Two thousand keys in tables, one in the memtable, nothing in the cache but what opening needs; and the switch that stalls its storage.
+/// Two thousand keys in tables, one in the memtable, nothing in the cache but what opening needs;
+/// and the switch that stalls its storage.
 fn opened(directory: &Path) -> (Db, Arc<Stalls>) {
     let file_system = DisturbedFileSystem::new(Arc::new(PosixFileSystem), Stalls::default());
     let stalls = file_system.between().clone();

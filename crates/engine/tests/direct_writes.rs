@@ -1,4 +1,5 @@
-//! Tables and blob files that are written, and compacted, without the page cache; and what RocksDB says of them.
+//! Tables and blob files that are written, and compacted, without the page cache; and what RocksDB
+//! says of them.
 
 use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, OpenOptions, PosixFileSystem};
@@ -94,7 +95,8 @@ fn is_data(name: &str) -> bool {
     [".sst", ".blob"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// The tables and blob files that the database needs. Why not what is in its directory: files that are no longer needed go a moment later.
+/// The tables and blob files that the database needs. Why not what is in its directory: files that
+/// are no longer needed go a moment later.
 fn files_of(db: &Db) -> BTreeSet<String> {
     let (names, _) = db.live_file_names();
     names.iter().map(|file| name(Path::new(file))).filter(|name| is_data(name)).collect()

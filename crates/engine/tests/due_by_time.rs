@@ -1,4 +1,5 @@
-//! What happens because time passes, and for no other reason: files that are too old are compacted, statistics are written to the LOG file. In virtual time.
+//! What happens because time passes, and for no other reason: files that are too old are compacted,
+//! statistics are written to the LOG file. In virtual time.
 
 use karst_engine::{Db, FlushOptions, Options, WaitForCompactOptions};
 use karst_io::{Env, Simulation, sleep};
@@ -24,7 +25,8 @@ async fn fill(db: &Db) {
     db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
 }
 
-/// Nobody writes, reads or flushes; the file is rewritten because of its age, soon after it has it, and not before.
+/// Nobody writes, reads or flushes; the file is rewritten because of its age, soon after it has it,
+/// and not before.
 #[test]
 fn files_are_compacted_for_their_age_alone() {
     for more in [

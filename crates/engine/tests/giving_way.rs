@@ -1,4 +1,5 @@
-//! Background threads leave the processors to others until their backlog presses, or somebody waits for them.
+//! Background threads leave the processors to others until their backlog presses, or somebody waits
+//! for them.
 //!
 //! One test, since it looks at all threads of the process.
 
@@ -12,7 +13,8 @@ fn niceness(name: &str) -> Vec<i32> {
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         if read("comm").trim() == name {
-            // Behind the name, which is in parentheses: state, then fifteen numbers, then how nice it is.
+            // Behind the name, which is in parentheses: state, then fifteen numbers, then how nice
+            // it is.
             let stat = read("stat");
             found.extend(
                 stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16)?.parse::<i32>().ok()),

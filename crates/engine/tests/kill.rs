@@ -1,9 +1,12 @@
-//! A process that writes under load is killed (`SIGKILL`) at a random moment, over and over, and the database opened again each time: nothing that was
-//! acknowledged is lost, whether it was synced or not (the system goes on, and what has left the process is there); what survives of each writer is a prefix, and
-//! over all writers nothing is there without what was acknowledged before it began; no file is left that nobody needs.
+//! A process that writes under load is killed (`SIGKILL`) at a random moment, over and over, and
+//! the database opened again each time: nothing that was acknowledged is lost, whether it was
+//! synced or not (the system goes on, and what has left the process is there); what survives of
+//! each writer is a prefix, and over all writers nothing is there without what was acknowledged
+//! before it began; no file is left that nobody needs.
 //!
-//! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its standard output when a batch begins and when it was
-//! acknowledged. What the batches hold follows from the seed, the writer and their number, so this side knows it too.
+//! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its
+//! standard output when a batch begins and when it was acknowledged. What the batches hold follows
+//! from the seed, the writer and their number, so this side knows it too.
 //!
 //! Beside that, batches of which none may count twice (`karst_testkit::tally`): counters, lists and
 //! single deletions, the same in several families, with options drawn for each life
@@ -36,7 +39,8 @@ const KILLS: &str = "KARST_KILLS";
 const TEST: &str = "nothing_acknowledged_is_lost_when_the_process_is_killed";
 const WRITERS: usize = 4;
 const FAMILIES: [&str; 2] = ["default", "second"];
-/// After so many kills a new database is begun, so that going over its whole history again stays quick.
+/// After so many kills a new database is begun, so that going over its whole history again stays
+/// quick.
 const KILLS_OF_ONE: u64 = 20;
 
 /// Every other database recycles its logs, two of four put into them what they write.

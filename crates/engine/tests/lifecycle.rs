@@ -1,5 +1,5 @@
-//! The end of a database: when a handle is closed or the last one dropped, wherever that is, the lock is free, and the next opening finds everything; however much the logs
-//! hold.
+//! The end of a database: when a handle is closed or the last one dropped, wherever that is, the
+//! lock is free, and the next opening finds everything; however much the logs hold.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
@@ -22,7 +22,8 @@ fn create() -> Options {
     })
 }
 
-/// While other threads start processes, whose forked halves have every file of this process open for a moment.
+/// While other threads start processes, whose forked halves have every file of this process open
+/// for a moment.
 #[test]
 fn a_closed_database_can_be_opened_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -90,7 +90,8 @@ fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) 
     each
 }
 
-/// In memory where that can be had: what takes its time on a disk are syncs, which are not at issue.
+/// In memory where that can be had: what takes its time on a disk are syncs, which are not at
+/// issue.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

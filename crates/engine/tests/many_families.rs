@@ -63,7 +63,8 @@ impl Disturb for Writes {
     }
 
     fn write(&self, path: &Path) -> std::io::Result<()> {
-        // Why not LOG: its lines are written by a thread of their own, as many at once as have come.
+        // Why not LOG: its lines are written by a thread of their own, as many at once as have
+        // come.
         if !path.ends_with("LOG") {
             self.0.fetch_add(1, Ordering::Relaxed);
         }

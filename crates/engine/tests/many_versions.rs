@@ -1,4 +1,5 @@
-//! Keys with many versions: what an iterator shows does not depend on when it seeks past them (`max_sequential_skip_in_iterations`), and it does seek.
+//! Keys with many versions: what an iterator shows does not depend on when it seeks past them
+//! (`max_sequential_skip_in_iterations`), and it does seek.
 
 use karst_engine::{
     Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, Statistics, StatsLevel, Ticker,
@@ -61,7 +62,8 @@ struct Store {
     snapshots: Vec<Snapshot>,
 }
 
-/// Eight keys, 120 versions each: puts, deletions, operands, one under range tombstones; `flushed`: all but the newest in tables.
+/// Eight keys, 120 versions each: puts, deletions, operands, one under range tombstones; `flushed`:
+/// all but the newest in tables.
 fn store(directory: &std::path::Path, flushed: bool) -> Store {
     let statistics = Arc::new(Statistics::new(StatsLevel::All));
     let options = Options::new()
@@ -136,7 +138,8 @@ fn what_is_shown_does_not_depend_on_when_it_seeks() {
     }
 }
 
-/// How many seeks one scan takes: one for each key with many versions, in the middle of which the snapshot is.
+/// How many seeks one scan takes: one for each key with many versions, in the middle of which the
+/// snapshot is.
 #[test]
 fn each_long_key_takes_two_seeks_at_most() {
     let folder = tempfile::tempdir().unwrap();

@@ -165,7 +165,8 @@ fn iterators_read_ahead_within_the_budget() {
             }
         }
         assert_eq!(read, 32 * 5000);
-        // Half of the capacity for whoever comes first; for each of the others a request, beside the one whose last block it stands in.
+        // Half of the capacity for whoever comes first; for each of the others a request, beside
+        // the one whose last block it stands in.
         let requests = 32 * 2 * (72 << 10);
         assert!((MIB..2 * MIB + requests).contains(&most), "{most} bytes ahead");
         drop(iterators);
@@ -173,7 +174,8 @@ fn iterators_read_ahead_within_the_budget() {
     }
 }
 
-/// One scan that wants to read 1 MiB ahead: the most that it had in memory, and how much of what it read was asked for ahead, in bytes.
+/// One scan that wants to read 1 MiB ahead: the most that it had in memory, and how much of what it
+/// read was asked for ahead, in bytes.
 fn scan(db: &Db, cache: &BlockCache) -> (usize, u64) {
     let far = ReadOptions { readahead_size: MIB, fill_cache: false, ..ReadOptions::default() };
     let mut iter = db.iter(&far).unwrap();

@@ -269,7 +269,8 @@ fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
     assert!(acknowledged > 0, "in no case a write was acknowledged before it was inserted");
 }
 
-/// The batch has a part in a family whose memtable is sound. A reader of that one would see half of it.
+/// The batch has a part in a family whose memtable is sound. A reader of that one would see half of
+/// it.
 #[test]
 fn a_batch_that_broke_a_memtable_is_not_half_seen_in_another() {
     let (env, fragile) = (memory(), Arc::new(Fragile::default()));

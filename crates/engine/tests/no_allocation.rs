@@ -1,6 +1,8 @@
-//! A cached hit allocates nothing: `get` and `multi_get`, synchronous and asynchronous, but for the batch's vector of results.
+//! A cached hit allocates nothing: `get` and `multi_get`, synchronous and asynchronous, but for the
+//! batch's vector of results.
 //!
-//! Every allocation of the test's thread is counted by a global allocator that passes on to the system's.
+//! Every allocation of the test's thread is counted by a global allocator that passes on to the
+//! system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,7 +20,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator; counting touches no memory that it manages.
+// SAFETY: every call is passed on unchanged to the system's allocator; counting touches no memory
+// that it manages.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -48,7 +51,8 @@ fn first_poll<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The keys of a small database with levels, filters and a memtable, all of it in the cache of the handle.
+/// The keys of a small database with levels, filters and a memtable, all of it in the cache of the
+/// handle.
 fn cached(flags: &[&str], options: Options) -> (tempfile::TempDir, Db, Vec<Vec<u8>>) {
     let directory = tempfile::tempdir().unwrap();
     let mut all = vec![

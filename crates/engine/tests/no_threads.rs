@@ -65,7 +65,8 @@ fn may_be_another() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs this program again as a user of its own, who may have `processes` in all. What hangs is ended.
+/// Runs this program again as a user of its own, who may have `processes` in all. What hangs is
+/// ended.
 fn confined(program: &Path, directory: &Path, processes: &str) -> Output {
     Command::new("timeout")
         .args(["--signal=KILL", "60"])

@@ -1,4 +1,5 @@
-//! Opening for writing: databases made, opened again, refused, and what a crash at any moment leaves of them.
+//! Opening for writing: databases made, opened again, refused, and what a crash at any moment
+//! leaves of them.
 
 use karst_engine::io::{Disturb, DisturbedFileSystem, MemoryFileSystem};
 use karst_engine::io::{Env, FileSystem};
@@ -266,7 +267,8 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     let path = folder.path().join("db");
     let found = || {
         let mut found = contents(&path);
-        // Who has the database open writes to it at any time, and a LOCK is made by whoever comes first.
+        // Who has the database open writes to it at any time, and a LOCK is made by whoever comes
+        // first.
         found.retain(|name, _| name != "LOG" && name != "LOCK");
         found
     };
@@ -317,7 +319,8 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     drop(Db::open(&path, &Options::new()).unwrap());
 }
 
-/// Another process would do the same to the files: the reader shares nothing with the writer but the directory.
+/// Another process would do the same to the files: the reader shares nothing with the writer but
+/// the directory.
 #[test]
 fn reading_while_another_writes_is_of_one_moment() {
     let folder = tempfile::tempdir().unwrap();
@@ -377,7 +380,8 @@ fn a_destroyed_database_is_gone_and_other_files_are_not() {
     assert!(!path.exists());
 }
 
-/// Lets so many changes of files happen, and none after that: what is on storage then is what a crash leaves.
+/// Lets so many changes of files happen, and none after that: what is on storage then is what a
+/// crash leaves.
 #[derive(Debug)]
 struct CrashAfter(AtomicU64);
 
@@ -404,7 +408,8 @@ fn options_on(fs: impl FileSystem + 'static) -> Options {
     create().env(Env::builder().file_system(Arc::new(fs)).build())
 }
 
-/// Runs `act` with a crash behind each of its changes, until it gets through, and `check` on what each crash leaves.
+/// Runs `act` with a crash behind each of its changes, until it gets through, and `check` on what
+/// each crash leaves.
 fn crash_everywhere(
     files: &BTreeMap<String, Vec<u8>>,
     act: impl Fn(&Options) -> karst_engine::Result<()>,

@@ -1,5 +1,6 @@
-//! Point lookups of databases that RocksDB wrote, in every form and under the conditions that take every way through the read
-//! path: cached, cache of size 0, metadata in the cache, few open files, direct I/O, serial reads, level by level.
+//! Point lookups of databases that RocksDB wrote, in every form and under the conditions that take
+//! every way through the read path: cached, cache of size 0, metadata in the cache, few open files,
+//! direct I/O, serial reads, level by level.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
-//! Which iterators may pass over keys of other prefixes: all that do not ask for total order, or with `prefix_seek_opt_in_only` those that ask for it.
+//! Which iterators may pass over keys of other prefixes: all that do not ask for total order, or
+//! with `prefix_seek_opt_in_only` those that ask for it.
 
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Statistics, StatsLevel, Ticker};
 use std::sync::Arc;
 
-/// Keys of two prefixes in two tables, whose filters know prefixes only. Returns what a seek to a prefix that exists shows, and how many data blocks were read for it.
+/// Keys of two prefixes in two tables, whose filters know prefixes only. Returns what a seek to a
+/// prefix that exists shows, and how many data blocks were read for it.
 fn shown(opt_in_only: bool, options: &ReadOptions) -> (Vec<String>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let statistics = Arc::new(Statistics::new(StatsLevel::All));
@@ -34,7 +36,8 @@ fn an_iterator_that_asks_for_nothing_shows_all_keys_if_prefixes_are_to_be_asked_
     let (plain, total) = (ReadOptions::new(), ReadOptions { total_order_seek: true, ..ReadOptions::new() });
     let same_prefix = ReadOptions { prefix_same_as_start: true, ..ReadOptions::new() };
     let all = ["aa1", "aa2", "cc0", "cc1", "cc2"];
-    // The table of the other prefix is passed by, as its filter does not know the one that was sought.
+    // The table of the other prefix is passed by, as its filter does not know the one that was
+    // sought.
     assert_eq!(shown(false, &plain), (all[..2].iter().map(|key| (*key).to_owned()).collect(), 1));
     assert_eq!(shown(true, &plain), (all.map(str::to_owned).to_vec(), 2));
     for opt_in_only in [false, true] {
@@ -45,7 +48,8 @@ fn an_iterator_that_asks_for_nothing_shows_all_keys_if_prefixes_are_to_be_asked_
     }
 }
 
-/// `auto_prefix_mode` promises total order: what a seek may pass by is not passed by when the iterator leaves the prefix that was sought.
+/// `auto_prefix_mode` promises total order: what a seek may pass by is not passed by when the
+/// iterator leaves the prefix that was sought.
 #[test]
 fn filters_are_asked_only_for_the_prefix_that_was_sought() {
     let folder = tempfile::tempdir().unwrap();

@@ -65,7 +65,8 @@ fn check(flags: &[&str]) -> BTreeMap<String, String> {
         assert_eq!(ours.trim_end_matches('\n'), theirs, "{name} {flags:?}");
         seen.insert(name.to_owned(), theirs);
     }
-    // These depend on the options that the tree was made with, which ldb takes from the OPTIONS file only if told to.
+    // These depend on the options that the tree was made with, which ldb takes from the OPTIONS
+    // file only if told to.
     for name in ["rocksdb.base-level", "rocksdb.estimate-pending-compaction-bytes"] {
         let text = ldb(directory.path(), &["get_property", "--try_load_options", name], b"").unwrap();
         let theirs = text.trim_end_matches('\n').strip_prefix(&format!("{name}: ")).unwrap().to_owned();

@@ -1,4 +1,5 @@
-//! Properties and statistics of a database that is written: what writers, logs, flushes and compactions have done.
+//! Properties and statistics of a database that is written: what writers, logs, flushes and
+//! compactions have done.
 
 use karst_engine::{
     CompactFilesOptions, CompactRangeOptions, Db, FlushOptions, HistogramKind, Options, ReadOptions,
@@ -167,7 +168,8 @@ fn stalls_are_counted_by_reason() {
         fill(&db, 0, round + 1);
         db.flush(&FlushOptions::default()).unwrap();
     }
-    // RocksDB counts each look at a family in such a state; the flush looked once at least before the compaction could end it.
+    // RocksDB counts each look at a family in such a state; the flush looked once at least before
+    // the compaction could end it.
     let text = db.property("rocksdb.cf-write-stall-stats").unwrap();
     let count = |name: &str| -> u64 {
         let count =
@@ -181,7 +183,8 @@ fn stalls_are_counted_by_reason() {
     assert!(text.ends_with(&interval), "{text}");
 }
 
-/// A deletion below which no file has its key goes, though others have keys around it; that is counted.
+/// A deletion below which no file has its key goes, though others have keys around it; that is
+/// counted.
 #[test]
 fn deletions_that_go_above_the_bottom_are_counted() {
     let statistics = Arc::new(Statistics::new(StatsLevel::All));

@@ -1,4 +1,5 @@
-//! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled, compressed; read by KarstDB and by `ldb`, which must agree.
+//! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled,
+//! compressed; read by KarstDB and by `ldb`, which must agree.
 
 use karst_engine::db::Db;
 use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
@@ -146,7 +147,8 @@ fn recycled_logs() {
         &[&options, "--benchmarks=fillrandom,overwrite", "--num=3000", "--value_size=100"],
     )
     .unwrap();
-    // Invariant of the test: recyclable records, and a log with bytes of its former life behind its end.
+    // Invariant of the test: recyclable records, and a log with bytes of its former life behind its
+    // end.
     let log = fs::read(logs(fresh.path()).pop().unwrap()).unwrap();
     assert!((5..=8).contains(&log[6]), "record type {}", log[6]);
     assert!(agree(fresh.path(), "default") > 1500);
@@ -277,8 +279,8 @@ fn a_database_may_be_read_while_another_process_has_it_open() {
     child.wait().unwrap();
 }
 
-/// What is recovered behind damage is brought into tables. If it stayed in the damaged log, an opening in another mode
-/// would end at the damage, and take what was written since for lost.
+/// What is recovered behind damage is brought into tables. If it stayed in the damaged log, an
+/// opening in another mode would end at the damage, and take what was written since for lost.
 #[test]
 fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more() {
     let files = Arc::new(MemoryFileSystem::new());

@@ -1,5 +1,6 @@
-//! Logs that take the files of older ones (`recycle_log_file_num`), logs that are written in memory (`allow_mmap_writes`), and space that is reserved for logs and MANIFESTs: what is in them is found again, by KarstDB and by
-//! RocksDB, however the process ends; and nothing is left behind.
+//! Logs that take the files of older ones (`recycle_log_file_num`), logs that are written in memory
+//! (`allow_mmap_writes`), and space that is reserved for logs and MANIFESTs: what is in them is
+//! found again, by KarstDB and by RocksDB, however the process ends; and nothing is left behind.
 
 use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WriteOptions};
@@ -40,13 +41,15 @@ fn check(db: &Db, count: usize) {
     assert_eq!(db.get(format!("key{count:05}")).unwrap(), None);
 }
 
-/// A log's file is there under the next numbers, with the end of its former life in it; closing leaves none that nobody needs.
+/// A log's file is there under the next numbers, with the end of its former life in it; closing
+/// leaves none that nobody needs.
 #[test]
 fn logs_take_the_files_of_older_ones() {
     let directory = tempfile::tempdir().unwrap();
     let (path, env) = (directory.path(), Env::posix());
     let db = Db::open(path, &options(&env)).unwrap();
-    // Files become spares in the background: until the newest log is in one that is longer than it is, and another waits.
+    // Files become spares in the background: until the newest log is in one that is longer than it
+    // is, and another waits.
     let (needed, count) = (1..50)
         .find_map(|hundreds| {
             let count = 100 * hundreds + 1;
@@ -71,7 +74,8 @@ fn logs_take_the_files_of_older_ones() {
     check(&Db::open(path, &options(&env)).unwrap(), count);
 }
 
-/// A database that was not closed: RocksDB and KarstDB find everything, though the newest log ends in the middle of an older one's record.
+/// A database that was not closed: RocksDB and KarstDB find everything, though the newest log ends
+/// in the middle of an older one's record.
 #[test]
 fn both_engines_recover_from_recycled_logs() {
     for ends_at in [1000, 1007, 1031, 1099] {
@@ -104,8 +108,9 @@ fn both_engines_recover_from_recycled_logs() {
     }
 }
 
-/// A database whose process ended: behind the newest log there are zeros, as much as was mapped. RocksDB and KarstDB find everything, also when KarstDB keeps the log and writes another.
-/// Where a recovery mode could take that for damage, logs are not mapped.
+/// A database whose process ended: behind the newest log there are zeros, as much as was mapped.
+/// RocksDB and KarstDB find everything, also when KarstDB keeps the log and writes another. Where a
+/// recovery mode could take that for damage, logs are not mapped.
 #[test]
 fn both_engines_recover_from_mapped_logs() {
     let modes = [
@@ -205,7 +210,8 @@ fn recovery_modes_that_exclude_it_turn_it_off() {
     }
 }
 
-/// Power failures at every change around the exchange of logs: what was synced is there, and what is there is a prefix.
+/// Power failures at every change around the exchange of logs: what was synced is there, and what
+/// is there is a prefix.
 #[test]
 fn nothing_synced_is_lost_with_the_power() {
     let mut reused = 0;

@@ -1,7 +1,8 @@
 //! How many round trips to storage an operation takes: reads that are issued together count as one.
 //!
-//! Every read of the file system takes the same long time, so reads fall into waves. A cold batch of 64 keys with partitioned
-//! metadata takes as many waves as there are dependent hops, not keys x levels of them.
+//! Every read of the file system takes the same long time, so reads fall into waves. A cold batch
+//! of 64 keys with partitioned metadata takes as many waves as there are dependent hops, not keys x
+//! levels of them.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -162,12 +163,14 @@ impl Cold {
 
 #[test]
 fn a_cold_batch_with_partitioned_metadata_takes_its_dependent_hops() {
-    // Hops: partitions of filter and index, data. One more for keys whose newest possible file does not have them.
+    // Hops: partitions of filter and index, data. One more for keys whose newest possible file does
+    // not have them.
     let cold = cold(PARTITIONED, 64 << 20);
     let defaults = ReadOptions::default();
     let (waves, reads) = cold.read(&defaults, 0, false);
     assert!((2..=3).contains(&waves), "{waves} round trips for {reads} reads");
-    // Neighbouring blocks are read together, so there are fewer reads than blocks; more than the keys' data blocks there must be.
+    // Neighbouring blocks are read together, so there are fewer reads than blocks; more than the
+    // keys' data blocks there must be.
     assert!(reads > 64, "{reads} reads: the metadata was not cold");
     let (waves, reads) = cold.read(&defaults, 17, true);
     assert!(waves <= 3, "{waves} round trips for {reads} reads");
@@ -182,7 +185,8 @@ fn nothing_is_fetched_twice_without_a_cache() {
         let reads = cold.reads_of(&ReadOptions::default(), 0, awaited);
         let waves = waves(&reads);
         assert!(waves <= 3, "{waves} round trips for {reads:?}");
-        // Why not how many reads: blocks next to each other are read together if they are wanted at the same moment.
+        // Why not how many reads: blocks next to each other are read together if they are wanted at
+        // the same moment.
         for (i, read) in reads.iter().enumerate() {
             let twice = reads[..i].iter().find(|other| other.overlaps(read));
             assert!(twice.is_none(), "{read:?} and {twice:?}");

@@ -1,4 +1,5 @@
-//! Iterators over databases that RocksDB's own tools wrote, held against what those tools say is in them.
+//! Iterators over databases that RocksDB's own tools wrote, held against what those tools say is in
+//! them.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;

@@ -33,13 +33,15 @@ fn a_scan_reads_ahead_in_large_requests_alone() {
             }
             let (reads, enough) = (env.io_stats().reads - before, BYTES / request);
             assert_eq!(entries, BYTES / 1000);
-            // The widest window is reached by a few smaller requests, and a scan that waits for its reads widens it.
+            // The widest window is reached by a few smaller requests, and a scan that waits for its
+            // reads widens it.
             assert!(reads <= enough + 8, "{reads} reads, {enough} of {request} bytes (forward: {forward})");
         }
     }
 }
 
-/// Towards the end of a file the scan opens the next one of its level and reads ahead there; what it has read, it uses.
+/// Towards the end of a file the scan opens the next one of its level and reads ahead there; what
+/// it has read, it uses.
 #[test]
 fn what_is_read_ahead_of_the_next_file_is_not_read_again() {
     const FILES: u64 = 5;

@@ -1,4 +1,5 @@
-//! Options that change while the database is open: in force at once, found again by the next opening and by RocksDB, all or none of them.
+//! Options that change while the database is open: in force at once, found again by the next
+//! opening and by RocksDB, all or none of them.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
@@ -73,7 +74,8 @@ fn what_is_changed_is_in_force_at_once() {
     assert!((0..2001).all(|n| db.get(format!("key{n:06}")).unwrap().is_some()));
 }
 
-/// The next memtable is made as the options say when it is made, not as they were when the database was opened.
+/// The next memtable is made as the options say when it is made, not as they were when the database
+/// was opened.
 #[test]
 fn the_next_memtable_has_the_filter_that_is_asked_for_now() {
     let db = Db::open("/db", &options(&in_memory())).unwrap();
@@ -224,7 +226,8 @@ fn the_next_opening_and_rocksdb_find_what_was_changed() {
     assert_ne!(db.get_options(&db.column_family("default").unwrap()).unwrap().ttl, 1_000_000);
 }
 
-/// Under load, from several threads: what is read stays right, and in the end everybody agrees on what is in force.
+/// Under load, from several threads: what is read stays right, and in the end everybody agrees on
+/// what is in force.
 #[test]
 fn stress_options_change_while_everything_goes_on() {
     let env = in_memory();

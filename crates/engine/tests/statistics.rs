@@ -1,4 +1,5 @@
-//! Statistics and the perf context say what happened: how often, how much, and that what they say adds up.
+//! Statistics and the perf context say what happened: how often, how much, and that what they say
+//! adds up.
 
 use karst_engine::perf_context::{self, LevelMetric, PerfLevel, PerfMetric};
 use karst_engine::{

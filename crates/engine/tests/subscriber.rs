@@ -1,5 +1,6 @@
-//! A subscriber of `tracing` that panics, alone in its process, as there is one for all of it: whatever the database
-//! reports, nobody waits for ever, no call panics, and what was acknowledged is there.
+//! A subscriber of `tracing` that panics, alone in its process, as there is one for all of it:
+//! whatever the database reports, nobody waits for ever, no call panics, and what was acknowledged
+//! is there.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{Db, EventListener, FlushInfo, FlushOptions, Options, WriteOptions};

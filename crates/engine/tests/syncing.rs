@@ -1,4 +1,5 @@
-//! How files are synced, and told to travel to the device, as the options say: `use_fsync`, `bytes_per_sync`, `wal_bytes_per_sync`, `strict_bytes_per_sync`.
+//! How files are synced, and told to travel to the device, as the options say: `use_fsync`,
+//! `bytes_per_sync`, `wal_bytes_per_sync`, `strict_bytes_per_sync`.
 
 use karst_engine::{Db, FlushOptions, Options, WriteOptions};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
@@ -7,7 +8,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// What kinds of files were synced with all that is known of them, and told to travel, strictly or not.
+/// What kinds of files were synced with all that is known of them, and told to travel, strictly or
+/// not.
 #[derive(Debug, Default)]
 struct Seen {
     synced_all: Mutex<BTreeSet<String>>,

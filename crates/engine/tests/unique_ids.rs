@@ -1,4 +1,5 @@
-//! Tables that were swapped: each is whole, and is not what the MANIFEST says it is. Both ways: KarstDB's tables and RocksDB's, and who notices.
+//! Tables that were swapped: each is whole, and is not what the MANIFEST says it is. Both ways:
+//! KarstDB's tables and RocksDB's, and who notices.
 
 use karst_engine::{Db, ErrorKind, FlushOptions, Options};
 use karst_testkit::rocksdb_tools as tools;
@@ -29,7 +30,8 @@ fn tables(path: &Path) -> Vec<PathBuf> {
     tables
 }
 
-/// Exchanges two tables of one size, so that only their identity tells them apart. Returns their names.
+/// Exchanges two tables of one size, so that only their identity tells them apart. Returns their
+/// names.
 fn swap(path: &Path) -> Vec<String> {
     let tables = tables(path);
     let [a, b] = &tables[..] else { panic!("two tables: {tables:?}") };

@@ -11,13 +11,15 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// From the thousandth on some do not fit a read of the verification: blocks and blob records that are larger.
+/// From the thousandth on some do not fit a read of the verification: blocks and blob records that
+/// are larger.
 fn value(number: u32) -> Vec<u8> {
     let length = if number % 1000 == 999 { 1_400_000 } else { 60 + number % 50 };
     (0..length).map(|at: u32| at.wrapping_mul(number) as u8).collect()
 }
 
-/// Two families of so many keys but 11, with tables of several levels, range tombstones and, in the second, blob files.
+/// Two families of so many keys but 11, with tables of several levels, range tombstones and, in the
+/// second, blob files.
 fn new(folder: &tempfile::TempDir, more: &str, keys: u32, stats: Arc<Statistics>) -> Db {
     let all = format!(
         "create_if_missing=true;disable_auto_compactions=true;filter_policy=bloomfilter:10:false;block_size=1K;\
@@ -112,7 +114,8 @@ fn a_flipped_bit_anywhere_is_found_though_all_is_in_memory() {
             let stored = std::fs::OpenOptions::new().read(true).write(true).open(path(&file)).unwrap();
             let size = stored.metadata().unwrap().len();
             assert_eq!(size, file.size_bytes, "{}", file.name);
-            // What has no checksum but the whole file's, and may be something else: the compression of a blob file, and footers before format_version 6.
+            // What has no checksum but the whole file's, and may be something else: the compression
+            // of a blob file, and footers before format_version 6.
             let unchecked = match file.level {
                 None => 13..14,
                 Some(_) if shape.contains("format_version") => size - 53..size,

@@ -1,4 +1,5 @@
-//! Logs that are kept in `archive` after nobody needs them: what is in them, how long they stay, and that they disturb nobody.
+//! Logs that are kept in `archive` after nobody needs them: what is in them, how long they stay,
+//! and that they disturb nobody.
 
 use karst_engine::io::Env;
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WalUpdates, WriteBatch, WriteOptions};
@@ -97,7 +98,8 @@ fn archived_logs_go_when_there_are_too_many_bytes() {
         db.flush(&FlushOptions::default()).unwrap();
         db.close().unwrap();
     }
-    // 400 kB each: two fit. The look is at the first log that is retired in each life, so one more may have come behind it.
+    // 400 kB each: two fit. The look is at the first log that is retired in each life, so one more
+    // may have come behind it.
     let left = names(&path.join("archive"));
     assert!((2..=4).contains(&left.len()), "{left:?}");
     let bytes = Env::posix().fs().metadata(&path.join("archive").join(&left[0])).unwrap().len;

@@ -1,4 +1,5 @@
-//! What flushes and compactions write is in the block cache at once, if the options say so (`prepopulate_block_cache`).
+//! What flushes and compactions write is in the block cache at once, if the options say so
+//! (`prepopulate_block_cache`).
 
 use karst_engine::{
     BlockCache, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, ReadTier, Statistics,
@@ -65,7 +66,8 @@ impl Store {
     }
 }
 
-/// How tables are: blocks compressed or not, by one thread or several, metadata whole or in partitions, in the cache or not.
+/// How tables are: blocks compressed or not, by one thread or several, metadata whole or in
+/// partitions, in the cache or not.
 fn shapes() -> Vec<String> {
     let mut shapes = Vec::new();
     for compression in [
@@ -90,7 +92,8 @@ fn a_flushed_table_is_read_without_a_miss() {
         let warm = filled(&format!("{shape};prepopulate_block_cache=kFlushOnly"));
         let added = warm.statistics.ticker(Ticker::BlockCacheDataAdd);
         assert!(added > 50, "{shape}: {added}");
-        // The first read opens the tables; what they are found by is read then, unless it is in the cache.
+        // The first read opens the tables; what they are found by is read then, unless it is in the
+        // cache.
         warm.db.get(key(0)).unwrap();
         warm.db.get(key(1)).unwrap();
         assert_eq!(warm.statistics.ticker(Ticker::BlockCacheDataMiss), 0, "{shape}");

@@ -1,4 +1,5 @@
-//! The calls that write, through the public API: what they do, what they refuse, what is there after closing and opening again.
+//! The calls that write, through the public API: what they do, what they refuse, what is there
+//! after closing and opening again.
 
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
 use karst_engine::{
@@ -126,7 +127,8 @@ fn a_database_open_for_reading_only_refuses_writes() {
     }
 }
 
-/// More than a few memtables full from several threads, so that memtables switch and are flushed under the writers.
+/// More than a few memtables full from several threads, so that memtables switch and are flushed
+/// under the writers.
 #[test]
 fn stress_writers_across_flushes() {
     let options = options().set("write_buffer_size", "65536").unwrap();
@@ -163,7 +165,8 @@ fn stress_writers_across_flushes() {
     check(&Db::open(PATH, &options).unwrap());
 }
 
-/// An iterator shows its moment whatever is written, flushed and compacted, and keeps just the files that it needs for that.
+/// An iterator shows its moment whatever is written, flushed and compacted, and keeps just the
+/// files that it needs for that.
 #[test]
 fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
     let db = Db::open(PATH, &options()).unwrap();

@@ -39,8 +39,8 @@ fn internal(user_key: &str, seq: u64) -> Vec<u8> {
     InternalKey { user_key: user_key.as_bytes(), seq: SeqNo(seq), kind: ValueType::Value }.to_vec()
 }
 
-/// Calls `work` with numbers that visit 0..count in a scattered order; nanoseconds per call, in the best of many short runs, so
-/// that a busy machine does not show.
+/// Calls `work` with numbers that visit 0..count in a scattered order; nanoseconds per call, in the
+/// best of many short runs, so that a busy machine does not show.
 fn time(count: usize, mut work: impl FnMut(usize)) -> f64 {
     let mut at = 0;
     let mut best = f64::MAX;

@@ -19,10 +19,11 @@
 //! | | 8, 8 | range of expiration times |
 //! | | 4 | CRC32c, masked, of the 28 bytes before |
 //!
-//! A file without a footer was not finished. Expiration times belong to a former engine (stacked BlobDB); RocksDB's own are 0.
-//! Specified by RocksDB's db/blob/blob_log_format.h and blob_index.h.
+//! A file without a footer was not finished. Expiration times belong to a former engine (stacked
+//! BlobDB); RocksDB's own are 0. Specified by RocksDB's db/blob/blob_log_format.h and blob_index.h.
 //!
-//! In: slices of exactly the part's length, a record of its own. Out: the parts, values borrowed, or [`Corruption`].
+//! In: slices of exactly the part's length, a record of its own. Out: the parts, values borrowed,
+//! or [`Corruption`].
 //! Invariant: a value that parses is the one that was written, its CRC has been checked.
 
 use crate::checksum::mask_crc;
@@ -137,7 +138,8 @@ pub struct BlobRecordHeader {
 }
 
 impl BlobRecordHeader {
-    /// Decodes [`RECORD_HEADER_BYTES`] bytes. The lengths have passed a CRC, but are not bounded by anything.
+    /// Decodes [`RECORD_HEADER_BYTES`] bytes. The lengths have passed a CRC, but are not bounded by
+    /// anything.
     pub fn decode(bytes: &[u8]) -> Result<BlobRecordHeader, Corruption> {
         expect_length(bytes, RECORD_HEADER_BYTES, "blob record header")?;
         let mut r = Reader::new(bytes);
@@ -195,7 +197,8 @@ impl<'a> BlobRecord<'a> {
         Ok(BlobRecord { key, value, expiration: header.expiration })
     }
 
-    /// Appends the record. The value starts `RECORD_HEADER_BYTES + key.len()` bytes behind the record's start.
+    /// Appends the record. The value starts `RECORD_HEADER_BYTES + key.len()` bytes behind the
+    /// record's start.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let start = out.len();
         coding::put_fixed64(out, self.key.len() as u64);
@@ -210,7 +213,8 @@ impl<'a> BlobRecord<'a> {
     }
 }
 
-/// What the tree stores in place of a value that lies in a blob file: a reference, or a value with an expiration time.
+/// What the tree stores in place of a value that lies in a blob file: a reference, or a value with
+/// an expiration time.
 ///
 /// | bytes | content |
 /// |---|---|
@@ -232,7 +236,8 @@ pub enum BlobIndex<'a> {
     },
     /// A value in a blob file.
     Stored {
-        /// Which file. 0 stands for the file that holds the reference, in tables with blobs of their own.
+        /// Which file. 0 stands for the file that holds the reference, in tables with blobs of
+        /// their own.
         file: FileNumber,
         /// Where the value starts in it, in bytes.
         offset: u64,

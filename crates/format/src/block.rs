@@ -1,4 +1,5 @@
-//! Blocks of sorted key-value entries: data blocks, index blocks, metaindex, properties, range tombstones.
+//! Blocks of sorted key-value entries: data blocks, index blocks, metaindex, properties, range
+//! tombstones.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -17,10 +18,13 @@
 //! | 1-5 | offset among the values; only at restart points of blocks with separated values |
 //! | ... | key bytes, then the value unless separated |
 //!
-//! Specified by RocksDB's table/block_based/block_builder.cc, data_block_footer.h and data_block_hash_index.h.
+//! Specified by RocksDB's table/block_based/block_builder.cc, data_block_footer.h and
+//! data_block_hash_index.h.
 //!
-//! In: the decompressed bytes. Out: [`Block`], which owns them and knows where its parts lie; [`BlockCursor`] walks it.
-//! Invariant: parsing looks at the tail only and costs the same whatever the size; entries are checked as they are reached.
+//! In: the decompressed bytes. Out: [`Block`], which owns them and knows where its parts lie;
+//! [`BlockCursor`] walks it.
+//! Invariant: parsing looks at the tail only and costs the same whatever the size; entries are
+//! checked as they are reached.
 
 mod builder;
 mod cursor;
@@ -66,7 +70,8 @@ pub struct Block {
     uniform: bool,
     /// Whether `restarts` holds all restart points.
     restarts_are_here: bool,
-    /// The restart points of a small block, so that a lookup need not read the block's tail, which is another page of memory.
+    /// The restart points of a small block, so that a lookup need not read the block's tail, which
+    /// is another page of memory.
     restarts: [u16; RESTARTS_KEPT],
 }
 
@@ -173,7 +178,8 @@ impl Block {
         self.contents.capacity() + size_of::<Block>()
     }
 
-    /// Takes the memory of the contents away, for another block. Nothing may be read through this one any more.
+    /// Takes the memory of the contents away, for another block. Nothing may be read through this
+    /// one any more.
     #[must_use]
     pub fn take_memory(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.contents)
@@ -215,7 +221,8 @@ impl Block {
         &self.contents[..self.keys_end as usize]
     }
 
-    /// The key at restart point `index`, and where its entry lies in the contents; `None` if there is none.
+    /// The key at restart point `index`, and where its entry lies in the contents; `None` if there
+    /// is none.
     pub(crate) fn restart_entry(&self, index: usize, layout: ValueLayout) -> Option<(&[u8], usize)> {
         let offset = self.restart_offset(index);
         Some((entry::restart_key(self, offset, layout)?, offset))

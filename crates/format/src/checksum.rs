@@ -7,9 +7,9 @@
 //! | 1 | compression type |
 //! | 4 | checksum, little-endian, over block and compression type |
 //!
-//! From format_version 6 on the stored checksum has a modifier added that depends on the file's random base and on the
-//! block's offset, so that a block of another file, or of another place, does not pass ([`context_modifier`]).
-//! Specified by RocksDB's table/format.h and table/format.cc.
+//! From format_version 6 on the stored checksum has a modifier added that depends on the file's
+//! random base and on the block's offset, so that a block of another file, or of another place,
+//! does not pass ([`context_modifier`]). Specified by RocksDB's table/format.h and table/format.cc.
 //!
 //! In: bytes as read. Out: a checksum, or the block's compression type byte, or [`Corruption`].
 
@@ -20,7 +20,8 @@ use crate::handle::BLOCK_TRAILER_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChecksumType {
-    /// Not at all: the checksum is 0. The context is added and checked all the same, so a misplaced block is noticed.
+    /// Not at all: the checksum is 0. The context is added and checked all the same, so a misplaced
+    /// block is noticed.
     None = 0,
     /// CRC32c, rotated and offset ("masked").
     Crc32c = 1,
@@ -93,10 +94,11 @@ pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
         ChecksumType::XxHash => xxhash_rust::xxh32::xxh32(bytes, 0),
         ChecksumType::XxHash64 => xxhash_rust::xxh64::xxh64(bytes, 0) as u32,
         ChecksumType::Xxh3 => match bytes.split_last() {
-            // Why: RocksDB keeps the last byte (the compression type) out of the hash, which is fast on contiguous input
-            // only, and folds it in afterwards.
+            // Why: RocksDB keeps the last byte (the compression type) out of the hash, which is
+            // fast on contiguous input only, and folds it in afterwards.
             Some((&last, rest)) => {
-                // Why not the crate that hashes keys: this one uses the processor's widest registers, whatever it was compiled for.
+                // Why not the crate that hashes keys: this one uses the processor's widest
+                // registers, whatever it was compiled for.
                 twox_hash::XxHash3_64::oneshot(rest) as u32
                     ^ u32::from(last).wrapping_mul(XXH3_LAST_BYTE_PRIME)
             }
@@ -105,7 +107,8 @@ pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
     }
 }
 
-/// What is added to the checksum of the block at `offset` in a file with this base; 0 when the file has none (base 0).
+/// What is added to the checksum of the block at `offset` in a file with this base; 0 when the file
+/// has none (base 0).
 #[inline]
 #[must_use]
 pub const fn context_modifier(base_context_checksum: u32, offset: u64) -> u32 {
@@ -123,7 +126,8 @@ pub fn running_hash(seed: u64, bytes: &[u8]) -> u64 {
 
 /// Checks the five bytes behind a block and returns the compression type byte.
 ///
-/// `block_and_trailer` is the block as stored, then its trailer; `context` is [`context_modifier`] for the block's offset.
+/// `block_and_trailer` is the block as stored, then its trailer; `context` is [`context_modifier`]
+/// for the block's offset.
 pub fn verify_block_trailer(
     checksum: ChecksumType,
     block_and_trailer: &[u8],

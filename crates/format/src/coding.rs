@@ -1,7 +1,8 @@
 //! Integers and length-prefixed strings as every RocksDB file stores them.
 //!
-//! Fixed integers are little-endian. A varint holds seven bits a byte, lowest first, the top bit set on all bytes but the
-//! last; 5 bytes at most for 32 bits, 10 for 64. A signed varint is zig-zag coded first.
+//! Fixed integers are little-endian. A varint holds seven bits a byte, lowest first, the top bit
+//! set on all bytes but the last; 5 bytes at most for 32 bits, 10 for 64. A signed varint is
+//! zig-zag coded first.
 //!
 //! In: a slice. Out: values, or a [`Corruption`] with the offset of the value that does not fit.
 //! Invariant: no read passes the end of the slice, and nothing is allocated.
@@ -72,7 +73,8 @@ pub const fn varint_len(v: u64) -> usize {
     (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Reads the varint at `*pos` and moves `*pos` behind it; `None` if it is cut off or longer than 32 bits.
+/// Reads the varint at `*pos` and moves `*pos` behind it; `None` if it is cut off or longer than 32
+/// bits.
 #[inline(always)]
 pub fn get_varint32(bytes: &[u8], pos: &mut usize) -> Option<u32> {
     let first = *bytes.get(*pos)?;
@@ -90,7 +92,8 @@ fn get_varint32_slow(bytes: &[u8], pos: &mut usize) -> Option<u32> {
     Some(v)
 }
 
-/// Reads the varint at `*pos` and moves `*pos` behind it; `None` if it is cut off or longer than 64 bits.
+/// Reads the varint at `*pos` and moves `*pos` behind it; `None` if it is cut off or longer than 64
+/// bits.
 #[inline]
 pub fn get_varint64(bytes: &[u8], pos: &mut usize) -> Option<u64> {
     get_varint(bytes, pos, MAX_VARINT64_BYTES)
@@ -130,7 +133,8 @@ pub fn fixed64_at(bytes: &[u8], pos: usize) -> Option<u64> {
 
 /// A cursor over a slice that hands out its values one after the other.
 ///
-/// Each method either returns a value and moves behind it, or fails with the offset at which it stood and stays there.
+/// Each method either returns a value and moves behind it, or fails with the offset at which it
+/// stood and stays there.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],

@@ -1,12 +1,14 @@
 //! The order of user keys, and of the internal keys made from them.
 //!
-//! In: two keys. Out: their order. The built-in orders are variants of an enum so that the common one inlines into search
-//! loops; anything else is a trait object.
+//! In: two keys. Out: their order. The built-in orders are variants of an enum so that the common
+//! one inlines into search loops; anything else is a trait object.
 //!
-//! Compat: the names are RocksDB's; the MANIFEST and every table's properties carry them, and a database must be opened with
-//! the comparator that it was made with. Comparators with user-defined timestamps are refused by name.
+//! Compat: the names are RocksDB's; the MANIFEST and every table's properties carry them, and a
+//! database must be opened with the comparator that it was made with. Comparators with user-defined
+//! timestamps are refused by name.
 //!
-//! Invariant: comparing never panics, whatever the bytes; keys too short for an internal trailer still have a total order.
+//! Invariant: comparing never panics, whatever the bytes; keys too short for an internal trailer
+//! still have a total order.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -22,12 +24,14 @@ pub trait UserComparator: Send + Sync + fmt::Debug {
     /// The order of two user keys. It must be total and must never change once data exists.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
 
-    /// May replace `start` by something shorter in `[start, limit)`; used for index keys. Doing nothing is right.
+    /// May replace `start` by something shorter in `[start, limit)`; used for index keys. Doing
+    /// nothing is right.
     fn shorten_separator(&self, start: &mut Vec<u8>, limit: &[u8]) {
         let _ = (start, limit);
     }
 
-    /// May replace `key` by something shorter that is not smaller; used for the last index key. Doing nothing is right.
+    /// May replace `key` by something shorter that is not smaller; used for the last index key.
+    /// Doing nothing is right.
     fn shorten_successor(&self, key: &mut Vec<u8>) {
         let _ = key;
     }
@@ -143,7 +147,8 @@ impl Comparator {
         }
     }
 
-    /// The order of two encoded internal keys: user key ascending, then trailer descending (newest first).
+    /// The order of two encoded internal keys: user key ascending, then trailer descending (newest
+    /// first).
     #[inline(always)]
     #[must_use]
     pub fn compare_internal(&self, a: &[u8], b: &[u8]) -> Ordering {
@@ -189,7 +194,8 @@ fn compare_bytes(a: &[u8], b: &[u8]) -> Ordering {
     if let (Some((head_a, rest_a)), Some((head_b, rest_b))) =
         (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
     {
-        // Why: most comparisons of a search end within eight bytes, and a call of memcmp costs more than this.
+        // Why: most comparisons of a search end within eight bytes, and a call of memcmp costs more
+        // than this.
         let (head_a, head_b) = (u64::from_be_bytes(*head_a), u64::from_be_bytes(*head_b));
         if head_a != head_b {
             return head_a.cmp(&head_b);
@@ -214,7 +220,8 @@ fn compare_rest(a: &[u8], b: &[u8]) -> Ordering {
     a.cmp(b)
 }
 
-/// Whether two keys are the same bytes. Keys of 8 to 16 bytes are covered by their first and their last eight.
+/// Whether two keys are the same bytes. Keys of 8 to 16 bytes are covered by their first and their
+/// last eight.
 #[inline(always)]
 fn equal_bytes(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -235,7 +242,8 @@ fn shorten_separator_ascending(start: &mut Vec<u8>, limit: &[u8]) {
         start[differ] += 1;
         start.truncate(differ + 1);
     } else if let Some(i) = start[differ + 1..].iter().position(|&b| b != 0xff) {
-        // Why: bumping the byte that differs would reach the limit itself, so a later one is bumped.
+        // Why: bumping the byte that differs would reach the limit itself, so a later one is
+        // bumped.
         let i = differ + 1 + i;
         start[i] += 1;
         start.truncate(i + 1);

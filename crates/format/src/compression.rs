@@ -11,13 +11,16 @@
 //! | ZSTD | 7 | size, varint32 | yes |
 //! | ZSTDNotFinal | 0x40 | size, varint32 | yes |
 //!
-//! In format_versions 0 and 1 zlib and bzip2 have no size in front, and LZ4 has it in eight bytes of which four count.
-//! Numbers from 0x80 on belong to compressions that a program brings along; they are refused by name, as is Xpress (6), which
-//! exists on Windows only. Specified by RocksDB's util/compression.cc and include/rocksdb/compression_type.h.
+//! In format_versions 0 and 1 zlib and bzip2 have no size in front, and LZ4 has it in eight bytes
+//! of which four count. Numbers from 0x80 on belong to compressions that a program brings along;
+//! they are refused by name, as is Xpress (6), which exists on Windows only. Specified by RocksDB's
+//! util/compression.cc and include/rocksdb/compression_type.h.
 //!
-//! In: bytes behind a verified checksum. Out: exactly as many bytes as they claim to hold, or [`Corruption`].
-//! Invariant: no more is allocated than the caller's limit, nor than the compressed bytes can possibly hold where the
-//! algorithm has such a bound. Contexts are kept per thread, so that a block costs no set-up.
+//! In: bytes behind a verified checksum. Out: exactly as many bytes as they claim to hold, or
+//! [`Corruption`].
+//! Invariant: no more is allocated than the caller's limit, nor than the compressed bytes can
+//! possibly hold where the algorithm has such a bound. Contexts are kept per thread, so that a
+//! block costs no set-up.
 
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -49,7 +52,8 @@ pub enum CompressionType {
     /// The format of LZ4, made with more effort.
     Lz4hc = 5,
     Zstd = 7,
-    /// ZSTD from before its format was final, as RocksDB 4 wrote it; the format has not changed since.
+    /// ZSTD from before its format was final, as RocksDB 4 wrote it; the format has not changed
+    /// since.
     ZstdNotFinal = 0x40,
 }
 
@@ -132,7 +136,8 @@ impl CompressionType {
     }
 }
 
-/// A table's compression dictionary: bytes that its blocks may refer back to. Digested once for ZSTD, then shared.
+/// A table's compression dictionary: bytes that its blocks may refer back to. Digested once for
+/// ZSTD, then shared.
 pub struct Dictionary {
     raw: Box<[u8]>,
     for_decompression: OnceLock<DDict<'static>>,
@@ -153,7 +158,8 @@ impl Dictionary {
         &self.raw
     }
 
-    /// How much memory the dictionary holds, in bytes, for charging a cache; digests are counted from the start.
+    /// How much memory the dictionary holds, in bytes, for charging a cache; digests are counted
+    /// from the start.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         // Why: a digest copies the content and adds tables of some 27 KiB.
@@ -180,8 +186,8 @@ thread_local! {
 
 /// Decompresses a block.
 ///
-/// `data` is the block without its trailer, `dictionary` the table's if it has one, `max_bytes` the most that the block may
-/// hold. [`CompressionType::None`] copies.
+/// `data` is the block without its trailer, `dictionary` the table's if it has one, `max_bytes` the
+/// most that the block may hold. [`CompressionType::None`] copies.
 pub fn decompress(
     compression: CompressionType,
     data: &[u8],
@@ -193,7 +199,8 @@ pub fn decompress(
         .map(Vec::into_boxed_slice)
 }
 
-/// The same, into memory that `memory` finds for a number of bytes. What it contains does not matter.
+/// The same, into memory that `memory` finds for a number of bytes. What it contains does not
+/// matter.
 pub fn decompress_in(
     compression: CompressionType,
     data: &[u8],
@@ -235,7 +242,8 @@ pub fn decompress_in(
     if size > max_bytes {
         return Err(too_large(size, max_bytes));
     }
-    // Why: a claim beyond what the algorithm can reach is refused before anything is allocated for it.
+    // Why: a claim beyond what the algorithm can reach is refused before anything is allocated for
+    // it.
     let reach = match compression {
         C::Snappy => 32,
         C::Lz4 | C::Lz4hc => 256,
@@ -301,7 +309,8 @@ fn decompress_unsized(
                 out.truncate(n);
                 return Ok(out.into_boxed_slice());
             }
-            // Why: too small an output looks like corruption; the limit tells them apart in the end.
+            // Why: too small an output looks like corruption; the limit tells them apart in the
+            // end.
             Err(e) if size >= max_bytes => return Err(e),
             Err(_) => size = size.saturating_mul(4).min(max_bytes),
         }
@@ -347,10 +356,11 @@ fn too_large(size: usize, max_bytes: usize) -> Corruption {
 
 /// Appends `data`, compressed as format_versions 2 and later store it.
 ///
-/// `level` is the algorithm's own, `None` its default; Snappy and LZ4 have none. The caller decides whether the result is
-/// small enough to keep.
+/// `level` is the algorithm's own, `None` its default; Snappy and LZ4 have none. The caller decides
+/// whether the result is small enough to keep.
 ///
-/// Compat: LZ4HC is written with LZ4's one effort; every reader takes both numbers for the same format.
+/// Compat: LZ4HC is written with LZ4's one effort; every reader takes both numbers for the same
+/// format.
 pub fn compress_into(
     compression: CompressionType,
     level: Option<i32>,
@@ -373,7 +383,8 @@ pub fn compress_into(
             out.truncate(start + n.expect("the output is as large as Snappy asks for"));
         }
         C::Zlib => {
-            // Why: zlib's own default level is 6. The fastest level spends nine bits on a byte at worst.
+            // Why: zlib's own default level is 6. The fastest level spends nine bits on a byte at
+            // worst.
             let level = flate2::Compression::new(level.map_or(6, |l| l.clamp(0, 9) as u32));
             // Compat: RocksDB inflates with a window of 14 bits.
             let mut context = Compress::new_with_window_bits(level, false, 14);

@@ -10,8 +10,8 @@ use std::fmt;
 
 /// Bytes that do not decode: what was expected or found, and where.
 ///
-/// `offset` counts bytes from the start of the slice handed to the decoder. A caller that knows where that slice
-/// lies in a larger one moves it with [`Corruption::rebased`].
+/// `offset` counts bytes from the start of the slice handed to the decoder. A caller that knows
+/// where that slice lies in a larger one moves it with [`Corruption::rebased`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
     /// What is wrong, in words for a person.

@@ -13,14 +13,16 @@
 //! | `METADB-1`, `COMPACTION_PROGRESS-1700000000` | kept by RocksDB for its own ends |
 //! | `000123.dbtmp`, `OPTIONS-000123.dbtmp`, `COMPACTION_PROGRESS-1.dbtmp` | left over when a writer dies before its rename |
 //!
-//! Numbers are decimal, printed with six digits at least, read with any number of them. Specified by RocksDB's
-//! file/filename.cc.
+//! Numbers are decimal, printed with six digits at least, read with any number of them. Specified
+//! by RocksDB's file/filename.cc.
 //!
-//! In: a name without its directory. Out: a [`FileName`], whose `Display` gives the name back; other names are `None`.
-//! Invariant: `parse` of a printed name gives the same `FileName`. Used by whoever lists, opens or makes files.
+//! In: a name without its directory. Out: a [`FileName`], whose `Display` gives the name back;
+//! other names are `None`.
+//! Invariant: `parse` of a printed name gives the same `FileName`. Used by whoever lists, opens or
+//! makes files.
 //!
-//! Compat: RocksDB also takes `OPTIONS-000005` followed by anything for an options file; here such a name is foreign, so
-//! that a backup copy beside the file is never opened in its place.
+//! Compat: RocksDB also takes `OPTIONS-000005` followed by anything for an options file; here such
+//! a name is foreign, so that a backup copy beside the file is never opened in its place.
 
 use std::fmt;
 
@@ -159,7 +161,8 @@ impl fmt::Display for FileName {
     }
 }
 
-/// The manifest that the contents of `CURRENT` name; `None` unless they are one manifest name and a newline.
+/// The manifest that the contents of `CURRENT` name; `None` unless they are one manifest name and a
+/// newline.
 #[must_use]
 pub fn parse_current(contents: &[u8]) -> Option<FileName> {
     let name = std::str::from_utf8(contents).ok()?.strip_suffix('\n')?;

@@ -1,6 +1,7 @@
 //! Filters: which keys a table, or a part of it, does not hold.
 //!
-//! A filter block ends in five bytes that say how it is built; blocks too short for them are of filters without keys.
+//! A filter block ends in five bytes that say how it is built; blocks too short for them are of
+//! filters without keys.
 //!
 //! | first of the five | the rest of them | filter |
 //! |---|---|---|
@@ -9,12 +10,15 @@
 //! | 0xfe | seed, number of blocks in 24 bits | Standard128 Ribbon (`ribbon`) |
 //! | others | | none that this release knows |
 //!
-//! Byte tables in docs/formats/filter.md. Specified by RocksDB's table/block_based/filter_policy.cc.
+//! Byte tables in docs/formats/filter.md. Specified by RocksDB's
+//! table/block_based/filter_policy.cc.
 //!
-//! In: the contents of a filter block, without its trailer. Out: [`FilterReader`]. Parsing never fails: as in RocksDB, a filter of a
-//! kind not known, or with parameters that cannot be, answers that any key may be there, and an empty one that none is.
-//! Invariant: a key that was added is never denied, whatever the bits, unless the bits were damaged behind the checksum's back.
-//! Built by [`builder`]; used by the table reader, one probe a table or partition.
+//! In: the contents of a filter block, without its trailer. Out: [`FilterReader`]. Parsing never
+//! fails: as in RocksDB, a filter of a kind not known, or with parameters that cannot be, answers
+//! that any key may be there, and an empty one that none is.
+//! Invariant: a key that was added is never denied, whatever the bits, unless the bits were damaged
+//! behind the checksum's back. Built by [`builder`]; used by the table reader, one probe a table or
+//! partition.
 
 mod bits_per_key;
 pub mod builder;
@@ -48,8 +52,9 @@ pub(crate) const RIBBON_MARKER: u8 = 0xfe;
 /// Seed of the 32-bit hash of legacy filters.
 const LEGACY_SEED: u32 = 0xbc9f_1d34;
 
-/// The policy's name in a metaindex, behind [`crate::metaindex::FULL_FILTER_PREFIX`] or its siblings. All built-in filters go by it, as each can
-/// read the others'; a filter under another name is a user's own, and is not read.
+/// The policy's name in a metaindex, behind [`crate::metaindex::FULL_FILTER_PREFIX`] or its
+/// siblings. All built-in filters go by it, as each can read the others'; a filter under another
+/// name is a user's own, and is not read.
 pub const COMPATIBILITY_NAME: &str = "rocksdb.BuiltinBloomFilter";
 
 /// The hash of a key or prefix, computed once and asked of many filters.
@@ -78,7 +83,8 @@ pub(crate) fn legacy_filter_hash(key: &[u8]) -> u32 {
     legacy_hash(key, LEGACY_SEED)
 }
 
-/// A filter ready to be asked. It owns a copy of the bits, aligned so that a Bloom probe touches one cache line.
+/// A filter ready to be asked. It owns a copy of the bits, aligned so that a Bloom probe touches
+/// one cache line.
 #[derive(Debug)]
 pub struct FilterReader(Kind);
 
@@ -111,8 +117,8 @@ impl FilterReader {
 
     /// Whether `key` may have been added; `hash` must be its hash. False is certain.
     ///
-    /// Why both: legacy filters, in tables of format_version 4 and older, have a hash of their own, made from `key` when such a
-    /// filter is asked.
+    /// Why both: legacy filters, in tables of format_version 4 and older, have a hash of their own,
+    /// made from `key` when such a filter is asked.
     #[inline]
     #[must_use]
     pub fn may_match(&self, key: &[u8], hash: FilterHash) -> bool {

@@ -18,11 +18,12 @@
 //! | 16 | reserved, ignored |
 //! | 8 | reserved, must be zero |
 //!
-//! From format_version 6 on the index handle is in the metaindex, under [`crate::metaindex::INDEX`].
-//! Specified by RocksDB's table/format.cc.
+//! From format_version 6 on the index handle is in the metaindex, under
+//! [`crate::metaindex::INDEX`]. Specified by RocksDB's table/format.cc.
 //!
 //! In: the last bytes of a file. Out: [`Footer`], handles checked against the file's size.
-//! Compat: format_versions 0 and 1 of block-based tables are older than RocksDB 4.6; RocksDB itself reads them up to 10.x.
+//! Compat: format_versions 0 and 1 of block-based tables are older than RocksDB 4.6; RocksDB itself
+//! reads them up to 10.x.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ use crate::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 
 /// The newest format_version of block-based tables that this crate reads.
 pub const LATEST_FORMAT_VERSION: u32 = 7;
-/// The longest footer. Reading this many bytes from the end of the file (or the whole file if smaller) is enough.
+/// The longest footer. Reading this many bytes from the end of the file (or the whole file if
+/// smaller) is enough.
 pub const MAX_FOOTER_BYTES: usize = 1 + HANDLES_BYTES + 4 + 8;
 /// The shortest footer, that of format_version 0; no table is smaller.
 pub const MIN_FOOTER_BYTES: usize = HANDLES_BYTES + 8;
@@ -81,15 +83,17 @@ pub struct Footer {
     pub checksum: ChecksumType,
     /// The metaindex block.
     pub metaindex_handle: BlockHandle,
-    /// The index block (top of it if partitioned); `None` from format_version 6 on, where the metaindex has it.
+    /// The index block (top of it if partitioned); `None` from format_version 6 on, where the
+    /// metaindex has it.
     pub index_handle: Option<BlockHandle>,
     /// Base of the context checksums; 0 before format_version 6.
     pub base_context_checksum: u32,
 }
 
 impl Footer {
-    /// Decodes the footer from `tail`, the last bytes of a file of `file_bytes` bytes: [`MAX_FOOTER_BYTES`] of them, or the
-    /// whole file if it is smaller. Offsets in errors are offsets in the file.
+    /// Decodes the footer from `tail`, the last bytes of a file of `file_bytes` bytes:
+    /// [`MAX_FOOTER_BYTES`] of them, or the whole file if it is smaller. Offsets in errors are
+    /// offsets in the file.
     pub fn decode(tail: &[u8], file_bytes: u64) -> Result<Footer, FooterError> {
         let tail_start = file_bytes.saturating_sub(tail.len() as u64);
         Footer::decode_tail(tail, tail_start, file_bytes).map_err(|e| match e {
@@ -182,7 +186,8 @@ impl Footer {
         Ok(())
     }
 
-    /// The middle of a footer of format_version 6 or later. `bytes` is the whole footer, which lies at `offset`.
+    /// The middle of a footer of format_version 6 or later. `bytes` is the whole footer, which lies
+    /// at `offset`.
     fn decode_extended(&mut self, bytes: &[u8], offset: u64) -> Result<(), FooterError> {
         let mut reader = Reader::new(bytes);
         reader.u8()?;
@@ -247,8 +252,9 @@ impl Footer {
     /// Appends the footer, which comes to lie at `offset` in its file.
     ///
     /// # Panics
-    /// When the parts do not fit the format_version: it is 0 or too new; an index handle is missing before 6 or given from 6
-    /// on; from 6 on, the metaindex does not lie right in front of the footer or the base is 0.
+    /// When the parts do not fit the format_version: it is 0 or too new; an index handle is missing
+    /// before 6 or given from 6 on; from 6 on, the metaindex does not lie right in front of the
+    /// footer or the base is 0.
     pub fn encode_into(&self, out: &mut Vec<u8>, offset: u64) {
         assert!((1..=LATEST_FORMAT_VERSION).contains(&self.format_version), "format_version can be written");
         let start = out.len();
@@ -338,7 +344,8 @@ mod tests {
             let (mut bytes, total) = file_with(&footer, body);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let decoded = Footer::decode(&bytes, total);
-            // A flip in the checksum type may select none, which covers nothing; one in the format_version may select an old one, which has none.
+            // A flip in the checksum type may select none, which covers nothing; one in the
+            // format_version may select an old one, which has none.
             let unprotected = decoded.as_ref().is_ok_and(|footer| footer.format_version < 6);
             if footer.format_version >= 6 && footer.checksum != ChecksumType::None && bit >= 8 && !unprotected {
                 prop_assert!(decoded.is_err());

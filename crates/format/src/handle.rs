@@ -5,8 +5,8 @@
 //! | 1-10 | offset, varint64 |
 //! | 1-10 | size, varint64, without the 5-byte block trailer |
 //!
-//! Specified by RocksDB's table/format.h.
-//! In: a reader. Out: a handle, not yet checked against any file size; [`BlockHandle::range`] does that.
+//! Specified by RocksDB's table/format.h. In: a reader. Out: a handle, not yet checked against any
+//! file size; [`BlockHandle::range`] does that.
 
 use std::ops::Range;
 
@@ -60,7 +60,8 @@ impl BlockHandle {
         coding::put_varint64(out, self.size);
     }
 
-    /// The bytes of block and trailer in a file of `file_bytes`; `None` if they do not lie inside it.
+    /// The bytes of block and trailer in a file of `file_bytes`; `None` if they do not lie inside
+    /// it.
     #[must_use]
     pub fn range(&self, file_bytes: u64) -> Option<Range<u64>> {
         let end = self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)?;

@@ -1,7 +1,9 @@
-//! RocksDB's oldest hash function: MurmurHash1, which the format fixed with its sign-extension quirk.
+//! RocksDB's oldest hash function: MurmurHash1, which the format fixed with its sign-extension
+//! quirk.
 //!
-//! The data-block hash index, legacy Bloom filters and prefix hashes are built with it; newer filters hash with XXH3 instead.
-//! Specified by RocksDB's util/hash.cc. In: bytes and a seed. Out: 32 bits.
+//! The data-block hash index, legacy Bloom filters and prefix hashes are built with it; newer
+//! filters hash with XXH3 instead. Specified by RocksDB's util/hash.cc. In: bytes and a seed. Out:
+//! 32 bits.
 
 /// The hash of `bytes`.
 #[must_use]

@@ -1,14 +1,17 @@
-//! The numbers that name things across files: table and blob and log files, column families, levels.
+//! The numbers that name things across files: table and blob and log files, column families,
+//! levels.
 //!
 //! Plain values, no invariants beyond their width. Anyone may make one.
 use std::fmt;
 
-/// The number of a file of a database. Table, blob, log, MANIFEST and OPTIONS files share one number space.
+/// The number of a file of a database. Table, blob, log, MANIFEST and OPTIONS files share one
+/// number space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
-    /// The largest number a MANIFEST can hold: two bits are kept for the path id where both are packed.
+    /// The largest number a MANIFEST can hold: two bits are kept for the path id where both are
+    /// packed.
     pub const MAX: FileNumber = FileNumber(0x3FFF_FFFF_FFFF_FFFF);
 }
 
@@ -18,7 +21,8 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// The id of a column family. 0 is the default column family; ids of dropped families are not used again.
+/// The id of a column family. 0 is the default column family; ids of dropped families are not used
+/// again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnFamilyId(pub u32);
 
@@ -35,8 +39,8 @@ impl fmt::Display for ColumnFamilyId {
 
 /// A level of the tree, 0 the newest.
 ///
-/// Why: RocksDB keeps it as an `int`; one byte is more than any tree has, and a hostile level cannot make a
-/// level table large.
+/// Why: RocksDB keeps it as an `int`; one byte is more than any tree has, and a hostile level
+/// cannot make a level table large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub u8);
 

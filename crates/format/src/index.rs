@@ -8,10 +8,10 @@
 //! | value | block handle; from format_version 4 on, whole only where the key shares no bytes with the previous one, else the difference of the sizes as a signed varint, the block lying directly behind the previous one |
 //! | | first internal key of the block, length-prefixed (index type 3 only) |
 //!
-//! The same layout serves a table's index, the partitions of a two-level index and its top, and the top of a partitioned
-//! filter. Index type 1 (hash) adds two blocks that only speed up RocksDB's search; the index itself is complete without
-//! them, so they are not read.
-//! Specified by RocksDB's table/block_based/index_builder.h and table/format.h.
+//! The same layout serves a table's index, the partitions of a two-level index and its top, and the
+//! top of a partitioned filter. Index type 1 (hash) adds two blocks that only speed up RocksDB's
+//! search; the index itself is complete without them, so they are not read. Specified by RocksDB's
+//! table/block_based/index_builder.h and table/format.h.
 //!
 //! In: decompressed bytes, and what the properties say about the layout. Out: handles.
 //! Invariant: handles are not checked against the file; see [`BlockHandle::range`].
@@ -73,7 +73,8 @@ impl IndexType {
 pub struct IndexLayout {
     /// Keys are user keys (property `rocksdb.index.key.is.user.key`).
     pub user_keys: bool,
-    /// Handles are delta-encoded and not delimited (property `rocksdb.index.value.is.delta.encoded`).
+    /// Handles are delta-encoded and not delimited (property
+    /// `rocksdb.index.value.is.delta.encoded`).
     pub delta_handles: bool,
     /// Values end with the block's first key (index type 3; not the top of a partitioned filter).
     pub first_keys: bool,
@@ -164,8 +165,9 @@ impl IndexCursor {
         IndexCursor::default()
     }
 
-    /// A cursor for a file whose entries all have the sequence number `seq`, which its keys do not hold (an ingested file);
-    /// [`IndexCursor::first_internal_key`] then shows keys with that sequence number. Allocates.
+    /// A cursor for a file whose entries all have the sequence number `seq`, which its keys do not
+    /// hold (an ingested file); [`IndexCursor::first_internal_key`] then shows keys with that
+    /// sequence number. Allocates.
     #[must_use]
     pub fn with_global_seqno(seq: SeqNo) -> Self {
         IndexCursor { restamped: Some(Box::new((seq, Vec::new()))), ..IndexCursor::default() }
@@ -236,7 +238,8 @@ impl IndexCursor {
             _ => 0..index.block.restart_count(),
         };
         let found = match layout.value_layout() {
-            // Why: the layout is a constant in each arm, so that the entry decoder inlines without a branch on it.
+            // Why: the layout is a constant in each arm, so that the entry decoder inlines without
+            // a branch on it.
             ValueLayout::Sized => self.cursor.seek_in(
                 &index.block,
                 comparator,

@@ -5,11 +5,11 @@
 //! | n | user key |
 //! | 8 | trailer, little-endian: sequence number << 8 \| value type |
 //!
-//! Sorted by user key ascending, then trailer descending, so that the newest entry of a user key comes first.
-//! Specified by RocksDB's db/dbformat.h.
+//! Sorted by user key ascending, then trailer descending, so that the newest entry of a user key
+//! comes first. Specified by RocksDB's db/dbformat.h.
 //!
-//! In: slices. Out: parts borrowed from them, or [`Corruption`]. Invariant: nothing here allocates except
-//! `encode_into` and [`InternalKey::to_vec`].
+//! In: slices. Out: parts borrowed from them, or [`Corruption`]. Invariant: nothing here allocates
+//! except `encode_into` and [`InternalKey::to_vec`].
 
 use crate::corruption::Corruption;
 
@@ -33,7 +33,8 @@ impl std::fmt::Display for SeqNo {
     }
 }
 
-/// What an entry does, by the number that RocksDB stores. Those marked WAL occur in write batches only.
+/// What an entry does, by the number that RocksDB stores. Those marked WAL occur in write batches
+/// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are RocksDB's and say it")]
@@ -88,7 +89,8 @@ pub enum ValueType {
 impl ValueType {
     /// The type to seek with: it sorts before every entry of the same user key and sequence number.
     pub const FOR_SEEK: ValueType = ValueType::ValuePreferredSeqno;
-    /// The type to seek backwards with: it sorts after every entry of the same user key and sequence number.
+    /// The type to seek backwards with: it sorts after every entry of the same user key and
+    /// sequence number.
     pub const FOR_SEEK_FOR_PREV: ValueType = ValueType::Deletion;
 
     /// The type with the number `n`, if RocksDB 11.8 defines it.
@@ -127,7 +129,8 @@ impl ValueType {
         })
     }
 
-    /// Whether it may stand in an internal key (in a table, a memtable or a file boundary), not only in a WAL.
+    /// Whether it may stand in an internal key (in a table, a memtable or a file boundary), not
+    /// only in a WAL.
     #[inline]
     #[must_use]
     pub const fn is_stored(self) -> bool {
@@ -154,13 +157,14 @@ pub const fn pack_trailer(seq: SeqNo, kind: ValueType) -> u64 {
     (seq.0 << 8) | kind as u64
 }
 
-/// The trailer that a file boundary carries when it ends before all entries of its user key (a range tombstone's end).
+/// The trailer that a file boundary carries when it ends before all entries of its user key (a
+/// range tombstone's end).
 pub const RANGE_TOMBSTONE_SENTINEL: u64 = pack_trailer(SeqNo::MAX, ValueType::RangeDeletion);
 
 /// User key and trailer of an encoded internal key, unchecked as to the value type.
 ///
-/// Bytes too short for a trailer come back whole, with trailer 0: comparing hostile keys is then total, and whoever looks at
-/// the parts uses [`InternalKey::parse`], which refuses them.
+/// Bytes too short for a trailer come back whole, with trailer 0: comparing hostile keys is then
+/// total, and whoever looks at the parts uses [`InternalKey::parse`], which refuses them.
 #[inline(always)]
 #[must_use]
 pub fn split(internal_key: &[u8]) -> (&[u8], u64) {
@@ -189,7 +193,8 @@ pub struct InternalKey<'a> {
 }
 
 impl<'a> InternalKey<'a> {
-    /// Decodes an internal key; refuses bytes without a trailer and value types that do not occur in keys.
+    /// Decodes an internal key; refuses bytes without a trailer and value types that do not occur
+    /// in keys.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<InternalKey<'a>, Corruption> {
         let Some((user_key, trailer)) = bytes.split_last_chunk::<TRAILER_BYTES>() else {
@@ -237,7 +242,8 @@ pub fn append(out: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
     out.extend_from_slice(&trailer.to_le_bytes());
 }
 
-/// The internal key that sorts before every entry of `user_key`, and behind those of all keys before it.
+/// The internal key that sorts before every entry of `user_key`, and behind those of all keys
+/// before it.
 #[must_use]
 pub fn before_all_of(user_key: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(user_key.len() + TRAILER_BYTES);

@@ -1,7 +1,8 @@
 //! The record log: the framing of write-ahead logs and of the manifest.
 //!
-//! The file is a row of blocks of 32 KiB. A physical record never crosses a block's end; a logical record that does not fit is
-//! cut into a first, middle and last one. What is left of a block that cannot hold a header is zero.
+//! The file is a row of blocks of 32 KiB. A physical record never crosses a block's end; a logical
+//! record that does not fit is cut into a first, middle and last one. What is left of a block that
+//! cannot hold a header is zero.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -11,10 +12,12 @@
 //! | 4 | recyclable types only: low half of the log's number, which tells records from those of the file's former life |
 //! | ... | payload |
 //!
-//! The table of types is in docs/formats/wal.md. Specified by RocksDB's db/log_format.h, db/log_writer.h.
+//! The table of types is in docs/formats/wal.md. Specified by RocksDB's db/log_format.h,
+//! db/log_writer.h.
 //!
-//! In: the bytes of a whole file ([`LogReader`]), or records to write ([`LogWriter`]). Out: records and every place where the
-//! file is damaged, with offsets; or bytes to append. Used by WAL replay, by the manifest reader, and by the tools.
+//! In: the bytes of a whole file ([`LogReader`]), or records to write ([`LogWriter`]). Out: records
+//! and every place where the file is damaged, with offsets; or bytes to append. Used by WAL replay,
+//! by the manifest reader, and by the tools.
 
 mod reader;
 mod writer;
@@ -62,10 +65,11 @@ pub(crate) mod record_type {
 
 /// How much damage a log may have and still be recovered from, by RocksDB's number.
 ///
-/// The reader's part is to tell damage that a crash leaves at the tail of a log from damage that nothing excuses; see
-/// [`LogEvent`]. The caller's part on [`LogEvent::Damage`]: fail under `TolerateCorruptedTailRecords` and
-/// `AbsoluteConsistency`; stop replaying under `PointInTimeRecovery`, and go on with a later log only if its first sequence number is
-/// the next one; go on reading under `SkipAnyCorruptedRecords`.
+/// The reader's part is to tell damage that a crash leaves at the tail of a log from damage that
+/// nothing excuses; see [`LogEvent`]. The caller's part on [`LogEvent::Damage`]: fail under
+/// `TolerateCorruptedTailRecords` and `AbsoluteConsistency`; stop replaying under
+/// `PointInTimeRecovery`, and go on with a later log only if its first sequence number is the next
+/// one; go on reading under `SkipAnyCorruptedRecords`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum RecoveryMode {
@@ -106,7 +110,8 @@ impl RecoveryMode {
     }
 }
 
-/// What a log says of the one before it, so that a missing or shortened log is noticed (`track_and_verify_wals`).
+/// What a log says of the one before it, so that a missing or shortened log is noticed
+/// (`track_and_verify_wals`).
 ///
 /// | bytes | content |
 /// |---|---|
@@ -142,7 +147,8 @@ impl Predecessor {
     }
 }
 
-/// A column family and how many bytes at the end of its user keys are a timestamp, in the records that follow in the same log.
+/// A column family and how many bytes at the end of its user keys are a timestamp, in the records
+/// that follow in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimestampSize {
     /// Which column family.

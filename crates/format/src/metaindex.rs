@@ -1,6 +1,7 @@
 //! The metaindex: names of the blocks that are not data, and where they lie.
 //!
-//! A plain block ([`crate::block`]) with a restart point at every entry; keys are names, values block handles.
+//! A plain block ([`crate::block`]) with a restart point at every entry; keys are names, values
+//! block handles.
 //!
 //! | name | block |
 //! |---|---|
@@ -30,7 +31,8 @@ pub const INDEX: &str = "rocksdb.index";
 pub const RANGE_DEL: &str = "rocksdb.range_del";
 /// Name of the compression dictionary.
 pub const COMPRESSION_DICT: &str = "rocksdb.compression_dict";
-/// In front of the policy's name: a filter for every data block. No RocksDB since 8.0 reads or writes them.
+/// In front of the policy's name: a filter for every data block. No RocksDB since 8.0 reads or
+/// writes them.
 pub const BLOCK_FILTER_PREFIX: &str = "filter.";
 /// In front of the policy's name: one filter for the table.
 pub const FULL_FILTER_PREFIX: &str = "fullfilter.";

@@ -1,6 +1,7 @@
 //! Table properties: what a table says about itself.
 //!
-//! A plain block ([`crate::block`]) with one restart point; keys are names in byte order, values as follows.
+//! A plain block ([`crate::block`]) with one restart point; keys are names in byte order, values as
+//! follows.
 //!
 //! | kind | value |
 //! |---|---|
@@ -13,7 +14,8 @@
 //! The names are listed once, below. Unlisted names are kept as user-collected properties.
 //! Specified by RocksDB's table/meta_blocks.cc and table/table_properties.cc.
 //!
-//! In: decompressed bytes. Out: [`TableProperties`]. Invariant: decoding what was encoded gives the same.
+//! In: decompressed bytes. Out: [`TableProperties`]. Invariant: decoding what was encoded gives the
+//! same.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +38,8 @@ const DECOUPLED_FILTERS: &str = "rocksdb.block.based.table.decoupled.partitioned
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 const GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
 const EMBEDDED_BLOBS: &str = "rocksdb.embedded.blob.stats";
-/// From this format_version on `compression_name` begins with the name of what compressed the blocks.
+/// From this format_version on `compression_name` begins with the name of what compressed the
+/// blocks.
 const NAMED_COMPRESSION: u32 = 7;
 /// What compresses the blocks in the way all releases know.
 pub(crate) const BUILTIN_COMPRESSION: &str = "BuiltinV2";
@@ -59,7 +62,8 @@ macro_rules! properties {
         pub struct TableProperties {
             $($(#[$number_doc])* pub $number: u64,)*
             $($(#[$text_doc])* pub $text: String,)*
-            /// Everything else, by name: what property collectors added, and names this version does not know.
+            /// Everything else, by name: what property collectors added, and names this version
+            /// does not know.
             pub user_collected: BTreeMap<Vec<u8>, Vec<u8>>,
         }
 
@@ -195,14 +199,16 @@ properties! {
         prefix_extractor_name, "rocksdb.prefix.extractor.name";
         /// Names of the property collectors.
         property_collectors_names, "rocksdb.property.collectors";
-        /// Name of the compression; from format_version 7 on, of the compression manager and its types.
+        /// Name of the compression; from format_version 7 on, of the compression manager and its
+        /// types.
         compression_name, "rocksdb.compression";
         /// Options of the compression.
         compression_options, "rocksdb.compression_options";
     }
 }
 
-/// Name under which the sequence-number-to-time mapping is kept; its bytes stay among the user-collected properties.
+/// Name under which the sequence-number-to-time mapping is kept; its bytes stay among the
+/// user-collected properties.
 pub const SEQNO_TO_TIME: &str = "rocksdb.seqno.time.map";
 
 impl TableProperties {
@@ -211,10 +217,11 @@ impl TableProperties {
         Ok(decode_with_seqno_place(contents)?.0)
     }
 
-    /// Checks the trailer of the properties block at `offset` and decodes the block, which is never compressed.
+    /// Checks the trailer of the properties block at `offset` and decodes the block, which is never
+    /// compressed.
     ///
-    /// Compat: ingesting a file with `write_global_seqno` overwrites the sequence number in the block and leaves its checksum,
-    /// which is then right with the number zero.
+    /// Compat: ingesting a file with `write_global_seqno` overwrites the sequence number in the
+    /// block and leaves its checksum, which is then right with the number zero.
     pub fn decode_verified(
         block_and_trailer: &[u8],
         footer: &Footer,
@@ -269,8 +276,8 @@ impl TableProperties {
         self.user_collected.insert(INDEX_TYPE.into(), (index_type as u32).to_le_bytes().into());
     }
 
-    /// How the table's index blocks are encoded. The first keys are only in tables of index type 3, and never in the top of a
-    /// partitioned filter.
+    /// How the table's index blocks are encoded. The first keys are only in tables of index type 3,
+    /// and never in the top of a partitioned filter.
     #[must_use]
     pub fn index_layout(&self) -> IndexLayout {
         IndexLayout {
@@ -305,9 +312,11 @@ impl TableProperties {
         self.user_collected.insert(PREFIX_FILTERING.into(), flag(prefixes));
     }
 
-    /// What of a table with these properties cannot be read here, in words that name it; `None` if all can.
+    /// What of a table with these properties cannot be read here, in words that name it; `None` if
+    /// all can.
     ///
-    /// Why by the properties: a table is refused when it is opened, and not when the first block that needs it is read.
+    /// Why by the properties: a table is refused when it is opened, and not when the first block
+    /// that needs it is read.
     #[must_use]
     pub fn unsupported(&self, format_version: u32) -> Option<String> {
         if self.user_collected.contains_key(EMBEDDED_BLOBS.as_bytes()) {
@@ -333,13 +342,15 @@ impl TableProperties {
         self.user_collected.insert(DECOUPLED_FILTERS.into(), b"1".to_vec());
     }
 
-    /// The version of a file made outside a database for ingestion: 1, or 2 with a global sequence number; `None` for others.
+    /// The version of a file made outside a database for ingestion: 1, or 2 with a global sequence
+    /// number; `None` for others.
     #[must_use]
     pub fn external_file_version(&self) -> Option<u32> {
         Reader::new(self.user_collected.get(EXTERNAL_VERSION.as_bytes())?).fixed32().ok()
     }
 
-    /// The sequence number that the file's properties give to all its entries; often 0, the MANIFEST then has it.
+    /// The sequence number that the file's properties give to all its entries; often 0, the
+    /// MANIFEST then has it.
     #[must_use]
     pub fn external_global_seqno(&self) -> Option<SeqNo> {
         Some(SeqNo(Reader::new(self.user_collected.get(GLOBAL_SEQNO.as_bytes())?).fixed64().ok()?))
@@ -351,8 +362,8 @@ impl TableProperties {
         self.user_collected.insert(GLOBAL_SEQNO.into(), 0u64.to_le_bytes().into());
     }
 
-    /// Properties as names and values for people, in byte order of the names; numbers in decimal, other bytes that are not
-    /// printable in hexadecimal.
+    /// Properties as names and values for people, in byte order of the names; numbers in decimal,
+    /// other bytes that are not printable in hexadecimal.
     #[must_use]
     pub fn to_pairs(&self) -> Vec<(String, String)> {
         let mut probe = TableProperties::default();

@@ -6,9 +6,10 @@
 //! | `rocksdb.CappedPrefix.N` | `capped:N` | first N bytes, or the whole of a shorter key |
 //! | `rocksdb.Noop` | | the key |
 //!
-//! Specified by RocksDB's util/slice.cc. In: a name, then user keys. Out: prefixes borrowed from the keys.
-//! Invariant: two extractors with the same name cut every key alike, so a table filter built under a name may be asked by
-//! whoever has an extractor of that name, and by nobody else.
+//! Specified by RocksDB's util/slice.cc. In: a name, then user keys. Out: prefixes borrowed from
+//! the keys.
+//! Invariant: two extractors with the same name cut every key alike, so a table filter built under
+//! a name may be asked by whoever has an extractor of that name, and by nobody else.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 /// A prefix extractor that the user brings.
 ///
-/// For every key in the domain `transform` must be deterministic, a function of the key alone; and keys that sort between two
-/// keys of one prefix must have that prefix too, or prefix iteration misses them.
+/// For every key in the domain `transform` must be deterministic, a function of the key alone; and
+/// keys that sort between two keys of one prefix must have that prefix too, or prefix iteration
+/// misses them.
 pub trait SliceTransform: Send + Sync + Debug {
     /// What tables record; two extractors of one name must cut alike.
     fn name(&self) -> &str;
@@ -45,7 +47,8 @@ pub enum PrefixExtractor {
 }
 
 impl PrefixExtractor {
-    /// The built-in extractor with this name, as it stands in OPTIONS files, table properties or option strings.
+    /// The built-in extractor with this name, as it stands in OPTIONS files, table properties or
+    /// option strings.
     #[must_use]
     pub fn from_name(name: &str) -> Option<PrefixExtractor> {
         let length = |prefix: &str| {
@@ -72,7 +75,8 @@ impl PrefixExtractor {
         }
     }
 
-    /// Whether this is the extractor that a table or an OPTIONS file recorded under `name`; allocates nothing.
+    /// Whether this is the extractor that a table or an OPTIONS file recorded under `name`;
+    /// allocates nothing.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
         match (self, PrefixExtractor::from_name(name)) {
@@ -113,7 +117,8 @@ impl PrefixExtractor {
         self.in_domain(key).then(|| self.transform(key))
     }
 
-    /// The length of the longest prefix, if there is a longest: a bound of that length can be compared by its prefix alone.
+    /// The length of the longest prefix, if there is a longest: a bound of that length can be
+    /// compared by its prefix alone.
     #[must_use]
     pub fn full_length(&self) -> Option<usize> {
         match self {

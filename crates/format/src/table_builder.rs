@@ -14,11 +14,12 @@
 //! Every block is followed by its trailer ([`crate::checksum`]). Specified by RocksDB's
 //! table/block_based/block_based_table_builder.cc.
 //!
-//! In: internal keys in ascending order with their values, range tombstones in any order. Out: the bytes of the file, handed
-//! over piece by piece ([`TableBuilder::take_output`]), and what a MANIFEST needs to know ([`FinishedTable`]).
-//! Invariant: with equal input and options the bytes are equal, also when data blocks are compressed elsewhere ([`TableBuilder::defer_compression`]);
-//! there is no clock and no randomness here.
-//! Used by bulk loading, flush and compaction, and by tests.
+//! In: internal keys in ascending order with their values, range tombstones in any order. Out: the
+//! bytes of the file, handed over piece by piece ([`TableBuilder::take_output`]), and what a
+//! MANIFEST needs to know ([`FinishedTable`]).
+//! Invariant: with equal input and options the bytes are equal, also when data blocks are
+//! compressed elsewhere ([`TableBuilder::defer_compression`]); there is no clock and no randomness
+//! here. Used by bulk loading, flush and compaction, and by tests.
 
 mod deferred;
 mod index_writer;
@@ -55,7 +56,8 @@ pub struct TableBuilder {
     /// First key of the data block being filled.
     first_key: Vec<u8>,
     last_key: Vec<u8>,
-    /// Finished data blocks that wait for the dictionary to be made from them; `None` once there is one, or is to be none.
+    /// Finished data blocks that wait for the dictionary to be made from them; `None` once there is
+    /// one, or is to be none.
     waiting: Option<Vec<WaitingBlock>>,
     waiting_bytes: usize,
     dictionary: Option<Arc<Dictionary>>,
@@ -166,7 +168,8 @@ pub struct FinishedTable {
     pub file_bytes: u64,
     /// Smallest internal key, range tombstones included; `None` if the table is empty.
     pub smallest: Option<Vec<u8>>,
-    /// Largest internal key. If it is the end of a range tombstone it is exclusive and ends in [`RANGE_TOMBSTONE_SENTINEL`].
+    /// Largest internal key. If it is the end of a range tombstone it is exclusive and ends in
+    /// [`RANGE_TOMBSTONE_SENTINEL`].
     pub largest: Option<Vec<u8>>,
     /// Smallest sequence number; 0 if the table is empty.
     pub smallest_seq: SeqNo,
@@ -256,7 +259,8 @@ impl TableBuilder {
         })
     }
 
-    /// Adds an entry. Keys must ascend; range tombstones go to [`TableBuilder::add_range_deletion`].
+    /// Adds an entry. Keys must ascend; range tombstones go to
+    /// [`TableBuilder::add_range_deletion`].
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<(), TableBuildError> {
         let parsed = InternalKey::parse(internal_key).map_err(TableBuildError::BadKey)?;
         if parsed.kind == ValueType::RangeDeletion {
@@ -351,7 +355,8 @@ impl TableBuilder {
     #[must_use]
     pub fn estimated_tail_bytes(&self) -> u64 {
         let filter = match &self.filter {
-            // Why two bytes an entry: the bits a key takes are the policy's, and 16 are seldom exceeded.
+            // Why two bytes an entry: the bits a key takes are the policy's, and 16 are seldom
+            // exceeded.
             Some(Filter::Full(filter)) => 2 * filter.entries(),
             Some(Filter::Partitioned(filter)) => 2 * filter.entries(),
             None => 0,
@@ -378,7 +383,8 @@ impl TableBuilder {
         self.out.len() as u64
     }
 
-    /// [`TableBuilder::take_output`], and `buffer`, which is emptied, takes what comes next: its memory is used again.
+    /// [`TableBuilder::take_output`], and `buffer`, which is emptied, takes what comes next: its
+    /// memory is used again.
     #[must_use]
     pub fn exchange_output(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
         buffer.clear();
@@ -430,8 +436,8 @@ impl TableBuilder {
         let Some(waiting) = self.waiting.take() else { return };
         let limit = self.options.max_dictionary_bytes;
         let mut samples = Vec::new();
-        // Why: blocks from everywhere make a better dictionary than the first ones. Steps of a large prime, taken modulo the
-        // number of blocks, visit each of them once.
+        // Why: blocks from everywhere make a better dictionary than the first ones. Steps of a
+        // large prime, taken modulo the number of blocks, visit each of them once.
         const STEP: usize = 1_000_003;
         for i in 0..waiting.len() {
             let block = &waiting[(waiting.len() / 2 + i * (STEP % waiting.len())) % waiting.len()];
@@ -473,7 +479,8 @@ impl TableBuilder {
         self.index.add(entry, handle);
     }
 
-    /// Writes a block with its trailer, compressed if that saves enough; where it lies, and whether it is compressed.
+    /// Writes a block with its trailer, compressed if that saves enough; where it lies, and whether
+    /// it is compressed.
     fn write_block(
         &mut self,
         contents: &[u8],
@@ -496,7 +503,8 @@ impl TableBuilder {
         self.end_compressed(contents, start, compression)
     }
 
-    /// Blocks that were written since the last call, if the options have them kept: data blocks as they are written, all others when the table is finished.
+    /// Blocks that were written since the last call, if the options have them kept: data blocks as
+    /// they are written, all others when the table is finished.
     pub fn take_blocks(&mut self) -> Vec<WrittenBlock> {
         std::mem::take(&mut self.kept)
     }
@@ -518,7 +526,8 @@ impl TableBuilder {
         }
     }
 
-    /// Ends a block whose compressed form is in `out` from `start` on: it stays if it saved enough, else the block is written as it is.
+    /// Ends a block whose compressed form is in `out` from `start` on: it stays if it saved enough,
+    /// else the block is written as it is.
     fn end_compressed(
         &mut self,
         contents: &[u8],
@@ -558,10 +567,12 @@ impl TableBuilder {
         handle
     }
 
-    /// Writes everything behind the data blocks. The rest of the file is then in [`TableBuilder::take_output`].
+    /// Writes everything behind the data blocks. The rest of the file is then in
+    /// [`TableBuilder::take_output`].
     ///
     /// # Errors
-    /// Something was found damaged that was checked because the options ask for it: [`TableBuildError::Damaged`].
+    /// Something was found damaged that was checked because the options ask for it:
+    /// [`TableBuildError::Damaged`].
     ///
     /// # Panics
     /// Data blocks that are compressed elsewhere have not come back.

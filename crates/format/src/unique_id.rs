@@ -1,14 +1,16 @@
 //! The unique id of a table file: which session of which database wrote it, as which file.
 //!
-//! In: the three properties that every table since RocksDB 6.24 has. Out: the 128 bits that the MANIFEST keeps for the file, so
-//! that a file that was swapped for another one is noticed when it is opened.
+//! In: the three properties that every table since RocksDB 6.24 has. Out: the 128 bits that the
+//! MANIFEST keeps for the file, so that a file that was swapped for another one is noticed when it
+//! is opened.
 //!
 //! | half | content |
 //! |---|---|
 //! | first | the lower 64 bits of the session id |
 //! | second | the upper half of XXH3-128 of the database id, seeded with the session id's upper bits, xor the file number |
 //!
-//! Specified by RocksDB's table/unique_id.cc. Pure; never fails: a session id that is not in the usual form is hashed.
+//! Specified by RocksDB's table/unique_id.cc. Pure; never fails: a session id that is not in the
+//! usual form is hashed.
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
@@ -27,7 +29,8 @@ pub fn table_unique_id(db_id: &[u8], db_session_id: &[u8], file_number: u64) -> 
     [lower, database ^ file_number]
 }
 
-/// Upper and lower bits of a session id: 13 to 24 digits in base 36, the last twelve of which hold 62 bits.
+/// Upper and lower bits of a session id: 13 to 24 digits in base 36, the last twelve of which hold
+/// 62 bits.
 fn decode_session_id(id: &[u8]) -> Option<(u64, u64)> {
     if !(LOWER_DIGITS + 1..=24).contains(&id.len()) {
         return None;

@@ -1,13 +1,15 @@
-//! One record of the MANIFEST: a change to the tree, to the set of column families, or to the set of logs.
+//! One record of the MANIFEST: a change to the tree, to the set of column families, or to the set
+//! of logs.
 //!
-//! In: the payload of one MANIFEST log record (the log framing is `log`'s). Out: a [`VersionEdit`], and back.
-//! `docs/formats/manifest.md` has the byte tables.
+//! In: the payload of one MANIFEST log record (the log framing is `log`'s). Out: a [`VersionEdit`],
+//! and back. `docs/formats/manifest.md` has the byte tables.
 //!
 //! Invariants:
-//! - A decoded edit is well formed by itself: keys are at least as long as an internal key's trailer, numbers fit
-//!   their types. Whether it fits the tree it is applied to is `karst_lsm`'s question.
-//! - What RocksDB 7.8 or 11.8 writes encodes back to the same bytes. Unknown tags that carry the "safe to ignore"
-//!   bit are dropped on decoding, since their meaning is unknown.
+//! - A decoded edit is well formed by itself: keys are at least as long as an internal key's
+//!   trailer, numbers fit their types. Whether it fits the tree it is applied to is `karst_lsm`'s
+//!   question.
+//! - What RocksDB 7.8 or 11.8 writes encodes back to the same bytes. Unknown tags that carry the
+//!   "safe to ignore" bit are dropped on decoding, since their meaning is unknown.
 //!
 //! Callers: `karst_lsm` (replay), `karst_engine` (open), the tools (`manifest_dump`).
 mod decode;
@@ -25,7 +27,8 @@ pub struct VersionEdit {
     pub db_id: Option<Vec<u8>>,
     /// The name of the column family's comparator.
     pub comparator: Option<String>,
-    /// Whether user-defined timestamps reach table files. RocksDB writes it together with `comparator`.
+    /// Whether user-defined timestamps reach table files. RocksDB writes it together with
+    /// `comparator`.
     pub persist_user_defined_timestamps: Option<bool>,
     /// Logs below this number hold nothing that this column family still needs.
     pub log_number: Option<FileNumber>,
@@ -63,7 +66,8 @@ pub struct VersionEdit {
     pub remaining_in_atomic_group: Option<u32>,
     /// History of user-defined timestamps below this one may be collected. Never empty.
     pub full_history_ts_low: Option<Vec<u8>>,
-    /// Progress of a resumable compaction (11.x; found in its own progress file rather than in a MANIFEST), undecoded.
+    /// Progress of a resumable compaction (11.x; found in its own progress file rather than in a
+    /// MANIFEST), undecoded.
     pub subcompaction_progress: Option<Vec<u8>>,
     /// Size of the MANIFEST when it was last rewritten, in bytes (11.x).
     pub last_compacted_manifest_file_size: Option<u64>,
@@ -80,15 +84,16 @@ pub struct NewFile {
     pub size_bytes: u64,
     /// The smallest internal key, encoded; at least 8 bytes.
     pub smallest: Box<[u8]>,
-    /// The largest internal key, encoded; at least 8 bytes. When the file ends with a range tombstone it is that
-    /// tombstone's end key with the largest sequence number, and then it is not part of the file's range.
+    /// The largest internal key, encoded; at least 8 bytes. When the file ends with a range
+    /// tombstone it is that tombstone's end key with the largest sequence number, and then it is
+    /// not part of the file's range.
     pub largest: Box<[u8]>,
     /// The smallest sequence number in the file.
     pub smallest_seq: SeqNo,
     /// The largest sequence number in the file.
     pub largest_seq: SeqNo,
-    /// The order in which files reached L0: the larger, the newer. 0 is unknown: written by a release
-    /// before RocksDB 7.9, Debian's 7.8 among them.
+    /// The order in which files reached L0: the larger, the newer. 0 is unknown: written by a
+    /// release before RocksDB 7.9, Debian's 7.8 among them.
     pub epoch_number: u64,
     /// The user asked for this file to be compacted.
     pub marked_for_compaction: bool,
@@ -114,7 +119,8 @@ pub struct NewFile {
     pub min_timestamp: Box<[u8]>,
     /// The largest user-defined timestamp in the file; empty if unknown (11.x).
     pub max_timestamp: Box<[u8]>,
-    /// What the file system said to hand back when the file is opened again; empty if nothing (11.x).
+    /// What the file system said to hand back when the file is opened again; empty if nothing
+    /// (11.x).
     pub open_metadata: Box<[u8]>,
 }
 
@@ -193,7 +199,8 @@ pub struct FileChecksum {
 }
 
 impl FileChecksum {
-    /// Whether there is a checksum. RocksDB 7.8 writes one by a function named `Unknown` where it made none.
+    /// Whether there is a checksum. RocksDB 7.8 writes one by a function named `Unknown` where it
+    /// made none.
     pub fn is_known(&self) -> bool {
         *self.function != *b"Unknown"
     }
@@ -201,7 +208,8 @@ impl FileChecksum {
 
 /// How soon a file's data is expected to be read, for file systems that place files by it.
 ///
-/// The numbers are the on-disk ones. A value that this release does not know reads as `Unknown`, as in RocksDB.
+/// The numbers are the on-disk ones. A value that this release does not know reads as `Unknown`, as
+/// in RocksDB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Temperature {
@@ -326,7 +334,8 @@ mod field {
     pub(super) const USER_DEFINED_TIMESTAMPS_PERSISTED: u32 = 16;
     pub(super) const FILE_OPEN_METADATA: u32 = 17;
 
-    /// A reader that does not know a field with this bit must refuse the edit; other unknown fields are skipped.
+    /// A reader that does not know a field with this bit must refuse the edit; other unknown fields
+    /// are skipped.
     pub(super) const NOT_IGNORABLE: u32 = 1 << 6;
     pub(super) const PATH_ID: u32 = NOT_IGNORABLE + 1;
 }

@@ -17,11 +17,14 @@
 //! | | names |
 //! | | values; those of type blob reference are a [`crate::blob::BlobIndex`] |
 //!
-//! Columns are sorted by name, without duplicates. The one with the empty name, first if there, is the default column: what a plain
-//! read of the key returns. Specified by RocksDB's db/wide/wide_column_serialization.h.
+//! Columns are sorted by name, without duplicates. The one with the empty name, first if there, is
+//! the default column: what a plain read of the key returns. Specified by RocksDB's
+//! db/wide/wide_column_serialization.h.
 //!
-//! In: the value of an entry of type wide-column entity. Out: its columns, borrowed, or [`Corruption`].
-//! Invariant: what decodes fills the value exactly, is sorted, and lies inside it; memory is bounded by the bytes present.
+//! In: the value of an entry of type wide-column entity. Out: its columns, borrowed, or
+//! [`Corruption`].
+//! Invariant: what decodes fills the value exactly, is sorted, and lies inside it; memory is
+//! bounded by the bytes present.
 
 use std::ops::Range;
 
@@ -65,7 +68,8 @@ pub fn decode(entity: &[u8]) -> Result<Vec<WideColumn<'_>>, Corruption> {
     Ok(columns)
 }
 
-/// The default column of an entity. Allocates nothing; the rest of the entity is checked all the same.
+/// The default column of an entity. Allocates nothing; the rest of the entity is checked all the
+/// same.
 pub fn default_column(entity: &[u8]) -> Result<DefaultColumn, Corruption> {
     let mut found = DefaultColumn::Absent;
     visit(entity, |name, value, is_blob| {
@@ -88,7 +92,8 @@ fn visit(entity: &[u8], mut column: impl FnMut(Range<usize>, Range<usize>, bool)
     let mut r = Reader::new(entity);
     let version = r.varint32()?;
     let count = r.varint32()? as usize;
-    // Why: every column takes two bytes at least; so no count passes that makes a loop longer than the value.
+    // Why: every column takes two bytes at least; so no count passes that makes a loop longer than
+    // the value.
     if count > r.remaining() / 2 {
         return Err(r.corruption(format!("entity of {count} columns in {} bytes", entity.len())));
     }

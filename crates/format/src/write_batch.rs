@@ -1,4 +1,5 @@
-//! Write batches: the operations of one atomic write, as the WAL stores them and as a writer hands them over.
+//! Write batches: the operations of one atomic write, as the WAL stores them and as a writer hands
+//! them over.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -8,9 +9,10 @@
 //!
 //! The table of tags is in docs/formats/write_batch.md. Specified by RocksDB's db/write_batch.cc.
 //!
-//! In: the payload of a WAL record. Out: [`Op`]s borrowed from it, or [`Corruption`] with the offset of the operation.
-//! Invariant: iterating allocates nothing; the number of counted operations is checked against the header at the end, so a
-//! reader that must not apply half a batch decodes it to its end first.
+//! In: the payload of a WAL record. Out: [`Op`]s borrowed from it, or [`Corruption`] with the
+//! offset of the operation.
+//! Invariant: iterating allocates nothing; the number of counted operations is checked against the
+//! header at the end, so a reader that must not apply half a batch decodes it to its end first.
 //! Used by WAL replay, by the tools, and by writers.
 
 use crate::coding::{self, Reader};
@@ -69,7 +71,8 @@ pub enum Op<'a> {
 }
 
 impl Op<'_> {
-    /// Whether the header's count includes it, and so whether it takes a sequence number where every key has its own.
+    /// Whether the header's count includes it, and so whether it takes a sequence number where
+    /// every key has its own.
     #[inline]
     #[must_use]
     pub fn is_counted(&self) -> bool {
@@ -289,7 +292,8 @@ impl<'a> BatchReader<'a> {
         self.bytes
     }
 
-    /// The operations in order. After an error, or the error that the count does not fit, the iterator ends.
+    /// The operations in order. After an error, or the error that the count does not fit, the
+    /// iterator ends.
     #[must_use]
     pub fn ops(&self) -> Ops<'a> {
         let mut reader = Reader::new(self.bytes);
@@ -409,8 +413,9 @@ fn decode_op<'a>(r: &mut Reader<'a>) -> Result<Op<'a>, Corruption> {
     })
 }
 
-/// The parts of a [`ValueType::ValuePreferredSeqno`] value: what the user wrote, and behind it eight bytes that hold its write
-/// time in a batch (seconds since 1970) and its preferred sequence number in memtables and tables.
+/// The parts of a [`ValueType::ValuePreferredSeqno`] value: what the user wrote, and behind it
+/// eight bytes that hold its write time in a batch (seconds since 1970) and its preferred sequence
+/// number in memtables and tables.
 #[inline]
 #[must_use]
 pub fn split_packed_value(packed: &[u8]) -> Option<(&[u8], u64)> {

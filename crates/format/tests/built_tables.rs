@@ -1,5 +1,5 @@
-//! Tables that this crate builds, over a matrix of options: read back by this crate and by RocksDB's own sst_dump, which
-//! verifies checksums, walks the index and prints every entry.
+//! Tables that this crate builds, over a matrix of options: read back by this crate and by
+//! RocksDB's own sst_dump, which verifies checksums, walks the index and prints every entry.
 
 mod support;
 
@@ -15,7 +15,8 @@ use karst_format::table_builder::{
 };
 use support::{Entries, Table, scan_lines, sst_dump_scan, tool};
 
-/// Keys of several lengths with shared prefixes, some with many versions, every kind of point entry.
+/// Keys of several lengths with shared prefixes, some with many versions, every kind of point
+/// entry.
 fn entries(count: u32) -> Entries {
     let mut entries = Vec::new();
     let mut random = 88_172_645_463_325_252u64;

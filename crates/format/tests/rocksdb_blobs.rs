@@ -1,5 +1,5 @@
-//! Blob files of RocksDB 7.8: every reference in the tables leads to the record of its key, every value decompresses to what
-//! `ldb scan` prints, and what is encoded here has the same bytes.
+//! Blob files of RocksDB 7.8: every reference in the tables leads to the record of its key, every
+//! value decompresses to what `ldb scan` prints, and what is encoded here has the same bytes.
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
 
@@ -20,7 +20,8 @@ use karst_format::key::{InternalKey, ValueType};
 use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
 use support::Table;
 
-/// The records of a blob file by the offset of their value, after everything in the file has been checked.
+/// The records of a blob file by the offset of their value, after everything in the file has been
+/// checked.
 fn records(bytes: &[u8], compression: CompressionType) -> BTreeMap<u64, BlobRecord<'_>> {
     let header = BlobHeader::decode(&bytes[..HEADER_BYTES]).unwrap();
     let expected = BlobHeader {

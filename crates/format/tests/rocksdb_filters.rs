@@ -1,5 +1,5 @@
-//! Filters of RocksDB 7.8, of every kind that it writes: no key denied, as few others let through as the policy promises, and
-//! the same bits when they are built here from the same keys.
+//! Filters of RocksDB 7.8, of every kind that it writes: no key denied, as few others let through
+//! as the policy promises, and the same bits when they are built here from the same keys.
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
 
@@ -243,8 +243,9 @@ fn filters_of_every_kind() {
     }
 }
 
-/// Adds keys in the order of release 7.8, which decides a Ribbon's seed: a key before its prefix. (Release 11.8, like the builder here,
-/// adds the prefix first.) Without whole keys 7.8 adds an empty prefix behind the first one.
+/// Adds keys in the order of release 7.8, which decides a Ribbon's seed: a key before its prefix.
+/// (Release 11.8, like the builder here, adds the prefix first.) Without whole keys 7.8 adds an
+/// empty prefix behind the first one.
 fn add_as_release_7(
     bits: &mut FilterBitsBuilder,
     keys: &[&[u8]],

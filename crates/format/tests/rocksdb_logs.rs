@@ -1,5 +1,6 @@
-//! Write-ahead logs of RocksDB 7.8: every record here is what `ldb dump_wal` prints of it, in logs that are legacy, compressed, recycled, and left
-//! behind by a process that was killed; and `ldb dump_wal` reads what is written here.
+//! Write-ahead logs of RocksDB 7.8: every record here is what `ldb dump_wal` prints of it, in logs
+//! that are legacy, compressed, recycled, and left behind by a process that was killed; and
+//! `ldb dump_wal` reads what is written here.
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
 
@@ -29,7 +30,8 @@ struct Row {
 
 fn dumped(log: &Path) -> Vec<Row> {
     let text = run("ldb", &["dump_wal", "--header", &format!("--walfile={}", log.display())], b"").unwrap();
-    // Why by the log: seven bytes at the end of a block hold a legacy header, and so the beginning of a record, but no recyclable one.
+    // Why by the log: seven bytes at the end of a block hold a legacy header, and so the beginning
+    // of a record, but no recyclable one.
     let (_, recyclable) = kind(log);
     let header_bytes = if recyclable { RECYCLABLE_HEADER_BYTES } else { HEADER_BYTES };
     let rows = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
@@ -120,7 +122,8 @@ fn options_file(dir: &Path, db_options: &str) -> String {
 const RECYCLE: &str = "  recycle_log_file_num=4\n  wal_recovery_mode=kSkipAnyCorruptedRecords\n";
 const COMPRESS: &str = "  wal_compression=kZSTD\n";
 
-/// Whether a log is compressed and whether its records are recyclable, by the types of its first records.
+/// Whether a log is compressed and whether its records are recyclable, by the types of its first
+/// records.
 fn kind(log: &Path) -> (bool, bool) {
     let bytes = fs::read(log).unwrap();
     let type_at = |at: usize| bytes.get(at).copied().unwrap_or_default();

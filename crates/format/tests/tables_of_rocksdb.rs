@@ -1,5 +1,6 @@
-//! Tables that RocksDB 7.8 writes, over a matrix of options: every block decodes, and every entry is the one that RocksDB's
-//! own sst_dump prints. The tests assert that the feature they are about is really in the file.
+//! Tables that RocksDB 7.8 writes, over a matrix of options: every block decodes, and every entry
+//! is the one that RocksDB's own sst_dump prints. The tests assert that the feature they are about
+//! is really in the file.
 
 mod support;
 
@@ -12,7 +13,8 @@ use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::metaindex::FilterKind;
 use support::{Table, scan_lines, sst_dump_scan, tool};
 
-/// A database made by db_bench with these arguments; its tables, in a directory that lives as long as the result.
+/// A database made by db_bench with these arguments; its tables, in a directory that lives as long
+/// as the result.
 struct Made {
     _directory: tempfile::TempDir,
     tables: Vec<PathBuf>,
@@ -35,7 +37,8 @@ fn make(arguments: &[&str]) -> Made {
     Made { _directory: directory, tables }
 }
 
-/// Holds every table against sst_dump, and seeks every tenth entry; the first table for further looks.
+/// Holds every table against sst_dump, and seeks every tenth entry; the first table for further
+/// looks.
 fn check(made: &Made) -> Table {
     let mut first = None;
     for path in &made.tables {
@@ -97,7 +100,8 @@ fn dictionaries() {
         ("lz4hc", CompressionType::Lz4hc),
         ("zstd", CompressionType::Zstd),
     ] {
-        // The second round trains a ZSTD dictionary in place of raw content; its length exceeds zlib's window.
+        // The second round trains a ZSTD dictionary in place of raw content; its length exceeds
+        // zlib's window.
         for extra in [
             &["--compression_max_dict_bytes=2048"][..],
             &[
@@ -220,7 +224,8 @@ fn every_flipped_byte_of_a_real_table_is_noticed_or_harmless() {
             let _ = table.may_contain(b"0000000000000004")?;
             table.scan()
         });
-        // The padding behind the handles of an older footer is not covered by anything, and means nothing.
+        // The padding behind the handles of an older footer is not covered by anything, and means
+        // nothing.
         match read {
             Err(_) => {}
             Ok(entries) => {

@@ -1,7 +1,8 @@
 //! Random or sequential reads by one thread: what the device gives, at what CPU cost.
 //!
-//! `cargo run --release -p karst-io --example randread -- --file F --depth 64 --bs 4096 --direct [--unaligned]
-//!  [--sequential] [--seconds 5] [--mode reactor|block_on|driver] [--threads-transport] [--spin-us N] [--batch N] [--no-register]`
+//! `cargo run --release -p karst-io --example randread -- --file F --depth 64 --bs 4096 --direct
+//! [--unaligned] [--sequential] [--seconds 5] [--mode reactor|block_on|driver]
+//! [--threads-transport] [--spin-us N] [--batch N] [--no-register]`
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, IdlePolicy, OpenOptions, Reactor, TransportKind, block_on, open, read, spawn_local};

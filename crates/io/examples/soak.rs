@@ -1,4 +1,5 @@
-//! Reads dropped at random moments, by all entry forms at once, for as long as asked: nothing may leak, no byte may be wrong.
+//! Reads dropped at random moments, by all entry forms at once, for as long as asked: nothing may
+//! leak, no byte may be wrong.
 //!
 //! `cargo run --release -p karst-io --example soak -- DIR SECONDS`
 

@@ -1,6 +1,7 @@
 //! Bytes that begin at a multiple of a power of two in memory, as direct writes need them.
 //!
-//! Why no allocation of its own kind: a vector with some room before the bytes is as good, and needs no `unsafe`.
+//! Why no allocation of its own kind: a vector with some room before the bytes is as good, and
+//! needs no `unsafe`.
 //! Invariant: the vector does not grow, so that what is in it stays where it is.
 
 /// A buffer of a fixed capacity whose bytes begin at a multiple of its alignment.

@@ -1,4 +1,5 @@
-//! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the [`Task`] that waits.
+//! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the
+//! [`Task`] that waits.
 //!
 //! A pool has one priority and up to so many reactor threads, each with its own channel. A thread
 //! is started when a job comes and every thread of the pool has one; otherwise the job goes to the
@@ -6,8 +7,9 @@
 //! waits, the thread's other jobs run: a job may await jobs of its own pool. Where the operating
 //! system has no thread for a pool, another pool's does its jobs.
 //!
-//! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool ends. The pools end
-//! with the environment; a job that holds the environment keeps them alive, so whoever starts such jobs waits for them.
+//! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool
+//! ends. The pools end with the environment; a job that holds the environment keeps them alive, so
+//! whoever starts such jobs waits for them.
 
 use crate::current::AtWork;
 use crate::env::Env;
@@ -48,7 +50,8 @@ impl Priority {
         }
     }
 
-    /// How much nicer its threads are than ordinary ones. Why flushes less so: writers wait for them sooner than for compactions.
+    /// How much nicer its threads are than ordinary ones. Why flushes less so: writers wait for
+    /// them sooner than for compactions.
     fn nicer_by(self) -> i32 {
         match self {
             Self::Bottom | Self::Low => 19,
@@ -60,8 +63,8 @@ impl Priority {
 /// A job's future, its result already taken care of.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A job that was started with [`Env::spawn`](crate::Env::spawn). Await it for its result; dropping it lets the job
-/// run on.
+/// A job that was started with [`Env::spawn`](crate::Env::spawn). Await it for its result; dropping
+/// it lets the job run on.
 #[must_use = "dropping it lets the job run on, its result unseen; say so with `drop`"]
 pub struct Task<T> {
     join: Arc<Join<T>>,
@@ -107,7 +110,8 @@ where
     (Box::pin(marked), Task { join })
 }
 
-/// How many jobs of this process are running. Those that wait do not count, nor does [`Env::run_blocking`](crate::Env::run_blocking), which writers may wait for.
+/// How many jobs of this process are running. Those that wait do not count, nor does
+/// [`Env::run_blocking`](crate::Env::run_blocking), which writers may wait for.
 static RUNNING: counting::AtomicUsize = counting::AtomicUsize::new(0);
 
 /// Counts a job for as long as it is polled.

@@ -1,9 +1,10 @@
-//! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait on.
+//! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait
+//! on.
 //!
-//! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until they complete. The
-//! channel is made at a thread's first `block_on` with an environment. Inside a
-//! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps the reactor waiting, as any blocking
-//! call would.
+//! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until
+//! they complete. The channel is made at a thread's first `block_on` with an environment. Inside a
+//! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps
+//! the reactor waiting, as any blocking call would.
 //!
 //! A channel is its thread's, and so is its end: with the environment, if this thread drops the
 //! last of that; else at the thread's next `block_on` with any environment, or when the thread
@@ -24,7 +25,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Run `future` to its end on this thread and return its output.
 ///
-/// Futures that wait for something else than this crate's operations work too: their wakers wake this thread.
+/// Futures that wait for something else than this crate's operations work too: their wakers wake
+/// this thread.
 ///
 /// # Panics
 /// In a simulation, if nothing can go on any more.
@@ -43,11 +45,13 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
         channel.poll(); // what earlier calls have started may have arrived
     }
     loop {
-        // Why first: our own completions have rung too, and the next wait shall not return for that.
+        // Why first: our own completions have rung too, and the next wait shall not return for
+        // that.
         channel.alarm().take();
         if flag.flag.woken.swap(false, Ordering::Acquire) {
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                // Reads that the future has started and left to a later call (readahead) start now, not then.
+                // Reads that the future has started and left to a later call (readahead) start now,
+                // not then.
                 channel.submit();
                 return output;
             }
@@ -61,8 +65,9 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     }
 }
 
-/// Take in what this thread's abandoned operations have brought since, without blocking. A thread that drops
-/// futures and then does no more I/O keeps their buffers until it ends, unless it calls this.
+/// Take in what this thread's abandoned operations have brought since, without blocking. A thread
+/// that drops futures and then does no more I/O keeps their buffers until it ends, unless it calls
+/// this.
 pub fn reap(env: &Env) {
     thread_channel(env).poll();
 }

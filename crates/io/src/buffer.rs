@@ -1,14 +1,15 @@
 //! Aligned, owned, pooled buffers: the memory that reads land in.
 //!
-//! A channel has one [`BufferPool`]: a few size classes, each a region got from [`slab`] at first use and cut into equal
-//! buffers, with a heap allocation of the exact size where a class has run out or the read is large. A [`Buffer`]
-//! has one owner and is written by the kernel; [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned
-//! (joined reads share one) and may be dropped on any thread.
+//! A channel has one [`BufferPool`]: a few size classes, each a region got from [`slab`] at first
+//! use and cut into equal buffers, with a heap allocation of the exact size where a class has run
+//! out or the read is large. A [`Buffer`] has one owner and is written by the kernel;
+//! [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned (joined reads
+//! share one) and may be dropped on any thread.
 //!
-//! Invariant: a buffer of a region is in exactly one place: the owner's `free` list, the region's stack of
-//! returned buffers, or behind `refs > 0` owners. Its reference count is the only thing that moves it.
-//! Ordering: dropping the last owner is `Release`, and taking the returned stack is `Acquire`, so whoever
-//! reuses the memory sees the end of all earlier use.
+//! Invariant: a buffer of a region is in exactly one place: the owner's `free` list, the region's
+//! stack of returned buffers, or behind `refs > 0` owners. Its reference count is the only thing
+//! that moves it. Ordering: dropping the last owner is `Release`, and taking the returned stack is
+//! `Acquire`, so whoever reuses the memory sees the end of all earlier use.
 
 pub(crate) mod slab;
 
@@ -21,13 +22,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Every buffer starts at a multiple of this: the strictest memory alignment of a device for direct I/O.
+/// Every buffer starts at a multiple of this: the strictest memory alignment of a device for direct
+/// I/O.
 pub(crate) const MEMORY_ALIGNMENT: usize = 4096;
 
 /// Size and number of a class's buffers for a reactor or driver, by class.
 ///
-/// Why these: a block of 4 KiB at an odd offset needs 8 KiB of 4096-byte units; 16 and 64 KiB blocks likewise
-/// need one unit or two more; scans read 256 KiB at once. Larger reads are dominated by their transfer.
+/// Why these: a block of 4 KiB at an odd offset needs 8 KiB of 4096-byte units; 16 and 64 KiB
+/// blocks likewise need one unit or two more; scans read 256 KiB at once. Larger reads are
+/// dominated by their transfer.
 pub(crate) const CLASSES: [Class; 4] = [
     Class { each: 8 << 10, count: 256 },
     Class { each: 24 << 10, count: 64 },
@@ -228,7 +231,8 @@ impl Buffer {
     /// `len` bytes from `start`, zeroed, for a reader in this process.
     pub(crate) fn zeroed_slice(&mut self, start: usize, len: usize) -> &mut [u8] {
         assert!(start + len <= self.capacity());
-        // SAFETY: inside the buffer as just checked; we are its only owner; zeroing initialises all of it.
+        // SAFETY: inside the buffer as just checked; we are its only owner; zeroing initialises all
+        // of it.
         unsafe {
             let at = self.start().add(start);
             at.write_bytes(0, len);
@@ -236,17 +240,20 @@ impl Buffer {
         }
     }
 
-    /// Flip a bit of `len` bytes from `start`, which a read has filled: bit number `bit` modulo their count.
+    /// Flip a bit of `len` bytes from `start`, which a read has filled: bit number `bit` modulo
+    /// their count.
     pub(crate) fn flip_bit(&mut self, start: usize, len: usize, bit: u64) {
         assert!(start + len <= self.capacity());
         if len > 0 {
             let bit = bit % (len as u64 * 8);
-            // SAFETY: inside the buffer as just checked, filled by a read, and we are its only owner.
+            // SAFETY: inside the buffer as just checked, filled by a read, and we are its only
+            // owner.
             unsafe { *self.start().add(start + (bit / 8) as usize) ^= 1 << (bit % 8) };
         }
     }
 
-    /// End the exclusive phase: `len` bytes from `start` have been filled by a read and are shared from now on.
+    /// End the exclusive phase: `len` bytes from `start` have been filled by a read and are shared
+    /// from now on.
     pub(crate) fn freeze(self, start: usize, len: usize) -> ReadBuf {
         assert!(start + len <= self.capacity());
         ReadBuf { memory: self.0, start, len }
@@ -255,8 +262,8 @@ impl Buffer {
 
 /// The bytes that a read returned. Cheap to clone; may be sent to and dropped on any thread.
 ///
-/// It holds a buffer of the channel that read it (about 4 KiB to 256 KiB, or an allocation of its own). Holding many for
-/// long is safe, but makes later reads allocate.
+/// It holds a buffer of the channel that read it (about 4 KiB to 256 KiB, or an allocation of its
+/// own). Holding many for long is safe, but makes later reads allocate.
 #[derive(Clone)]
 pub struct ReadBuf {
     memory: Memory,
@@ -278,8 +285,8 @@ impl ReadBuf {
 impl Deref for ReadBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `freeze` checked the range against the capacity; the bytes were filled by a read and nobody
-        // writes to them until the last owner is gone.
+        // SAFETY: `freeze` checked the range against the capacity; the bytes were filled by a read
+        // and nobody writes to them until the last owner is gone.
         unsafe { std::slice::from_raw_parts(self.memory.start().add(self.start), self.len) }
     }
 }
@@ -311,7 +318,8 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// `share` is the divisor of the classes' counts: a channel with few reads in flight needs less.
+    /// `share` is the divisor of the classes' counts: a channel with few reads in flight needs
+    /// less.
     pub(crate) fn new(share: u32, slabs: Arc<Slabs>, counters: Arc<Counters>) -> Self {
         let classes = CLASSES.map(|class| ClassPool {
             region: None,

@@ -1,8 +1,10 @@
 //! How much processor time a future takes, whichever threads poll it.
 //!
-//! In: a future, and where to add up. Out: the same future. Work that it hands to other threads is not counted.
+//! In: a future, and where to add up. Out: the same future. Work that it hands to other threads is
+//! not counted.
 //!
-//! Why a system call around every poll and not at the ends: a thread polls other tasks in between. Jobs pend only for reads and writes, so it is a call or two for each of these.
+//! Why a system call around every poll and not at the ends: a thread polls other tasks in between.
+//! Jobs pend only for reads and writes, so it is a call or two for each of these.
 
 use crate::env::Env;
 use crate::sync::counting::{AtomicU64, Ordering};
@@ -19,7 +21,8 @@ pub struct CpuTimed<'a, F> {
 }
 
 impl Env {
-    /// The same future, whose time on processors is added to `nanos`. Nothing is added where the clock cannot tell.
+    /// The same future, whose time on processors is added to `nanos`. Nothing is added where the
+    /// clock cannot tell.
     pub fn cpu_timed<'a, F: Future>(&'a self, future: F, nanos: &'a AtomicU64) -> CpuTimed<'a, F> {
         CpuTimed { env: self, inner: Box::pin(future), nanos }
     }

@@ -1,8 +1,8 @@
 //! Which channel this thread's futures use, and whether it is at work on a background job.
 //!
-//! A reactor makes its channel current for as long as it runs, and `block_on` its thread's own channel for the length of
-//! the call; on any other thread there is none, and reads go to the driver. A channel is found by its number on its own
-//! thread only.
+//! A reactor makes its channel current for as long as it runs, and `block_on` its thread's own
+//! channel for the length of the call; on any other thread there is none, and reads go to the
+//! driver. A channel is found by its number on its own thread only.
 
 use crate::channel::Channel;
 use crate::sync::thread_local;
@@ -84,9 +84,9 @@ impl Drop for AtWork {
     }
 }
 
-/// Whether the calling code is a part of a job that was started with [`Env::spawn`](crate::Env::spawn) or
-/// [`Env::run_blocking`](crate::Env::run_blocking). Such code must not wait for other jobs by blocking: they may need its thread, or wait for
-/// itself.
+/// Whether the calling code is a part of a job that was started with
+/// [`Env::spawn`](crate::Env::spawn) or [`Env::run_blocking`](crate::Env::run_blocking). Such code
+/// must not wait for other jobs by blocking: they may need its thread, or wait for itself.
 pub fn in_background() -> bool {
     JOBS.try_with(|jobs| jobs.get() > 0).unwrap_or(false)
 }

@@ -1,8 +1,8 @@
 //! The driver: a thread of an environment that does the I/O of futures polled on foreign executors.
 //!
-//! Requests come in by a lock-free queue; the alarm (an eventfd) is struck only when the driver sleeps. Outcomes go
-//! into the shared [`RemoteOp`], and the future's waker is called from this thread.
-//! It starts with the first such request and ends with the environment.
+//! Requests come in by a lock-free queue; the alarm (an eventfd) is struck only when the driver
+//! sleeps. Outcomes go into the shared [`RemoteOp`], and the future's waker is called from this
+//! thread. It starts with the first such request and ends with the environment.
 
 use crate::channel::Channel;
 use crate::env::{ChannelMaker, Purpose};
@@ -80,7 +80,8 @@ fn run(channel: &Rc<Channel>, receiver: &Receiver<Arc<RemoteOp>>, stop: &AtomicB
             channel.start_remote(op);
         }
         if stop.load(Ordering::Acquire) {
-            // Everyone who could send, or wait for an outcome, held the environment, and it is gone.
+            // Everyone who could send, or wait for an outcome, held the environment, and it is
+            // gone.
             return;
         }
         channel.wait();

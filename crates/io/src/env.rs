@@ -1,8 +1,8 @@
-//! The environment: everything that is not determined by a program's input. Files, time, randomness, threads, and
-//! the channels through which files are read.
+//! The environment: everything that is not determined by a program's input. Files, time,
+//! randomness, threads, and the channels through which files are read.
 //!
-//! An [`Env`] is cheap to clone and shared by everything that belongs to one database or one test. It is the only
-//! way the engine reaches the outside world, so a simulation can own all of it.
+//! An [`Env`] is cheap to clone and shared by everything that belongs to one database or one test.
+//! It is the only way the engine reaches the outside world, so a simulation can own all of it.
 
 use crate::background::{self, Pools, Priority, Task};
 use crate::blocking::{self, Blocking};
@@ -69,8 +69,8 @@ pub trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
-/// The clocks of the operating system. Where shuttle explores threads there is none, and what stands
-/// for time goes on with the threads.
+/// The clocks of the operating system. Where shuttle explores threads there is none, and what
+/// stands for time goes on with the threads.
 #[derive(Debug)]
 pub struct SystemClock {
     #[cfg(not(shuttle))]
@@ -181,7 +181,8 @@ impl ChannelMaker {
             depth: depth as usize,
             submit_batch: self.submit_batch,
             pool_share: share,
-            // Why not for calls: a thread with one read at a time gains little, and locked memory is short.
+            // Why not for calls: a thread with one read at a time gains little, and locked memory
+            // is short.
             register: self.register && purpose == Purpose::Many,
             clock: self.clock.clone(),
             slabs: self.shared(&self.slabs),
@@ -197,7 +198,8 @@ impl ChannelMaker {
         if self.fork_generation == posix::fork_generation() {
             of_all.clone()
         } else {
-            // A thread of the parent may have held a lock of it, and the reads of its table never land here. A child's channels share nothing.
+            // A thread of the parent may have held a lock of it, and the reads of its table never
+            // land here. A child's channels share nothing.
             Arc::default()
         }
     }
@@ -251,7 +253,8 @@ impl Env {
         &self.0.clock
     }
 
-    /// A number for seeding a random generator; each call returns another, all determined by the environment's seed.
+    /// A number for seeding a random generator; each call returns another, all determined by the
+    /// environment's seed.
     pub fn random_seed(&self) -> u64 {
         mix(self.0.seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
     }
@@ -286,8 +289,8 @@ impl Env {
         self.0.background.ensure(self)
     }
 
-    /// Run `job` on a thread that may block, and get its result without blocking. The job starts at once; dropping
-    /// the future gives up the result only.
+    /// Run `job` on a thread that may block, and get its result without blocking. The job starts at
+    /// once; dropping the future gives up the result only.
     ///
     /// Where no thread can be had, and [`ensure_threads`](Self::ensure_threads) has not seen to it,
     /// the job is done by whoever awaits it, and waits until then.
@@ -304,7 +307,8 @@ impl Env {
         blocking
     }
 
-    /// Run `job` on a thread that nobody else uses, so that it may wait for jobs of any kind. In a simulation it is one of the blocking jobs.
+    /// Run `job` on a thread that nobody else uses, so that it may wait for jobs of any kind. In a
+    /// simulation it is one of the blocking jobs.
     ///
     /// # Errors
     /// The operating system has no thread left; `job` was dropped.
@@ -331,11 +335,13 @@ impl Env {
         Ok(blocking)
     }
 
-    /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the [`Task`]: dropping
-    /// that lets the job run on; awaiting it, anywhere, gives the job's value, or says that it panicked. While
-    /// the job waits, other jobs use its thread; while it computes or blocks, those on the same thread wait.
+    /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the
+    /// [`Task`]: dropping that lets the job run on; awaiting it, anywhere, gives the job's value,
+    /// or says that it panicked. While the job waits, other jobs use its thread; while it computes
+    /// or blocks, those on the same thread wait.
     ///
-    /// When the last clone of the environment is dropped, jobs that still run are dropped at their next await.
+    /// When the last clone of the environment is dropped, jobs that still run are dropped at their
+    /// next await.
     pub fn spawn<F>(&self, priority: Priority, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
@@ -349,8 +355,8 @@ impl Env {
         task
     }
 
-    /// Let up to `threads` threads (at least one) run the jobs of `priority`. Threads beyond a lowered number
-    /// finish the jobs they have.
+    /// Let up to `threads` threads (at least one) run the jobs of `priority`. Threads beyond a
+    /// lowered number finish the jobs they have.
     pub fn set_background_threads(&self, priority: Priority, threads: usize) {
         self.0.background.set_limit(priority, threads);
     }
@@ -360,12 +366,14 @@ impl Env {
         self.0.background.limit(priority)
     }
 
-    /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way), they do not until what is returned is dropped. Does not wait.
+    /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way),
+    /// they do not until what is returned is dropped. Does not wait.
     pub fn hurry(&self, priority: Priority) -> Hurry {
         self.0.background.hurry(priority)
     }
 
-    /// Says, once for the environment, that a file is read or written through the page cache because direct I/O, which was asked for, is not to be had.
+    /// Says, once for the environment, that a file is read or written through the page cache
+    /// because direct I/O, which was asked for, is not to be had.
     pub fn say_direct_refused(&self, refused: &Error) {
         if !self.0.direct_refusal_said.swap(true, Ordering::Relaxed) {
             report!(warn, error = %refused, "the file system refuses direct I/O: files go through the page cache");
@@ -512,28 +520,29 @@ impl EnvBuilder {
         self
     }
 
-    /// Most reads that a channel has with the kernel at a time, 1 to 4096; more wait in the channel. Default: 256.
+    /// Most reads that a channel has with the kernel at a time, 1 to 4096; more wait in the
+    /// channel. Default: 256.
     pub fn depth(mut self, reads: u32) -> Self {
         self.depth = reads.clamp(1, 4096);
         self
     }
 
-    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list. Default: 6. A reactor
-    /// also submits after each task while little is in flight.
+    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list.
+    /// Default: 6. A reactor also submits after each task while little is in flight.
     pub fn submit_batch(mut self, reads: usize) -> Self {
         self.submit_batch = reads.max(1);
         self
     }
 
-    /// Whether reactors and the driver register their buffers with the kernel for direct reads, if locked memory
-    /// allows. Default: yes.
+    /// Whether reactors and the driver register their buffers with the kernel for direct reads, if
+    /// locked memory allows. Default: yes.
     pub fn register_buffers(mut self, yes: bool) -> Self {
         self.register_buffers = yes;
         self
     }
 
-    /// Most threads for blocking jobs, and most threads for reads where io_uring is not used. They are started when needed.
-    /// Default: 64.
+    /// Most threads for blocking jobs, and most threads for reads where io_uring is not used. They
+    /// are started when needed. Default: 64.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads = most.max(1);
         self
@@ -547,10 +556,12 @@ impl EnvBuilder {
         self
     }
 
-    /// The priorities whose background threads leave the processors to the program's other threads where these are short, until somebody waits for a job or a backlog presses, as far as the operating
-    /// system lets that be taken back. Writes that come at a steady pace wait less then; where processors are always short, what gives way waits longer, and reads have more tables of L0 to look into,
-    /// or, with [`Priority::High`], more memtables.
-    /// Default: [`Priority::COMPACTIONS`]. None: `&[]`.
+    /// The priorities whose background threads leave the processors to the program's other threads
+    /// where these are short, until somebody waits for a job or a backlog presses, as far as the
+    /// operating system lets that be taken back. Writes that come at a steady pace wait less then;
+    /// where processors are always short, what gives way waits longer, and reads have more tables
+    /// of L0 to look into, or, with [`Priority::High`], more memtables. Default:
+    /// [`Priority::COMPACTIONS`]. None: `&[]`.
     pub fn jobs_give_way(mut self, priorities: &[Priority]) -> Self {
         self.giving_way = priorities.to_vec();
         self

@@ -1,8 +1,8 @@
 //! The error of this crate: which operation failed, on which path, at which offset, and why.
 //!
-//! Every fallible public function returns [`Error`]. Inside the channel an outcome may go to several
-//! waiters, so there it travels as a [`Failure`], which can be cloned, and becomes an [`Error`] at the
-//! future that asked.
+//! Every fallible public function returns [`Error`]. Inside the channel an outcome may go to
+//! several waiters, so there it travels as a [`Failure`], which can be cloned, and becomes an
+//! [`Error`] at the future that asked.
 
 use std::fmt;
 use std::io;
@@ -41,9 +41,11 @@ impl Error {
         self.source.kind()
     }
 
-    /// Whether the file system refuses direct I/O on the file; without it the operation may succeed.
+    /// Whether the file system refuses direct I/O on the file; without it the operation may
+    /// succeed.
     ///
-    /// Compat: Linux says so in these ways, by file system: `EINVAL` most, `EOPNOTSUPP` some; what `statx` tells is `Unsupported`.
+    /// Compat: Linux says so in these ways, by file system: `EINVAL` most, `EOPNOTSUPP` some; what
+    /// `statx` tells is `Unsupported`.
     pub fn is_direct_unsupported(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
     }

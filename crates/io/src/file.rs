@@ -1,12 +1,12 @@
 //! What a file and a file system are to the rest of the house.
 //!
-//! A file opened for reading says how the channel reaches it: by a file descriptor, which the transport
-//! (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this process. Either way reads go
-//! through the same channel and complete later, never in the call that started them, so a test on an
-//! in-memory file exercises the paths that a disk does.
+//! A file opened for reading says how the channel reaches it: by a file descriptor, which the
+//! transport (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this process.
+//! Either way reads go through the same channel and complete later, never in the call that started
+//! them, so a test on an in-memory file exercises the paths that a disk does.
 //!
-//! Invariant: a file's content below [`RandomAccessFile::size`] does not change while it is open for
-//! reading. Identical reads in flight share one operation because of it.
+//! Invariant: a file's content below [`RandomAccessFile::size`] does not change while it is open
+//! for reading. Identical reads in flight share one operation because of it.
 
 use crate::error::Result;
 use crate::sync::counting::{self, AtomicU64};
@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 /// How to open a file for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpenOptions {
-    /// Bypass the page cache (`O_DIRECT`). Reads are aligned to the device inside; callers ask for any
-    /// offset and length.
+    /// Bypass the page cache (`O_DIRECT`). Reads are aligned to the device inside; callers ask for
+    /// any offset and length.
     pub direct: bool,
 }
 
@@ -61,13 +61,13 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     fn size(&self) -> u64;
     /// Its process-unique number.
     fn id(&self) -> FileId;
-    /// What offset and length of a read must be a multiple of: 1, or the device's for `O_DIRECT`. A power of
-    /// two. The channel reads more and trims; callers need not care.
+    /// What offset and length of a read must be a multiple of: 1, or the device's for `O_DIRECT`. A
+    /// power of two. The channel reads more and trims; callers need not care.
     fn alignment(&self) -> u32;
     /// How the channel reaches it.
     fn backend(&self) -> Backend<'_>;
-    /// What shall go wrong with a read of `len` bytes at `offset`: asked once for each read handed to the
-    /// backend, `None` on every file that is not there to test others.
+    /// What shall go wrong with a read of `len` bytes at `offset`: asked once for each read handed
+    /// to the backend, `None` on every file that is not there to test others.
     fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
         let _ = (offset, len);
         None
@@ -76,7 +76,8 @@ pub trait RandomAccessFile: Send + Sync + Debug {
 
 /// A file whose bytes are in this process.
 pub trait SoftFile: Send + Sync + Debug {
-    /// Copy bytes from `offset` into `into`; fewer than asked only at the end of the file. Must not block.
+    /// Copy bytes from `offset` into `into`; fewer than asked only at the end of the file. Must not
+    /// block.
     ///
     /// # Errors
     /// Whatever the file wants its reader to see.
@@ -97,7 +98,8 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Both: the longer delay, the shorter read, and whichever failure or flip there is (ours first).
+    /// Both: the longer delay, the shorter read, and whichever failure or flip there is (ours
+    /// first).
     pub fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
         Self {
@@ -129,7 +131,8 @@ pub trait WritableFile: Send + Debug {
     fn path(&self) -> &Path;
     /// Bytes in the file, those just appended included.
     fn size(&self) -> u64;
-    /// Add `data` at the end. The bytes have left the process when this returns, but are not durable.
+    /// Add `data` at the end. The bytes have left the process when this returns, but are not
+    /// durable.
     ///
     /// # Errors
     /// The write failed; the file may hold a part of `data`.
@@ -137,18 +140,19 @@ pub trait WritableFile: Send + Debug {
     /// Make the data and the length durable (`fdatasync`).
     ///
     /// # Errors
-    /// The sync failed: what was appended since the last sync may be lost, and the file must not be trusted
-    /// with more.
+    /// The sync failed: what was appended since the last sync may be lost, and the file must not be
+    /// trusted with more.
     fn sync(&mut self) -> Result<()>;
-    /// The same, and what else the file system knows of the file, such as when it was changed (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    /// The same, and what else the file system knows of the file, such as when it was changed
+    /// (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     fn sync_all(&mut self) -> Result<()> {
         self.sync()
     }
-    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
-    /// the file system cannot.
+    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does
+    /// nothing where the file system cannot.
     ///
     /// # Errors
     /// There is no such space.
@@ -160,18 +164,19 @@ pub trait WritableFile: Send + Debug {
     fn truncate(&mut self, size: u64) -> Result<()>;
 }
 
-/// A file open for writing at any offset, by any number of threads. All calls block; async code writes through a
-/// [`crate::FileWriter`].
+/// A file open for writing at any offset, by any number of threads. All calls block; async code
+/// writes through a [`crate::FileWriter`].
 pub trait PositionalFile: Send + Sync + Debug {
     /// The path it was opened by.
     fn path(&self) -> &Path;
-    /// What offset and length of a write, and where its data is in memory, must be a multiple of: 1, or for a file that was made by
-    /// [`FileSystem::create_direct`] what the device wants. A power of two. [`crate::FileWriter`] takes care of it.
+    /// What offset and length of a write, and where its data is in memory, must be a multiple of:
+    /// 1, or for a file that was made by [`FileSystem::create_direct`] what the device wants. A
+    /// power of two. [`crate::FileWriter`] takes care of it.
     fn alignment(&self) -> usize {
         1
     }
-    /// Write all of `data` at `offset`. The bytes have left the process when this returns, but are not durable. A gap before
-    /// `offset` reads as zeros.
+    /// Write all of `data` at `offset`. The bytes have left the process when this returns, but are
+    /// not durable. A gap before `offset` reads as zeros.
     ///
     /// # Errors
     /// The write failed; a part of `data` may have been written.
@@ -179,23 +184,26 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// Make the data written so far and the length durable (`fdatasync`).
     ///
     /// # Errors
-    /// The sync failed: what was written since the last sync may be lost, and the file must not be trusted with more.
+    /// The sync failed: what was written since the last sync may be lost, and the file must not be
+    /// trusted with more.
     fn sync(&self) -> Result<()>;
-    /// The same, and what else the file system knows of the file, such as when it was changed (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    /// The same, and what else the file system knows of the file, such as when it was changed
+    /// (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     fn sync_all(&self) -> Result<()> {
         self.sync()
     }
-    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and without any promise. `strict`: first wait until what began to travel before, of all
-    /// up to there, has arrived, so that no more than one stretch is on its way.
+    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and
+    /// without any promise. `strict`: first wait until what began to travel before, of all up to
+    /// there, has arrived, so that no more than one stretch is on its way.
     ///
     /// # Errors
     /// The device has failed. That it cannot be asked is no error.
     fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()>;
-    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does nothing where
-    /// the file system cannot.
+    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does
+    /// nothing where the file system cannot.
     ///
     /// # Errors
     /// There is no such space.
@@ -205,21 +213,25 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// # Errors
     /// It could not be cut.
     fn truncate(&self, size: u64) -> Result<()>;
-    /// The `len` bytes from `offset`, a multiple of [`MAP_ALIGNMENT`], as memory. The file becomes at least that long, with zeros. `None` where the file system cannot do it, or has no
-    /// room for it; the file is then as it was, and [`write_at`](Self::write_at) says what is wrong.
+    /// The `len` bytes from `offset`, a multiple of [`MAP_ALIGNMENT`], as memory. The file becomes
+    /// at least that long, with zeros. `None` where the file system cannot do it, or has no room
+    /// for it; the file is then as it was, and [`write_at`](Self::write_at) says what is wrong.
     fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
         let _ = (offset, len);
         None
     }
 }
 
-/// Where a [`PositionalFile::map`] may begin: a multiple of so many bytes. Why: a page of every processor there is.
+/// Where a [`PositionalFile::map`] may begin: a multiple of so many bytes. Why: a page of every
+/// processor there is.
 pub const MAP_ALIGNMENT: u64 = 64 << 10;
 
-/// A stretch of a file as memory. What is put there has left the process, as with [`PositionalFile::write_at`], but without a call to the operating system; it is durable
-/// after [`PositionalFile::sync`].
+/// A stretch of a file as memory. What is put there has left the process, as with
+/// [`PositionalFile::write_at`], but without a call to the operating system; it is durable after
+/// [`PositionalFile::sync`].
 pub trait MappedRange: Send + Debug {
-    /// Puts `data` at `offset` of the file. A file system that fails when it is asked for the memory of the file, as one does that has become read-only, ends the process (`SIGBUS`).
+    /// Puts `data` at `offset` of the file. A file system that fails when it is asked for the
+    /// memory of the file, as one does that has become read-only, ends the process (`SIGBUS`).
     ///
     /// # Panics
     /// `data` does not lie within the stretch.
@@ -232,13 +244,15 @@ pub trait FileLock: Send + Sync + Debug {
     fn path(&self) -> &Path;
 }
 
-/// A place where files are. All calls block the calling thread, for as long as metadata operations take;
-/// the asynchronous way to open a file is [`crate::open`], and to do anything else [`crate::Env::run_blocking`].
+/// A place where files are. All calls block the calling thread, for as long as metadata operations
+/// take; the asynchronous way to open a file is [`crate::open`], and to do anything else
+/// [`crate::Env::run_blocking`].
 pub trait FileSystem: Send + Sync + Debug {
     /// Open a file for reading.
     ///
     /// # Errors
-    /// It does not exist, may not be read, is a directory, or does not support direct I/O where that is asked.
+    /// It does not exist, may not be read, is a directory, or does not support direct I/O where
+    /// that is asked.
     fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>>;
 
     /// All bytes of a file.
@@ -289,13 +303,16 @@ pub trait FileSystem: Send + Sync + Debug {
     /// It cannot be created.
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
-    /// The same, bypassing the page cache (`O_DIRECT`): each write must be aligned ([`PositionalFile::alignment`]).
+    /// The same, bypassing the page cache (`O_DIRECT`): each write must be aligned
+    /// ([`PositionalFile::alignment`]).
     ///
     /// # Errors
-    /// It cannot be created; with an error of which [`crate::Error::is_direct_unsupported`] is true, not for direct I/O.
+    /// It cannot be created; with an error of which [`crate::Error::is_direct_unsupported`] is
+    /// true, not for direct I/O.
     fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
-    /// Open an existing file for writing at any offset. What is in it stays until it is written over.
+    /// Open an existing file for writing at any offset. What is in it stays until it is written
+    /// over.
     ///
     /// # Errors
     /// It does not exist, or cannot be opened.
@@ -307,8 +324,8 @@ pub trait FileSystem: Send + Sync + Debug {
     /// It cannot be renamed.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Give the file `from` the second name `to`: both name the same bytes from then on, and each is
-    /// removed for itself. The new name is durable once its directory is synced.
+    /// Give the file `from` the second name `to`: both name the same bytes from then on, and each
+    /// is removed for itself. The new name is durable once its directory is synced.
     ///
     /// # Errors
     /// `from` is no file, or something has the name `to` already; with an error of which
@@ -332,8 +349,8 @@ pub trait FileSystem: Send + Sync + Debug {
     /// It cannot be created.
     fn create_dir(&self, path: &Path) -> Result<()>;
 
-    /// Create a directory and its missing parents, and make their names durable, and its own also if it was there. A parent that may not be read
-    /// cannot be synced, and is passed over.
+    /// Create a directory and its missing parents, and make their names durable, and its own also
+    /// if it was there. A parent that may not be read cannot be synced, and is passed over.
     ///
     /// # Errors
     /// It cannot be created, or a parent not be synced.
@@ -385,8 +402,8 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Whether opening a file for reading here is opening that path with the operating system and nothing more. Then
-    /// [`crate::open`] has the channel do it, without a thread.
+    /// Whether opening a file for reading here is opening that path with the operating system and
+    /// nothing more. Then [`crate::open`] has the channel do it, without a thread.
     fn is_posix(&self) -> bool {
         false
     }

@@ -1,20 +1,27 @@
-//! Reads in flight on any channel of an environment, so that the same read wanted by several threads is done once.
+//! Reads in flight on any channel of an environment, so that the same read wanted by several
+//! threads is done once.
 //!
-//! In: the channel that is about to read something and how it can be told of the outcome. Out: whether it shall read, or another channel does and
-//! will tell it.
+//! In: the channel that is about to read something and how it can be told of the outcome. Out:
+//! whether it shall read, or another channel does and will tell it.
 //!
-//! A read has one place in a table, which its key names, and holds it while it is in flight: whoever comes for the same leaves its name there, and the
-//! owner takes all names along when it is done. If another read holds the place, the newcomer reads and is not to be joined. So nothing is allocated
-//! unless a read is joined, and a read that meets nobody costs two short locks that are hardly ever contended.
+//! A read has one place in a table, which its key names, and holds it while it is in flight:
+//! whoever comes for the same leaves its name there, and the owner takes all names along when it is
+//! done. If another read holds the place, the newcomer reads and is not to be joined. So nothing is
+//! allocated unless a read is joined, and a read that meets nobody costs two short locks that are
+//! hardly ever contended.
 //!
 //! Invariants:
-//! - Only an owner gives a place back, and it tells every name that it finds there: of the outcome, or that there will be none.
-//! - An owner waits for nobody: it has a read of its own under way. So no two channels ever wait for each other.
-//! - The table knows nothing of whether an owner's channel is still polled. Who waits watches that ([`crate::channel::outbox::Outbox::beats`]).
+//! - Only an owner gives a place back, and it tells every name that it finds there: of the outcome,
+//!   or that there will be none.
+//! - An owner waits for nobody: it has a read of its own under way. So no two channels ever wait
+//!   for each other.
+//! - The table knows nothing of whether an owner's channel is still polled. Who waits watches that
+//!   ([`crate::channel::outbox::Outbox::beats`]).
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Reads that can be joined at a time. Why so many: with a few hundred in flight, few shall find their place taken.
+/// Reads that can be joined at a time. Why so many: with a few hundred in flight, few shall find
+/// their place taken.
 const PLACES: usize = if cfg!(loom) { 1 } else { 1024 };
 
 /// Reads by `K`, each with its owner `O` and the names `J` of those who wait for it.

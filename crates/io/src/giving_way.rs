@@ -1,15 +1,22 @@
-//! Threads that give way: those of background jobs leave the processors to the program's other threads, until somebody waits for what they do.
+//! Threads that give way: those of background jobs leave the processors to the program's other
+//! threads, until somebody waits for what they do.
 //!
-//! In: the threads of a priority, which join; whoever is in a hurry. Out: threads that run on what others leave, or as ordinary ones do while anybody hurries.
+//! In: the threads of a priority, which join; whoever is in a hurry. Out: threads that run on what
+//! others leave, or as ordinary ones do while anybody hurries.
 //!
-//! Why: a writer needs a processor for some microseconds again and again, a job has one for as long as it lasts. Scheduled alike, each job that runs takes a
-//! share that the writers lack, and they fall behind for as long as it runs. docs/decisions/background-work.md says what it costs, and why it is not the default.
+//! Why: a writer needs a processor for some microseconds again and again, a job has one for as long
+//! as it lasts. Scheduled alike, each job that runs takes a share that the writers lack, and they
+//! fall behind for as long as it runs. docs/decisions/background-work.md says what it costs, and
+//! why it is not the default.
 //!
 //! Invariants:
-//! - What an ordinary thread has is what the program's first thread has when the first job runs; it is given back whole.
-//! - Nothing is given up that could not be taken back: without `CAP_SYS_NICE`, and with too low an `RLIMIT_NICE`, such threads keep their share and only interrupt nobody. If the program is not scheduled
-//!   by the ordinary policy, nothing is ever changed.
-//! - A thread that such a thread starts is an ordinary one, though the operating system would have it inherit.
+//! - What an ordinary thread has is what the program's first thread has when the first job runs; it
+//!   is given back whole.
+//! - Nothing is given up that could not be taken back: without `CAP_SYS_NICE`, and with too low an
+//!   `RLIMIT_NICE`, such threads keep their share and only interrupt nobody. If the program is not
+//!   scheduled by the ordinary policy, nothing is ever changed.
+//! - A thread that such a thread starts is an ordinary one, though the operating system would have
+//!   it inherit.
 
 use crate::posix::{self, ThreadNumber};
 use crate::sync::Mutex;
@@ -53,7 +60,8 @@ impl GivingWay {
     }
 
     fn apply(&self, hurries: usize, threads: &[ThreadNumber]) {
-        // Why looked at first: without threads, as in a simulation, nothing is asked of the operating system.
+        // Why looked at first: without threads, as in a simulation, nothing is asked of the
+        // operating system.
         if !threads.is_empty()
             && let Some(ordinary) = posix::ordinary_scheduling()
         {
@@ -103,7 +111,8 @@ impl Drop for Joined {
     }
 }
 
-/// Somebody waits for what the background threads of a priority do: until this is dropped they share the processors as ordinary threads do. See [`Env::hurry`](crate::Env::hurry).
+/// Somebody waits for what the background threads of a priority do: until this is dropped they
+/// share the processors as ordinary threads do. See [`Env::hurry`](crate::Env::hurry).
 #[must_use = "it lasts until it is dropped"]
 pub struct Hurry(Option<Arc<GivingWay>>);
 

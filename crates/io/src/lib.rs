@@ -1,7 +1,8 @@
 //! Files, clocks, threads and the asynchronous I/O channel.
 //!
-//! Everything that is not determined by a program's input comes from an [`Env`]. Files are read through channels: a
-//! channel is one thread's ring, op slots and buffers, and a future uses the channel of the place it is polled in:
+//! Everything that is not determined by a program's input comes from an [`Env`]. Files are read
+//! through channels: a channel is one thread's ring, op slots and buffers, and a future uses the
+//! channel of the place it is polled in:
 //!
 //! ```text
 //!   read(), open(), sleep()                       futures: Send, droppable at any time

@@ -1,15 +1,22 @@
-//! Short waits: how a thread passes the moments until another thread has finished what it waits for.
+//! Short waits: how a thread passes the moments until another thread has finished what it waits
+//! for.
 //!
-//! In: how far the work has come that is waited for, as a number. Out: whether to look again, or to sleep. A wait spins at first, then gives the processor away, and is told to sleep after that.
+//! In: how far the work has come that is waited for, as a number. Out: whether to look again, or to
+//! sleep. A wait spins at first, then gives the processor away, and is told to sleep after that.
 //!
-//! Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a sleeper comes back late. Why give the processor away: where threads outnumber processors, the
+//! Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a
+//! sleeper comes back late. Why give the processor away: where threads outnumber processors, the
 //! one that is waited for may need just that.
 //!
-//! Why not while background jobs run: Linux takes it for the end of the thread's slice, so a job on the same processor has a whole slice of milliseconds before the thread's next turn, though nobody
-//! waits for the job. Who sleeps instead comes back as soon as it is woken (docs/decisions/background-work.md).
+//! Why not while background jobs run: Linux takes it for the end of the thread's slice, so a job on
+//! the same processor has a whole slice of milliseconds before the thread's next turn, though
+//! nobody waits for the job. Who sleeps instead comes back as soon as it is woken
+//! (docs/decisions/background-work.md).
 //!
-//! Why a [`Standstill`]: with 32 threads on two processors, the one that everybody waits for loses its processor hundreds of times a second, and each of the others would spin in vain
-//! before it made way. So the first who has spun in vain says so, and who finds the work where it was then makes way at once.
+//! Why a [`Standstill`]: with 32 threads on two processors, the one that everybody waits for loses
+//! its processor hundreds of times a second, and each of the others would spin in vain before it
+//! made way. So the first who has spun in vain says so, and who finds the work where it was then
+//! makes way at once.
 //!
 //! Who calls: whoever waits for other threads and not for the device.
 
@@ -17,11 +24,13 @@ use crate::background::jobs_are_running;
 use crate::sync::counting::{AtomicU64, Ordering};
 use crate::sync::{spin_loop, thread};
 
-/// How often a wait looks before it gives the processor away. With shuttle every look may be a turn of others.
+/// How often a wait looks before it gives the processor away. With shuttle every look may be a turn
+/// of others.
 const SPINS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 /// Turns of the processor in one look.
 const TURNS: u32 = if cfg!(shuttle) { 1 } else { 8 };
-/// How often it gives the processor away before it is told to sleep. With shuttle it was given away before.
+/// How often it gives the processor away before it is told to sleep. With shuttle it was given away
+/// before.
 const YIELDS: u32 = if cfg!(shuttle) { 0 } else { 4 };
 
 /// Where some work stood when somebody had waited for it in vain. Kept beside what is waited for.
@@ -45,7 +54,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Passes one moment in which work that stands at `progress` may go on. `false` when so many have passed that it is time to sleep.
+    /// Passes one moment in which work that stands at `progress` may go on. `false` when so many
+    /// have passed that it is time to sleep.
     pub fn pass(&mut self, progress: u64, standstill: &Standstill) -> bool {
         self.pass_beside(progress, standstill, jobs_are_running)
     }

@@ -1,12 +1,14 @@
-//! The futures of the channel: [`read`], [`open`], [`sleep`], and how an operation finds the channel that carries it out.
+//! The futures of the channel: [`read`], [`open`], [`sleep`], and how an operation finds the
+//! channel that carries it out.
 //!
-//! An operation binds when it is first polled: to the current reactor's channel, else to the current
-//! `block_on`'s, else to the environment's driver thread. If it is polled again where its channel is not
-//! current (it moved to another thread, or into a nested `block_on`), it takes an outcome that is already there, or
-//! gives its claim up and starts again; it never waits on a ring that nobody polls. A driver always polls.
+//! An operation binds when it is first polled: to the current reactor's channel, else to the
+//! current `block_on`'s, else to the environment's driver thread. If it is polled again where its
+//! channel is not current (it moved to another thread, or into a nested `block_on`), it takes an
+//! outcome that is already there, or gives its claim up and starts again; it never waits on a ring
+//! that nobody polls. A driver always polls.
 //!
-//! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer until the kernel is
-//! done with it.
+//! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer
+//! until the kernel is done with it.
 
 use crate::blocking::Blocking;
 use crate::buffer::ReadBuf;
@@ -28,17 +30,19 @@ use std::time::Duration;
 
 /// Read `len` bytes at `offset` of `file`.
 ///
-/// The result is short only where the file ends, and empty beyond its end. Nothing happens before the first poll. The
-/// file's alignment is taken care of inside. An identical read that is in flight on the same channel is joined, and so is one of another thread of the
-/// environment for as long as that thread looks after its reads.
+/// The result is short only where the file ends, and empty beyond its end. Nothing happens before
+/// the first poll. The file's alignment is taken care of inside. An identical read that is in
+/// flight on the same channel is joined, and so is one of another thread of the environment for as
+/// long as that thread looks after its reads.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
     ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }) }
 }
 
-/// Open a file for reading, without blocking the thread that asks. Many can be opened at the same time.
+/// Open a file for reading, without blocking the thread that asks. Many can be opened at the same
+/// time.
 ///
-/// Nothing happens before the first poll. A file of the operating system is opened by the channel, as reads are;
-/// another file system opens it on a thread that may block.
+/// Nothing happens before the first poll. A file of the operating system is opened by the channel,
+/// as reads are; another file system opens it on a thread that may block.
 pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
     let opening = if env.fs().is_posix() {
         Opening::Channel(Operation::new(env, Request::Open { path: path.into(), options }))

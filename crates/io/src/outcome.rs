@@ -1,6 +1,7 @@
 //! Where the end of some work is told, and waited for: by polling or by blocking.
 //!
-//! In: one result, from whichever thread. Out: the same, once, to whoever waits; it is woken from that thread.
+//! In: one result, from whichever thread. Out: the same, once, to whoever waits; it is woken from
+//! that thread.
 
 use crate::sync::{Condvar, Mutex};
 use crate::waking::wake;

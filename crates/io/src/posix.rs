@@ -1,8 +1,8 @@
 //! The operating system's file system, and the few system calls that `std` does not offer.
 //!
-//! Everything that blocks here is a metadata operation or an append; reads of open files go through the
-//! channel. `O_DIRECT` asks `statx` what the device wants to have aligned (Linux 6.1), and takes 4096 bytes
-//! where it cannot tell, which suits every device.
+//! Everything that blocks here is a metadata operation or an append; reads of open files go through
+//! the channel. `O_DIRECT` asks `statx` what the device wants to have aligned (Linux 6.1), and
+//! takes 4096 bytes where it cannot tell, which suits every device.
 
 mod mapping;
 
@@ -176,9 +176,9 @@ impl FileSystem for PosixFileSystem {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.context("lock", path)?;
-        // Compat: RocksDB locks with fcntl, so that each sees the other's lock. An open file description
-        // lock conflicts with those, and unlike them also within one process, and is not lost when
-        // another descriptor of the file is closed.
+        // Compat: RocksDB locks with fcntl, so that each sees the other's lock. An open file
+        // description lock conflicts with those, and unlike them also within one process, and is
+        // not lost when another descriptor of the file is closed.
         set_lock(file.as_fd(), libc::F_WRLCK).context("lock", path)?;
         Ok(Box::new(PosixLock { file, path: path.into(), fork_generation: fork_generation() }))
     }
@@ -308,8 +308,9 @@ struct PosixLock {
 
 impl Drop for PosixLock {
     fn drop(&mut self) {
-        // Why not left to the closing of the file: a child that another thread has forked, and that has not come to its `exec` yet, has the file
-        // open too, and would keep the lock for that moment. Why not in a child: the lock is the parent's.
+        // Why not left to the closing of the file: a child that another thread has forked, and that
+        // has not come to its `exec` yet, has the file open too, and would keep the lock for that
+        // moment. Why not in a child: the lock is the parent's.
         if self.fork_generation == fork_generation()
             && let Err(error) = set_lock(self.file.as_fd(), libc::F_UNLCK)
         {
@@ -348,7 +349,8 @@ fn direct_alignment(found: &libc::statx) -> io::Result<u32> {
         return Ok(DEFAULT_DIRECT_ALIGNMENT);
     }
     let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
-    // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond us.
+    // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond
+    // us.
     if memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two() {
         return Ok(offset);
     }
@@ -358,7 +360,8 @@ fn direct_alignment(found: &libc::statx) -> io::Result<u32> {
 
 fn describe(fd: BorrowedFd<'_>) -> io::Result<libc::statx> {
     let mut found = blank_statx();
-    // SAFETY: the descriptor is open, the empty path is a terminated string, `found` outlives the call.
+    // SAFETY: the descriptor is open, the empty path is a terminated string, `found` outlives the
+    // call.
     let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), STATX_FLAGS, STATX_MASK, &mut found) };
     if result == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
@@ -375,7 +378,8 @@ fn set_lock(fd: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Have the kernel start to write dirty pages of a range, if asked after it has written those that it began with before; nothing where it cannot be asked.
+/// Have the kernel start to write dirty pages of a range, if asked after it has written those that
+/// it began with before; nothing where it cannot be asked.
 fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool) -> io::Result<()> {
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
     let wait = if wait_before { libc::SYNC_FILE_RANGE_WAIT_BEFORE } else { 0 };
@@ -423,7 +427,8 @@ pub(crate) fn read_into(
 ) -> io::Result<usize> {
     assert!(start + len <= buffer.capacity());
     let Ok(offset) = libc::off_t::try_from(offset) else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // SAFETY: `start + len` is inside the buffer as just checked, and `&mut` makes us its only user.
+    // SAFETY: `start + len` is inside the buffer as just checked, and `&mut` makes us its only
+    // user.
     let result = unsafe { libc::pread(fd.as_raw_fd(), buffer.start().add(start).cast(), len, offset) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
 }
@@ -440,8 +445,8 @@ pub(crate) fn eventfd() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// How many times this process is a fork's child, counted from the process that first asked: whoever
-/// remembers another number than it now finds belongs to an ancestor.
+/// How many times this process is a fork's child, counted from the process that first asked:
+/// whoever remembers another number than it now finds belongs to an ancestor.
 pub(crate) fn fork_generation() -> u64 {
     use std::sync::Once;
     static REGISTER: Once = Once::new();
@@ -494,7 +499,8 @@ pub(crate) fn thread_number() -> ThreadNumber {
 
 /// How nice a thread is, -20 to 19: the nicer, the smaller its share where processors are short.
 pub(crate) fn niceness(thread: ThreadNumber) -> Option<i32> {
-    // SAFETY: the calls only ask. Why the system call itself: the library's cannot tell -1 from an error.
+    // SAFETY: the calls only ask. Why the system call itself: the library's cannot tell -1 from an
+    // error.
     let found = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, thread.0) };
     // The kernel gives 20 minus it, so that it is never negative.
     (found > 0).then(|| 20 - found as i32)
@@ -563,7 +569,8 @@ pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
             return None;
         }
         let scheduling = Scheduling { nice: niceness(process)?, may_be_nicer: true };
-        // Why tried, on a thread that ends with it: what may be done depends on capabilities, limits and who confines the process.
+        // Why tried, on a thread that ends with it: what may be done depends on capabilities,
+        // limits and who confines the process.
         let tried = std::thread::Builder::new().name("karst-try".into()).spawn(move || {
             let own = thread_number();
             scheduling.give_way(own, 1).and_then(|()| scheduling.restore(own))
@@ -574,7 +581,8 @@ pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
     *FOUND.get_or_init(find)
 }
 
-/// Bind the calling thread to one of the CPUs it may use: number `number`, modulo how many those are.
+/// Bind the calling thread to one of the CPUs it may use: number `number`, modulo how many those
+/// are.
 pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
     // SAFETY: all-zero bytes are an empty set.
     let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
 //! An operation started from a thread that has no channel, carried out by the driver's.
 //!
-//! The future and the driver share a [`RemoteOp`]. Its states: waiting (with or without a waker), done, taken,
-//! abandoned. Lock: a mutex of its own, held for a store by either side; it stands for the states "locked" (the future
-//! stores its waker) and "completing" (the driver stores the outcome) of a hand-written state machine, at the price
-//! of one uncontended atomic operation.
+//! The future and the driver share a [`RemoteOp`]. Its states: waiting (with or without a waker),
+//! done, taken, abandoned. Lock: a mutex of its own, held for a store by either side; it stands for
+//! the states "locked" (the future stores its waker) and "completing" (the driver stores the
+//! outcome) of a hand-written state machine, at the price of one uncontended atomic operation.
 
 use crate::channel::slot::{Outcome, Request};
 use crate::error::Failure;
@@ -40,7 +40,8 @@ impl RemoteOp {
         }
     }
 
-    /// For the driver: store the outcome. Whoever waits shall be woken, after the driver has let go of its channel.
+    /// For the driver: store the outcome. Whoever waits shall be woken, after the driver has let go
+    /// of its channel.
     pub(crate) fn complete(&self, outcome: Outcome) -> Option<Waker> {
         let mut state = self.state.lock();
         let State::Waiting { waker, .. } = &mut *state else { return None };

@@ -1,14 +1,15 @@
-//! Reports to whoever subscribes to `tracing`. A subscriber is code that this crate does not know; one that panics does so
-//! on the thread of whoever reports, who may hold a place that others wait for. So its panic ends here, as a waker's
-//! does in `waking`.
+//! Reports to whoever subscribes to `tracing`. A subscriber is code that this crate does not know;
+//! one that panics does so on the thread of whoever reports, who may hold a place that others wait
+//! for. So its panic ends here, as a waker's does in `waking`.
 //!
-//! In: a level and what `tracing`'s macros take. Out: [`report!`](crate::report), through which alone events go
-//! (`cargo xtask tidy` checks it).
+//! In: a level and what `tracing`'s macros take. Out: [`report!`](crate::report), through which
+//! alone events go (`cargo xtask tidy` checks it).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use tracing;
 
-/// Tells the subscriber of `tracing` something: `report!(warn, %error, "what happened")`. Its panic goes no further.
+/// Tells the subscriber of `tracing` something: `report!(warn, %error, "what happened")`. Its panic
+/// goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! report {

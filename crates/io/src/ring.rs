@@ -1,11 +1,12 @@
 //! The io_uring transport: a thread's own ring.
 //!
-//! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered only when that
-//! thread asks (`DEFER_TASKRUN`), or with what older kernels know of that. Its completion queue is at least twice
-//! as long as the ops it is given, so it cannot overflow.
+//! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered
+//! only when that thread asks (`DEFER_TASKRUN`), or with what older kernels know of that. Its
+//! completion queue is at least twice as long as the ops it is given, so it cannot overflow.
 //!
-//! Invariant: `in_flight[token]` holds the op, and so the buffer and the open file, from the moment its entry is
-//! pushed until its completion has been seen. Dropping the ring waits for all of them; a child of a fork leaks them.
+//! Invariant: `in_flight[token]` holds the op, and so the buffer and the open file, from the moment
+//! its entry is pushed until its completion has been seen. Dropping the ring waits for all of them;
+//! a child of a fork leaks them.
 
 use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
@@ -61,7 +62,8 @@ impl Ring {
     /// A ring for up to `depth` ops in flight, proven to work.
     ///
     /// # Errors
-    /// io_uring is missing (`ENOSYS`), forbidden (`EPERM`), too old, or out of locked memory or descriptors.
+    /// io_uring is missing (`ENOSYS`), forbidden (`EPERM`), too old, or out of locked memory or
+    /// descriptors.
     pub(crate) fn new(depth: u32) -> io::Result<Self> {
         Self::at_level(depth, 0)
     }
@@ -78,8 +80,9 @@ impl Ring {
             ));
         }
         let alarm = Alarm::with_eventfd(posix::eventfd()?);
-        // Why: reads that a file system cannot start without blocking (FUSE, network) go to kernel workers, by
-        // default four a CPU, which would cap the reads in flight. Best effort: without it they are slower.
+        // Why: reads that a file system cannot start without blocking (FUSE, network) go to kernel
+        // workers, by default four a CPU, which would cap the reads in flight. Best effort: without
+        // it they are slower.
         let _ = ring.submitter().register_iowq_max_workers(&mut [depth.min(256), 0]);
         let mut made = Self {
             ring,
@@ -118,8 +121,9 @@ impl Ring {
             if self.broken {
                 return self.refuse(token, libc::EIO);
             }
-            // SAFETY: all memory that an entry points at (a read's buffer, an open's path and `statx`) is owned by
-            // what `fly` has put into `in_flight`, until it completes; the alarm's descriptor lives as long as `self`.
+            // SAFETY: all memory that an entry points at (a read's buffer, an open's path and
+            // `statx`) is owned by what `fly` has put into `in_flight`, until it completes; the
+            // alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return self.unsubmitted.push_back(token);
             }
@@ -162,7 +166,8 @@ impl Ring {
             return;
         }
         // Anything else means that the kernel will not take these entries at all: their reads fail.
-        // Invariant: nothing is submitted after that, for the entries' memory goes back to its owners now.
+        // Invariant: nothing is submitted after that, for the entries' memory goes back to its
+        // owners now.
         if !std::mem::replace(&mut self.broken, true) {
             report!(error, error = %e, "io_uring_enter failed");
         }
@@ -290,7 +295,8 @@ impl Opening {
         let fd = match (result, self.fd.take()) {
             (Err(e), _) => return Err(Completion::Opened { token, result: Err(e) }),
             (Ok(fd), None) => {
-                // SAFETY: the kernel has just opened this descriptor for us, and nobody else knows it.
+                // SAFETY: the kernel has just opened this descriptor for us, and nobody else knows
+                // it.
                 self.fd = Some(unsafe { OwnedFd::from_raw_fd(fd as i32) });
                 return Ok(self);
             }

@@ -1,7 +1,8 @@
 //! Counters of an environment's reads, and the gauges that leak tests hold against zero.
 //!
-//! Each channel has its own [`Counters`], written by its own thread, so that counting costs no shared cache
-//! line; the environment adds them up when asked. Sums of channels that are gone are kept.
+//! Each channel has its own [`Counters`], written by its own thread, so that counting costs no
+//! shared cache line; the environment adds them up when asked. Sums of channels that are gone are
+//! kept.
 
 use crate::sync::Mutex;
 use crate::sync::counting::{AtomicI64, AtomicU64, Ordering};
@@ -18,7 +19,8 @@ pub struct IoStats {
     pub joined: u64,
     /// Of those, reads of another channel: of another thread, of a reactor or of the driver.
     pub joined_elsewhere: u64,
-    /// Of those, reads that were done here after all, since the other channel was not polled any more.
+    /// Of those, reads that were done here after all, since the other channel was not polled any
+    /// more.
     pub left: u64,
     /// Operations whose last waiter went away before they completed.
     pub abandoned: u64,
@@ -87,7 +89,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Add to a counter that only the channel's thread writes: a plain load and store, no locked instruction.
+    /// Add to a counter that only the channel's thread writes: a plain load and store, no locked
+    /// instruction.
     pub(crate) fn bump(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
@@ -125,7 +128,8 @@ impl CounterSet {
     pub(crate) fn add_channel(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         let mut channels = self.channels.lock();
-        // Why here: whoever holds no counters any more can change them no more. Buffers hold theirs.
+        // Why here: whoever holds no counters any more can change them no more. Buffers hold
+        // theirs.
         channels.retain(|c| {
             let held = Arc::strong_count(c) > 1;
             if !held {

@@ -1,18 +1,19 @@
-//! The locks, atomics, threads and thread locals that the crate is written against: a mutex and a condition variable that survive a fork, and
-//! the standard library's others.
+//! The locks, atomics, threads and thread locals that the crate is written against: a mutex and a
+//! condition variable that survive a fork, and the standard library's others.
 //!
-//! Why not parking_lot: it keeps its sleepers in a table of the process. A child inherits the entries of threads that
-//! it does not have, and its own threads, whose memory is reused, get tangled up in them. The standard library's sleep
-//! on a word of their own.
+//! Why not parking_lot: it keeps its sleepers in a table of the process. A child inherits the
+//! entries of threads that it does not have, and its own threads, whose memory is reused, get
+//! tangled up in them. The standard library's sleep on a word of their own.
 //!
-//! A panic of a holder is no reason for others to panic: the states in this crate are whole between any two
-//! statements, so poison is ignored.
+//! A panic of a holder is no reason for others to panic: the states in this crate are whole between
+//! any two statements, so poison is ignored.
 //!
-//! With `--cfg loom` locks and atomics are loom's, so that it explores the very types that ship. With `--cfg shuttle`
-//! all of this is shuttle's, which explores what whole databases do on their threads; [`time`] then goes on by itself.
+//! With `--cfg loom` locks and atomics are loom's, so that it explores the very types that ship.
+//! With `--cfg shuttle` all of this is shuttle's, which explores what whole databases do on their
+//! threads; [`time`] then goes on by itself.
 //!
-//! Invariant: no other module names `std::sync`'s locks and atomics, `std::thread` or `thread_local!`, but for what
-//! `cargo xtask tidy` lists.
+//! Invariant: no other module names `std::sync`'s locks and atomics, `std::thread` or
+//! `thread_local!`, but for what `cargo xtask tidy` lists.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -31,8 +32,8 @@ pub(crate) use shuttle::{hint::spin_loop, sync::mpsc, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use std::{hint::spin_loop, sync::mpsc, thread, thread_local};
 
-/// Numbers of the process by which nothing is decided that another thread waits for (counts, names), so they are
-/// no part of what loom and shuttle explore and may outlive an execution.
+/// Numbers of the process by which nothing is decided that another thread waits for (counts,
+/// names), so they are no part of what loom and shuttle explore and may outlive an execution.
 pub(crate) mod counting {
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
@@ -52,7 +53,8 @@ pub(crate) mod counting {
     }
 }
 
-/// Stands in the model for what `SeqCst` accesses on both sides of it promise, which loom takes for weaker ones. Nothing outside of it.
+/// Stands in the model for what `SeqCst` accesses on both sides of it promise, which loom takes for
+/// weaker ones. Nothing outside of it.
 #[inline(always)]
 pub(crate) fn between_seq_cst() {
     #[cfg(loom)]
@@ -100,8 +102,8 @@ impl Condvar {
         (guard, result.timed_out())
     }
 
-    /// The same where there is no clock: a short time is up when the others have had their turn. A long
-    /// one never is, so that who is not woken is found.
+    /// The same where there is no clock: a short time is up when the others have had their turn. A
+    /// long one never is, so that who is not woken is found.
     #[cfg(shuttle)]
     pub(crate) fn wait_for<'a, T>(
         &self,
@@ -127,7 +129,8 @@ impl Condvar {
     }
 }
 
-/// What stands for time where shuttle says who goes on: a number that grows with every look and by each wait.
+/// What stands for time where shuttle says who goes on: a number that grows with every look and by
+/// each wait.
 #[cfg(shuttle)]
 pub(crate) mod time {
     use std::cell::Cell;
@@ -137,7 +140,8 @@ pub(crate) mod time {
     pub(crate) const LONG: Duration = Duration::from_secs(1);
     const LOOK: Duration = Duration::from_micros(1);
 
-    // Why std's: all threads of an execution share it, and they share one thread of the operating system.
+    // Why std's: all threads of an execution share it, and they share one thread of the operating
+    // system.
     std::thread_local! {
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }

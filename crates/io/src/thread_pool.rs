@@ -1,8 +1,8 @@
 //! The transport where io_uring is not to be had: a pool of threads that call `pread`.
 //!
-//! One pool serves all channels of an environment. It starts a thread when an op finds none idle, up to a limit, and
-//! threads that have been idle for a while end. Each channel has its own list of completions, so results go back to the
-//! thread that asked.
+//! One pool serves all channels of an environment. It starts a thread when an op finds none idle,
+//! up to a limit, and threads that have been idle for a while end. Each channel has its own list of
+//! completions, so results go back to the thread that asked.
 //!
 //! Where no thread can be had, reads and openings are done by whoever submits them, which touches
 //! nothing but the channel's list. Jobs may want any lock, their submitter's among them, so they
@@ -99,8 +99,8 @@ impl ThreadPool {
     fn shared(&self) -> Arc<PoolShared> {
         let mut shared = self.shared.lock();
         if shared.fork_generation != posix::fork_generation() {
-            // Its threads, and the reads they were to do, stayed with the parent, and so did those who waited
-            // on its condition variable.
+            // Its threads, and the reads they were to do, stayed with the parent, and so did those
+            // who waited on its condition variable.
             let fresh = PoolShared::new(shared.limit, &shared.name, shared.starter.clone());
             std::mem::forget(std::mem::replace(&mut *shared, fresh));
         }

@@ -1,11 +1,12 @@
 //! The seam below the channel: something that carries reads to a device and brings them back.
 //!
 //! A [`Transport`] is `queue`, `submit`, `poll` and `wait`, used by one thread. Two exist: io_uring
-//! ([`crate::ring`]) and threads ([`crate::thread_pool`]). One that can only be polled (a queue pair mapped into the
-//! process) fits too: its `wait` spins until a completion, a wake or the deadline.
+//! ([`crate::ring`]) and threads ([`crate::thread_pool`]). One that can only be polled (a queue
+//! pair mapped into the process) fits too: its `wait` spins until a completion, a wake or the
+//! deadline.
 //!
-//! Invariant: an [`Op`]'s buffer and file belong to the transport from `queue` until the op comes back in a
-//! [`Completion`]. No future ever owns memory that a device may write to.
+//! Invariant: an [`Op`]'s buffer and file belong to the transport from `queue` until the op comes
+//! back in a [`Completion`]. No future ever owns memory that a device may write to.
 
 use crate::buffer::{Buffer, Region};
 use crate::file::{OpenOptions, RandomAccessFile};
@@ -44,7 +45,8 @@ pub(crate) enum Completion {
     Opened { token: u32, result: io::Result<PosixFile> },
 }
 
-/// Opens files of the operating system, and carries their reads. All calls come from the thread that created it.
+/// Opens files of the operating system, and carries their reads. All calls come from the thread
+/// that created it.
 pub(crate) trait Transport {
     /// Accept an op. It need not start before [`Transport::submit`].
     fn queue(&mut self, op: Op);
@@ -58,7 +60,8 @@ pub(crate) trait Transport {
     /// Hand over what has completed; never blocks.
     fn poll(&mut self, done: &mut Vec<Completion>);
 
-    /// Start everything queued, then block until something completes, the alarm rings or the time is up.
+    /// Start everything queued, then block until something completes, the alarm rings or the time
+    /// is up.
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>);
 
     /// What other threads ring to end a [`Transport::wait`].
@@ -67,23 +70,26 @@ pub(crate) trait Transport {
     /// Ops accepted and not handed back.
     fn in_flight(&self) -> usize;
 
-    /// Offer memory that reads of direct files will often use. Returns whether it could be registered.
+    /// Offer memory that reads of direct files will often use. Returns whether it could be
+    /// registered.
     fn register(&mut self, regions: &[Arc<Region>]) -> bool {
         let _ = regions;
         false
     }
 
-    /// Leave everything to the kernel and the parent: this process is a fork's child, and must not touch it.
+    /// Leave everything to the kernel and the parent: this process is a fork's child, and must not
+    /// touch it.
     fn abandon_after_fork(self: Box<Self>);
 
     /// For messages and reports.
     fn name(&self) -> &'static str;
 }
 
-/// Wakes the one thread that waits on a transport, from any thread, at the cost of a system call only if it sleeps.
+/// Wakes the one thread that waits on a transport, from any thread, at the cost of a system call
+/// only if it sleeps.
 ///
-/// Ordering: the waker sets `rung` and then loads `sleeping`; the sleeper stores `sleeping` and then loads
-/// `rung`. With both `SeqCst` at least one sees the other, so no ring is lost.
+/// Ordering: the waker sets `rung` and then loads `sleeping`; the sleeper stores `sleeping` and
+/// then loads `rung`. With both `SeqCst` at least one sees the other, so no ring is lost.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     rung: AtomicBool,
@@ -114,7 +120,8 @@ impl Alarm {
 
     /// Make the waiting thread return from its wait, or not enter the next one.
     pub(crate) fn ring(&self) {
-        // Why a swap: with a store, who takes this ring need not see what came before another thread's, which this one replaces.
+        // Why a swap: with a store, who takes this ring need not see what came before another
+        // thread's, which this one replaces.
         self.rung.swap(true, Ordering::SeqCst);
         between_seq_cst();
         if self.sleeping.load(Ordering::SeqCst) {

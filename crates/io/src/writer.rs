@@ -1,16 +1,20 @@
 //! Writing a file from async code, behind the writer's back: [`FileWriter`].
 //!
-//! What is appended is written while the writer prepares what comes next: up to [`WriterOptions::window`] bytes
-//! are in flight, and `append` waits only when there are more. Each buffer belongs to its write until that has ended,
-//! whatever becomes of the future or the writer; then it can be used again ([`FileWriter::buffer`]).
+//! What is appended is written while the writer prepares what comes next: up to
+//! [`WriterOptions::window`] bytes are in flight, and `append` waits only when there are more. Each
+//! buffer belongs to its write until that has ended, whatever becomes of the future or the writer;
+//! then it can be used again ([`FileWriter::buffer`]).
 //!
-//! In: buffers, in order. Out: a file with their bytes, one after the other. Invariants: writes may end in any order, so
-//! only after [`FileWriter::flush`] are all bytes up to [`FileWriter::size`] in the file, and only after
-//! [`FileWriter::sync`] are they durable; after a failure every call fails, with that failure: the file has a hole.
+//! In: buffers, in order. Out: a file with their bytes, one after the other. Invariants: writes may
+//! end in any order, so only after [`FileWriter::flush`] are all bytes up to [`FileWriter::size`]
+//! in the file, and only after [`FileWriter::sync`] are they durable; after a failure every call
+//! fails, with that failure: the file has a hole.
 //!
-//! A file that bypasses the page cache is written in whole units from aligned memory. [`FileWriter::flush`] writes what is left padded with zeros and cuts the file behind it; what is
-//! appended then writes that unit again. Until a flush has succeeded the file may be longer than what was appended, as nobody relies on it before it is synced.
-//! Callers: flush, compaction and whoever else writes files that are not logs.
+//! A file that bypasses the page cache is written in whole units from aligned memory.
+//! [`FileWriter::flush`] writes what is left padded with zeros and cuts the file behind it; what is
+//! appended then writes that unit again. Until a flush has succeeded the file may be longer than
+//! what was appended, as nobody relies on it before it is synced. Callers: flush, compaction and
+//! whoever else writes files that are not logs.
 
 use crate::aligned::AlignedBuffer;
 use crate::blocking::Blocking;
@@ -32,20 +36,24 @@ const SPARE_AT_MOST: usize = 4;
 /// How a [`FileWriter`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// Bytes in flight at most, before `append` waits; a single buffer may be larger. Default: 4 MiB.
+    /// Bytes in flight at most, before `append` waits; a single buffer may be larger. Default: 4
+    /// MiB.
     pub window: usize,
-    /// After every so many bytes have the operating system begin to write them to the device (`bytes_per_sync`), so that the sync at
-    /// the end finds little left; 0: leave that to it. Default: 0.
+    /// After every so many bytes have the operating system begin to write them to the device
+    /// (`bytes_per_sync`), so that the sync at the end finds little left; 0: leave that to it.
+    /// Default: 0.
     pub sync_every: u64,
-    /// Have it wait then for what it began with before (`strict_bytes_per_sync`), so that the writer is held up rather than the sync at the end. Default: false.
+    /// Have it wait then for what it began with before (`strict_bytes_per_sync`), so that the
+    /// writer is held up rather than the sync at the end. Default: false.
     pub strict: bool,
     /// Sync with `fsync` rather than `fdatasync` (`use_fsync`). Default: false.
     pub fsync: bool,
-    /// Reserve space in steps of so many bytes ahead of what is written, and give back what is left at the end; 0: do
-    /// not. Default: 0.
+    /// Reserve space in steps of so many bytes ahead of what is written, and give back what is left
+    /// at the end; 0: do not. Default: 0.
     pub reserve: u64,
-    /// Bypass the page cache, if the file system lets it; if it does not, that is said ([`Env::say_direct_refused`]) and the file written as others are. What is
-    /// appended is copied into aligned memory once. `sync_every` has no effect then. Default: false.
+    /// Bypass the page cache, if the file system lets it; if it does not, that is said
+    /// ([`Env::say_direct_refused`]) and the file written as others are. What is appended is copied
+    /// into aligned memory once. `sync_every` has no effect then. Default: false.
     pub direct: bool,
 }
 
@@ -57,8 +65,8 @@ impl Default for WriterOptions {
 
 /// A new file, written by async code. It may be moved between threads and executors.
 ///
-/// Dropping it leaves the writes that are in flight to end by themselves; call [`FileWriter::finish`] to know how
-/// they did.
+/// Dropping it leaves the writes that are in flight to end by themselves; call
+/// [`FileWriter::finish`] to know how they did.
 #[must_use = "a file is whole only after `finish`"]
 pub struct FileWriter {
     env: Env,
@@ -78,7 +86,8 @@ pub struct FileWriter {
 
 /// The end of a file that is written in whole units: what does not fill one yet.
 ///
-/// Invariant: `bytes` are those of the file from `at`, a multiple of the unit, up to its size; everything before was handed over.
+/// Invariant: `bytes` are those of the file from `at`, a multiple of the unit, up to its size;
+/// everything before was handed over.
 struct Staged {
     bytes: AlignedBuffer,
     at: u64,
@@ -216,8 +225,8 @@ impl FileWriter {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Add `data` at the end. Waits only while more than the window is in flight; returns before `data` is written.
-    /// If it is dropped while it waits, nothing has been added.
+    /// Add `data` at the end. Waits only while more than the window is in flight; returns before
+    /// `data` is written. If it is dropped while it waits, nothing has been added.
     ///
     /// # Errors
     /// This or an earlier write has failed. The file must not be used.
@@ -227,7 +236,8 @@ impl FileWriter {
             return Ok(());
         }
         if self.staged.as_ref().is_some_and(|staged| staged.rest_is_written()) {
-            // Why: a flush that was given up may still be writing it and cutting the file behind it.
+            // Why: a flush that was given up may still be writing it and cutting the file behind
+            // it.
             self.land_all().await?;
         }
         while !self.flights.is_empty() && self.in_flight + data.len() > self.options.window {
@@ -290,8 +300,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Make everything appended, and the file's length, durable (`fdatasync`). Its name is durable once its directory is
-    /// synced too.
+    /// Make everything appended, and the file's length, durable (`fdatasync`). Its name is durable
+    /// once its directory is synced too.
     ///
     /// # Errors
     /// A write or the sync has failed; the file must not be trusted with more.
@@ -302,7 +312,8 @@ impl FileWriter {
         self.flush().await
     }
 
-    /// Cut the file to `size` bytes; what is appended next comes after them. `size` may not be beyond its end.
+    /// Cut the file to `size` bytes; what is appended next comes after them. `size` may not be
+    /// beyond its end.
     ///
     /// # Errors
     /// It could not be cut, or a write has failed.
@@ -313,7 +324,8 @@ impl FileWriter {
             return Err(Error::at("truncate", self.path(), size, e));
         }
         if size < self.size && self.is_direct() {
-            // Why buffered from here on: what is left of the last unit would have to be read to be written again, and nobody cuts files that are written for long.
+            // Why buffered from here on: what is left of the last unit would have to be read to be
+            // written again, and nobody cuts files that are written for long.
             let path = self.path().to_path_buf();
             self.file = self.env.run_blocking(move |env| env.fs().open_positional(&path)).await?;
             self.staged = None;
@@ -326,8 +338,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Wait for all writes, give back reserved space, close the file. Returns its length in bytes. It is not durable by
-    /// this alone: [`FileWriter::sync`] first.
+    /// Wait for all writes, give back reserved space, close the file. Returns its length in bytes.
+    /// It is not durable by this alone: [`FileWriter::sync`] first.
     ///
     /// # Errors
     /// A write has failed.
@@ -393,7 +405,8 @@ impl FileWriter {
         })
     }
 
-    /// Have the operating system begin with what has been written since the last time, if that is enough.
+    /// Have the operating system begin with what has been written since the last time, if that is
+    /// enough.
     fn begin_write_behind(&mut self) {
         // Everything before the first flight has landed.
         let landed = self.size - self.in_flight as u64;

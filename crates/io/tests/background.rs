@@ -1,5 +1,5 @@
-//! Background jobs: they end with their value or panic, go on when nobody waits, may wait for each other on one
-//! thread, and end with the environment.
+//! Background jobs: they end with their value or panic, go on when nobody waits, may wait for each
+//! other on one thread, and end with the environment.
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, JoinError, Priority, block_on, in_background, sleep};

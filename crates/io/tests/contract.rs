@@ -1,4 +1,5 @@
-//! Every file system passes the one contract, on io_uring and on threads, and nothing leaks when reads are dropped.
+//! Every file system passes the one contract, on io_uring and on threads, and nothing leaks when
+//! reads are dropped.
 
 use karst_io::testing::{cancellations, file_system_contract};
 use karst_io::{

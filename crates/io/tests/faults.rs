@@ -65,7 +65,8 @@ fn a_flipped_bit_is_one_bit() {
 
 #[test]
 fn a_stuck_read_is_late_and_holds_nobody_up() {
-    // Ever later, until the healthy read is sooner: how slow it is on a busy machine shall not matter.
+    // Ever later, until the healthy read is sooner: how slow it is on a busy machine shall not
+    // matter.
     let sooner = |late: Duration| {
         let (env, file_system) = faulty(FaultPlan { stuck: 1.0, stuck_for: late, ..FaultPlan::default() });
         let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();

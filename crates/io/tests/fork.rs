@@ -1,4 +1,5 @@
-//! After a fork the child leaves its parent's rings alone and makes its own; the parent notices nothing.
+//! After a fork the child leaves its parent's rings alone and makes its own; the parent notices
+//! nothing.
 
 use karst_io::testing::{foreign_block_on, pattern};
 use karst_io::{
@@ -25,7 +26,8 @@ fn check(kind: TransportKind) {
     block_on(&env, async { nudge(&mut own) });
     nudge(&mut drivers);
 
-    // SAFETY: the child uses memory allocation and threads after the fork, which glibc supports, and leaves by `_exit`.
+    // SAFETY: the child uses memory allocation and threads after the fork, which glibc supports,
+    // and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     let works = || {

@@ -1,4 +1,5 @@
-//! The reactor's promises beyond reading: ends of tasks, wakes from elsewhere, timers, shutdown, statistics.
+//! The reactor's promises beyond reading: ends of tasks, wakes from elsewhere, timers, shutdown,
+//! statistics.
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, IdlePolicy, JoinError, Reactor, block_on, sleep, spawn_local, yield_now};

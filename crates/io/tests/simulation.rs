@@ -1,5 +1,5 @@
-//! The simulated machine: the same seed does the same, another seed does something else, time jumps, and power
-//! failures keep what was synced.
+//! The simulated machine: the same seed does the same, another seed does something else, time
+//! jumps, and power failures keep what was synced.
 
 use karst_io::{
     Crash, Env, FileSystem, FileWriter, OpenOptions, Priority, Reactor, Simulation, Trouble, WriterOptions,
@@ -113,8 +113,8 @@ fn tasks_end_with_the_simulation() {
     assert!(task.is_finished());
 }
 
-/// Files are made durable one after the other, each with its directory, while others are written and not synced; the power
-/// fails somewhere.
+/// Files are made durable one after the other, each with its directory, while others are written
+/// and not synced; the power fails somewhere.
 #[test]
 fn what_was_synced_survives_at_every_change() {
     let (mut names_lost, mut names_kept, mut tails_lost) = (0, 0, 0);

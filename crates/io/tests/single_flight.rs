@@ -1,4 +1,5 @@
-//! Single flight between threads: one read for all who want the same at the same time, and nobody waits for a thread that does not look after its reads.
+//! Single flight between threads: one read for all who want the same at the same time, and nobody
+//! waits for a thread that does not look after its reads.
 
 use karst_io::testing::{foreign_block_on, pattern, quiesce};
 use karst_io::{
@@ -50,7 +51,8 @@ fn slow(builder: EnvBuilder, latency: Duration) -> (Env, File) {
     disturbed(builder, Latency::of_reads(latency))
 }
 
-/// Runs `attempt`, which says whether threads met at a read of that latency, with ever slower reads until they do: how late a thread comes is the machine's business.
+/// Runs `attempt`, which says whether threads met at a read of that latency, with ever slower reads
+/// until they do: how late a thread comes is the machine's business.
 fn until_they_meet(mut attempt: impl FnMut(Duration) -> bool) {
     assert!((0..8).any(|round| attempt(Duration::from_millis(50 << round))), "they never meet");
 }
@@ -153,7 +155,8 @@ fn an_error_goes_to_all_who_joined() {
     });
 }
 
-/// Starts a read that does not end on a thread of its own, in the call `begin`, and has another thread join it before `begin` goes on.
+/// Starts a read that does not end on a thread of its own, in the call `begin`, and has another
+/// thread join it before `begin` goes on.
 fn with_owner(
     builder: EnvBuilder,
     begin: impl FnOnce(&Env, ReadFuture, &dyn Fn()) + Send + 'static,
@@ -302,7 +305,8 @@ fn whoever_joined_may_leave() {
             let met = env.io_stats().joined_elsewhere == 1;
             drop(left);
             ends(owner);
-            // Its slot is another read's by now; what comes late for the first is not mistaken for it.
+            // Its slot is another read's by now; what comes late for the first is not mistaken for
+            // it.
             assert_eq!(*block_on(&env, read(&env, &file, 9000, 10)).unwrap(), *pattern(9000, 10));
             quiesce(&env);
             assert!(!met || (env.io_stats().reads, env.io_stats().left) == (2, 0), "{:?}", env.io_stats());
@@ -311,7 +315,8 @@ fn whoever_joined_may_leave() {
     }
 }
 
-/// Threads in step over the same places: each place is read about once, whoever comes first, and all get the right bytes.
+/// Threads in step over the same places: each place is read about once, whoever comes first, and
+/// all get the right bytes.
 #[test]
 fn threads_in_step_read_each_place_about_once() {
     for builder in builders() {

@@ -1,4 +1,5 @@
-//! Where io_uring is forbidden, missing or out of memory to lock, everything works, and the log says so once.
+//! Where io_uring is forbidden, missing or out of memory to lock, everything works, and the log
+//! says so once.
 
 use karst_io::testing::{cancellations, foreign_block_on, pattern, quiesce};
 use karst_io::{Env, FileSystem, OpenOptions, PosixFileSystem, Reactor, block_on, open, read};

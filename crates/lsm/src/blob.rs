@@ -1,4 +1,5 @@
-//! One blob file's metadata in a version: what is in it, how much of it is garbage, which tables refer to it.
+//! One blob file's metadata in a version: what is in it, how much of it is garbage, which tables
+//! refer to it.
 //!
 //! Invariant: immutable; a version edit that touches a blob file makes a new value.
 use std::collections::BTreeSet;

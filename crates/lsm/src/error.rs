@@ -5,8 +5,8 @@ use std::fmt;
 
 /// A version edit contradicts the state so far, or the resulting tree breaks one of its invariants.
 ///
-/// `what` names the files, levels and column families concerned. The caller adds the MANIFEST's name and the
-/// record's offset, which are not known here.
+/// `what` names the files, levels and column families concerned. The caller adds the MANIFEST's
+/// name and the record's offset, which are not known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inconsistent {
     /// What does not fit.

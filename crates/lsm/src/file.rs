@@ -1,10 +1,12 @@
 //! One table file's metadata, shared (`Arc`) by every version that contains the file.
 //!
-//! In: what the MANIFEST says of the file ([`NewFile`]). Out: the same by name (`file.number`, `file.smallest`, ...),
-//! the table's counts once they are known, and one slot where the engine may keep what it opened.
+//! In: what the MANIFEST says of the file ([`NewFile`]). Out: the same by name (`file.number`,
+//! `file.smallest`, ...), the table's counts once they are known, and one slot where the engine may
+//! keep what it opened.
 //!
-//! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds is dropped with the last
-//! version that contains the file. A file that was suggested for compaction stays so.
+//! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds
+//! is dropped with the last version that contains the file. A file that was suggested for
+//! compaction stays so.
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
@@ -25,7 +27,8 @@ pub struct FileMetadata {
     stored: Arc<StoredFile>,
 }
 
-/// What a table's own properties say of its entries, as far as compaction decisions need it. The MANIFEST does not have it.
+/// What a table's own properties say of its entries, as far as compaction decisions need it. The
+/// MANIFEST does not have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
     /// Entries of all kinds.
@@ -56,7 +59,8 @@ impl FileMetadata {
         }
     }
 
-    /// Other metadata of the same file, such as a file that moved with a change: the file lives for as long as either does.
+    /// Other metadata of the same file, such as a file that moved with a change: the file lives for
+    /// as long as either does.
     pub fn of_same_file(info: NewFile, other: &FileMetadata) -> FileMetadata {
         debug_assert_eq!(info.number, other.number, "one file has one number");
         let (counts, stored) = (other.counts.clone(), Arc::clone(&other.stored));
@@ -79,12 +83,14 @@ impl FileMetadata {
         let _ = self.counts.set(counts);
     }
 
-    /// Whether the file shall be compacted whatever its level's size: its table asked for it when it was written, or somebody did since.
+    /// Whether the file shall be compacted whatever its level's size: its table asked for it when
+    /// it was written, or somebody did since.
     pub fn is_marked(&self) -> bool {
         self.info.marked_for_compaction || self.suggested.load(Ordering::Relaxed)
     }
 
-    /// Asks for the file to be compacted. Not recorded anywhere: it is forgotten when the database is closed.
+    /// Asks for the file to be compacted. Not recorded anywhere: it is forgotten when the database
+    /// is closed.
     pub fn suggest_compaction(&self) {
         // Ordering: a wish, which whoever picks sees sooner or later.
         self.suggested.store(true, Ordering::Relaxed);
@@ -92,15 +98,15 @@ impl FileMetadata {
 
     /// What was attached to the file, if it is of type `T`. Never blocks.
     ///
-    /// Why: a table that is found through its file costs a lookup no map and no lock. The type is the engine's own,
-    /// which this crate cannot name.
+    /// Why: a table that is found through its file costs a lookup no map and no lock. The type is
+    /// the engine's own, which this crate cannot name.
     #[inline]
     pub fn attachment<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.attachment.get()?.downcast_ref::<T>()
     }
 
-    /// Attaches `value` for as long as the file is in any version, and returns what is attached now: `value`, or
-    /// what another thread attached first. `None` if that is of another type.
+    /// Attaches `value` for as long as the file is in any version, and returns what is attached
+    /// now: `value`, or what another thread attached first. `None` if that is of another type.
     pub fn attach<T: Any + Send + Sync>(&self, value: T) -> Option<&T> {
         self.attachment.get_or_init(|| Box::new(value)).downcast_ref::<T>()
     }

@@ -1,15 +1,15 @@
 //! The files of one level, in a layout that is quick to search.
 //!
-//! In: the level's files in their order (L0 newest first, others by key). Out: which of them may hold a key, or
-//! overlap a range. No search allocates.
+//! In: the level's files in their order (L0 newest first, others by key). Out: which of them may
+//! hold a key, or overlap a range. No search allocates.
 //!
-//! Layout: under the bytewise comparator the level also keeps, in flat arrays, eight bytes of each file's boundaries
-//! as big-endian integers, taken behind the prefix that all boundaries of the level share. A search compares the
-//! shared prefix once, then integers that lie side by side, and touches a file's own key only where eight bytes do
-//! not decide.
+//! Layout: under the bytewise comparator the level also keeps, in flat arrays, eight bytes of each
+//! file's boundaries as big-endian integers, taken behind the prefix that all boundaries of the
+//! level share. A search compares the shared prefix once, then integers that lie side by side, and
+//! touches a file's own key only where eight bytes do not decide.
 //!
-//! Invariant: for two keys that both start with the shared prefix, `a < b` implies `window(a) <= window(b)`; so
-//! unequal integers decide and equal ones do not.
+//! Invariant: for two keys that both start with the shared prefix, `a < b` implies
+//! `window(a) <= window(b)`; so unequal integers decide and equal ones do not.
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl Windows {
         if user_key.len() >= shared && user_key[..shared] == *self.shared_prefix {
             return Placed::Window(window(&user_key[shared..]));
         }
-        // Invariant: every boundary starts with the shared prefix, and the key does not, so one comparison with the
-        // prefix orders the key against all of them.
+        // Invariant: every boundary starts with the shared prefix, and the key does not, so one
+        // comparison with the prefix orders the key against all of them.
         if user_key < &*self.shared_prefix { Placed::Before } else { Placed::Behind }
     }
 }
@@ -96,9 +96,11 @@ pub(crate) fn seek_trailer(seq: SeqNo) -> u64 {
 }
 
 impl LevelFiles {
-    /// The files of `level`, which must be in the level's order: newest first on L0, by smallest key elsewhere.
+    /// The files of `level`, which must be in the level's order: newest first on L0, by smallest
+    /// key elsewhere.
     ///
-    /// The order is not checked here; [`VersionBuilder`](crate::VersionBuilder) makes and checks it.
+    /// The order is not checked here; [`VersionBuilder`](crate::VersionBuilder) makes and checks
+    /// it.
     pub fn new(level: Level, files: Vec<Arc<FileMetadata>>, comparator: &Comparator) -> LevelFiles {
         let windows = match comparator {
             Comparator::Bytewise => Windows::new(&files),
@@ -142,10 +144,11 @@ impl LevelFiles {
         self.level.0 == 0
     }
 
-    /// On a level sorted by key: the index of the first file whose largest internal key is at or behind
-    /// (`user_key`, `trailer`), or `len()`.
+    /// On a level sorted by key: the index of the first file whose largest internal key is at or
+    /// behind (`user_key`, `trailer`), or `len()`.
     ///
-    /// Iterators use it to seek: the file found is the first that can hold an entry at or behind the key.
+    /// Iterators use it to seek: the file found is the first that can hold an entry at or behind
+    /// the key.
     #[inline]
     pub fn seek(&self, comparator: &Comparator, user_key: &[u8], trailer: u64) -> usize {
         debug_assert!(!self.overlapping_files(), "L0 is ordered by age");
@@ -167,11 +170,12 @@ impl LevelFiles {
         first + equal.partition_point(|file| ends_before(&Comparator::Bytewise, file, user_key, trailer))
     }
 
-    /// On a level sorted by key: the first file that may hold an entry at or behind (`user_key`, `trailer`) of this very
-    /// user key, and whether the file ends with the user key, so that the next file may hold more of it.
+    /// On a level sorted by key: the first file that may hold an entry at or behind (`user_key`,
+    /// `trailer`) of this very user key, and whether the file ends with the user key, so that the
+    /// next file may hold more of it.
     ///
-    /// Why not `seek` and `contains`: this reads nothing but the flat arrays for nearly every key. A file's own keys are
-    /// two cache misses away, and a lookup comes here once a level.
+    /// Why not `seek` and `contains`: this reads nothing but the flat arrays for nearly every key.
+    /// A file's own keys are two cache misses away, and a lookup comes here once a level.
     #[inline]
     pub fn find(&self, comparator: &Comparator, user_key: &[u8], trailer: u64) -> Option<(usize, bool)> {
         debug_assert!(!self.overlapping_files(), "L0 is ordered by age");
@@ -221,8 +225,8 @@ impl LevelFiles {
             && comparator.compare_user(user_key, file.largest_user_key()) != Ordering::Greater
     }
 
-    /// The indexes of the files that may overlap the range of user keys. On L0 it is every file, since they are
-    /// ordered by age; filter them with [`overlaps`](Self::overlaps).
+    /// The indexes of the files that may overlap the range of user keys. On L0 it is every file,
+    /// since they are ordered by age; filter them with [`overlaps`](Self::overlaps).
     pub fn overlapping(
         &self,
         comparator: &Comparator,

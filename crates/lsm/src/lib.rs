@@ -1,7 +1,8 @@
-//! The LSM tree as immutable values: versions, levels, file metadata, and the state that a MANIFEST describes.
+//! The LSM tree as immutable values: versions, levels, file metadata, and the state that a MANIFEST
+//! describes.
 //!
-//! Pure: nothing here reads a file, waits, or looks at a clock. `karst_engine` feeds it decoded version edits and
-//! asks it which files may hold a key.
+//! Pure: nothing here reads a file, waits, or looks at a clock. `karst_engine` feeds it decoded
+//! version edits and asks it which files may hold a key.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,15 +1,17 @@
 //! Where a compaction ends one output file and begins the next.
 //!
-//! In: a [`Compaction`], then each entry's internal key in order, with the size of the output file that is open. Out: whether
-//! that file ends before the entry.
+//! In: a [`Compaction`], then each entry's internal key in order, with the size of the output file
+//! that is open. Out: whether that file ends before the entry.
 //!
-//! A file ends when it is full. It ends earlier where that saves work later: at a boundary of the next level's files once it
-//! is half full (so that the compaction of the one takes only whole files of the other), before it overlaps so much of the
-//! next level that its own compaction would be too large, around a file of the next level that it has no key in, and at the
-//! boundaries of input files of the output level that are near their time to live, so that young data does not age with them.
+//! A file ends when it is full. It ends earlier where that saves work later: at a boundary of the
+//! next level's files once it is half full (so that the compaction of the one takes only whole
+//! files of the other), before it overlaps so much of the next level that its own compaction would
+//! be too large, around a file of the next level that it has no key in, and at the boundaries of
+//! input files of the output level that are near their time to live, so that young data does not
+//! age with them.
 //!
-//! Invariants: outputs on L0 are not cut; neither is an output between two entries of one user key, so that the files of one
-//! compaction do not share a user key.
+//! Invariants: outputs on L0 are not cut; neither is an output between two entries of one user key,
+//! so that the files of one compaction do not share a user key.
 //!
 //! Callers: the compaction job; one cutter for each subcompaction.
 
@@ -211,9 +213,10 @@ impl OutputCutter {
         }
     }
 
-    /// Whether the open output ends before the entry with this internal key. To be called for every entry that is written,
-    /// in order, also when no output is open (then the answer is no). `new_user_key` says that the entry before had another
-    /// user key. After a yes the caller begins a new output with the entry. Does not allocate.
+    /// Whether the open output ends before the entry with this internal key. To be called for every
+    /// entry that is written, in order, also when no output is open (then the answer is no).
+    /// `new_user_key` says that the entry before had another user key. After a yes the caller
+    /// begins a new output with the entry. Does not allocate.
     pub fn ends_before(&mut self, key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
         if self.limits.to_l0 {
             return false;
@@ -234,7 +237,8 @@ impl OutputCutter {
         ends
     }
 
-    /// Whether the answer of [`OutputCutter::ends_before`] for this key, the next one, may depend on how large the open output is, given that it is no larger than `at_most`.
+    /// Whether the answer of [`OutputCutter::ends_before`] for this key, the next one, may depend
+    /// on how large the open output is, given that it is no larger than `at_most`.
     pub fn goes_by_size(&self, key: &[u8], at_most: OpenOutput) -> bool {
         !self.limits.to_l0 && (self.is_full(at_most) || self.grandparents.crosses(key))
     }
@@ -253,7 +257,8 @@ impl OutputCutter {
         passes
     }
 
-    /// Whether the output ends at a boundary of the next level's files that lies just before the key.
+    /// Whether the output ends at a boundary of the next level's files that lies just before the
+    /// key.
     fn ends_at_boundary(&self, file_bytes: u64, crossed: u64, overlapped_before: u64) -> bool {
         let limits = &self.limits;
         let grandparents = &self.grandparents;
@@ -263,13 +268,15 @@ impl OutputCutter {
         if !limits.leveled {
             return false;
         }
-        // A whole file of the next level lies between the two keys, and it is worth to keep it out of later compactions.
+        // A whole file of the next level lies between the two keys, and it is worth to keep it out
+        // of later compactions.
         let skips_file = crossed >= if grandparents.in_gap { 2 } else { 3 };
         let skipped_bytes = grandparents.overlapped_bytes.saturating_sub(overlapped_before);
         if skips_file && skipped_bytes > limits.target_file_size / 8 {
             return true;
         }
-        // Why later the more boundaries there were: then there will be more of them before the file is full.
+        // Why later the more boundaries there were: then there will be more of them before the file
+        // is full.
         let percent = 50 + (grandparents.boundaries * 5).min(40);
         file_bytes >= limits.target_file_size.div_ceil(100).saturating_mul(percent)
     }

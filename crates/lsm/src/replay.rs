@@ -1,14 +1,17 @@
 //! The replay of a MANIFEST: decoded edits in, the database's state out.
 //!
-//! In: every record's [`VersionEdit`] in order, through [`ManifestReplay::add`]; then, for each column family found, the
-//! options under which it is opened. Out: a [`VersionSet`], or [`Inconsistent`].
+//! In: every record's [`VersionEdit`] in order, through [`ManifestReplay::add`]; then, for each
+//! column family found, the options under which it is opened. Out: a [`VersionSet`], or
+//! [`Inconsistent`].
 //!
 //! Invariants:
-//! - An atomic group takes effect when its last edit is there; one cut short at the MANIFEST's end has no effect.
+//! - An atomic group takes effect when its last edit is there; one cut short at the MANIFEST's end
+//!   has no effect.
 //! - Comparators are checked against the names in the MANIFEST before a tree is ordered by them.
 //!
-//! Why two steps: a tree can only be ordered once its comparator is known, and the caller chooses comparators by name
-//! when it has seen which column families there are. Adding and deleting files needs no order.
+//! Why two steps: a tree can only be ordered once its comparator is known, and the caller chooses
+//! comparators by name when it has seen which column families there are. Adding and deleting files
+//! needs no order.
 #[cfg(test)]
 mod tests;
 
@@ -122,7 +125,8 @@ impl ManifestReplay {
     /// Adds the MANIFEST's next edit.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the edit contradicts those before. The replay is then of no further use.
+    /// [`Inconsistent`] when the edit contradicts those before. The replay is then of no further
+    /// use.
     pub fn add(&mut self, edit: VersionEdit) -> Result<(), Inconsistent> {
         let Some(remaining) = edit.remaining_in_atomic_group else {
             if self.in_atomic_group() {
@@ -249,11 +253,13 @@ impl ManifestReplay {
         }
     }
 
-    /// Builds the state. `open` says for each column family how it is opened, or `None` to leave it closed.
+    /// Builds the state. `open` says for each column family how it is opened, or `None` to leave it
+    /// closed.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the MANIFEST lacks what every MANIFEST has, when a comparator is not the one that a
-    /// family was made with, when a tree breaks an invariant, or what `open` answered.
+    /// [`Inconsistent`] when the MANIFEST lacks what every MANIFEST has, when a comparator is not
+    /// the one that a family was made with, when a tree breaks an invariant, or what `open`
+    /// answered.
     pub fn finish(
         self,
         mut open: impl FnMut(FoundFamily<'_>) -> Result<Option<TreeOptions>, Inconsistent>,

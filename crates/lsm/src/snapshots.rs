@@ -1,9 +1,10 @@
 //! Which sequence numbers readers still need.
 //!
-//! In: the sequence number of each snapshot as it is taken and given back. Out: the distinct numbers in order, for the
-//! jobs that decide which old entries may go.
+//! In: the sequence number of each snapshot as it is taken and given back. Out: the distinct
+//! numbers in order, for the jobs that decide which old entries may go.
 //!
-//! Invariant: every number in the list has at least one holder. The list has no lock; its owner guards it.
+//! Invariant: every number in the list has at least one holder. The list has no lock; its owner
+//! guards it.
 use std::collections::BTreeMap;
 
 use karst_format::key::SeqNo;
@@ -79,8 +80,8 @@ impl SnapshotList {
         self.held.keys().copied()
     }
 
-    /// Whether a snapshot can tell an entry at `older` from the entry of the same key at `newer` that hides it: it
-    /// reads at a number from `older` up to, not including, `newer`.
+    /// Whether a snapshot can tell an entry at `older` from the entry of the same key at `newer`
+    /// that hides it: it reads at a number from `older` up to, not including, `newer`.
     pub fn separates(&self, older: SeqNo, newer: SeqNo) -> bool {
         older < newer && self.held.range(older..newer).next().is_some()
     }

@@ -1,11 +1,12 @@
-//! When writers are slowed down or stopped so that flushes and compactions keep up, and how fast they may go then.
+//! When writers are slowed down or stopped so that flushes and compactions keep up, and how fast
+//! they may go then.
 //!
-//! In: how many memtables wait, how many sorted runs there are to look into, how many bytes are due for compaction, and the
-//! family's options. Out: [`WriteStall`], whether compaction needs help already ([`needs_speed_up`]), and the rate for delayed
-//! writers ([`DelayedWriteRate`]).
+//! In: how many memtables wait, how many sorted runs there are to look into, how many bytes are due
+//! for compaction, and the family's options. Out: [`WriteStall`], whether compaction needs help
+//! already ([`needs_speed_up`]), and the rate for delayed writers ([`DelayedWriteRate`]).
 //!
-//! The rules are RocksDB's: the first condition that holds counts, stops before delays; and the rate follows the debt: down
-//! while it grows, up while it shrinks, down faster near a stop.
+//! The rules are RocksDB's: the first condition that holds counts, stops before delays; and the
+//! rate follows the debt: down while it grows, up while it shrinks, down faster near a stop.
 //!
 //! Callers: the engine, whenever a column family's memtables, files or options have changed.
 
@@ -49,7 +50,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// The backlog of a family with this version and so many unflushed memtables. Linear in the number of levels.
+    /// The backlog of a family with this version and so many unflushed memtables. Linear in the
+    /// number of levels.
     pub fn new(version: &Version, options: &CompactionOptions, unflushed_memtables: usize) -> Backlog {
         Backlog {
             unflushed_memtables,
@@ -103,7 +105,8 @@ pub fn write_stall(backlog: &Backlog, options: &CompactionOptions) -> WriteStall
     }
 }
 
-/// Whether delayed writers will soon be stopped: two files before, or in the last quarter between the byte limits.
+/// Whether delayed writers will soon be stopped: two files before, or in the last quarter between
+/// the byte limits.
 pub fn is_near_stop(stall: WriteStall, backlog: &Backlog, options: &CompactionOptions) -> bool {
     let family = &options.family;
     match stall {
@@ -122,7 +125,8 @@ pub fn is_near_stop(stall: WriteStall, backlog: &Backlog, options: &CompactionOp
 
 /// Whether a third of what lies before writers are stopped for want of a flush is used up.
 ///
-/// Why no later: what is sealed next takes as long to fill as the flush has left, and one memtable before the last writers are slowed down.
+/// Why no later: what is sealed next takes as long to fill as the flush has left, and one memtable
+/// before the last writers are slowed down.
 pub fn flush_is_pressing(backlog: &Backlog, options: &CompactionOptions) -> bool {
     reaches(backlog.unflushed_memtables.saturating_mul(3), options.family.max_write_buffer_number)
 }
@@ -136,8 +140,9 @@ pub fn compaction_is_pressing(backlog: &Backlog, options: &CompactionOptions) ->
             || (soft > 0 && backlog.pending_compaction_bytes >= soft / 2))
 }
 
-/// Whether compactions should run in parallel as far as they may, though writers are not held up yet: L0 is a quarter of
-/// the way from its compaction to the slowdown, or what is due is much beside the data that rests at the bottom.
+/// Whether compactions should run in parallel as far as they may, though writers are not held up
+/// yet: L0 is a quarter of the way from its compaction to the slowdown, or what is due is much
+/// beside the data that rests at the bottom.
 pub fn needs_speed_up(context: PickContext<'_>, backlog: &Backlog) -> bool {
     let options = context.options;
     let family = &options.family;
@@ -172,7 +177,8 @@ fn speed_up_bytes(context: PickContext<'_>) -> u64 {
 
 /// Bytes of the deepest level.
 ///
-/// Compat: RocksDB adds files of other levels with nothing below them, which a settled tree hardly has.
+/// Compat: RocksDB adds files of other levels with nothing below them, which a settled tree hardly
+/// has.
 fn bottommost_bytes(context: PickContext<'_>) -> u64 {
     let deepest = context.version.levels().iter().rev().find(|level| !level.is_empty());
     deepest.map_or(0, |level| level.size_bytes())
@@ -246,7 +252,8 @@ impl DelayedWriteRate {
         if signal.was_stopped || signal.near_stop {
             return times(NEAR_STOP).max(DelayedWriteRate::LEAST);
         }
-        // Why also down while it stays the same: then it is memtables that fill up, and nothing else says so.
+        // Why also down while it stays the same: then it is memtables that fill up, and nothing
+        // else says so.
         if signal.pending_before > 0 && signal.pending_before <= signal.pending {
             return times(DOWN).max(DelayedWriteRate::LEAST);
         }
@@ -256,8 +263,8 @@ impl DelayedWriteRate {
         self.rate
     }
 
-    /// A family was looked at and is not delayed any more, though the database was: a reward, so that the rate does not only
-    /// fall from delay to delay.
+    /// A family was looked at and is not delayed any more, though the database was: a reward, so
+    /// that the rate does not only fall from delay to delay.
     pub fn recovered(&mut self) {
         const REWARD: f64 = 1.4;
         self.rate = ((self.rate as f64 * REWARD) as u64).min(self.most);

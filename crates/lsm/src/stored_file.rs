@@ -1,12 +1,14 @@
 //! A table or blob file on storage, and the end of its life.
 //!
-//! In: everything that describes the file (its metadata in any version) shares one [`StoredFile`]; whoever takes the file out of the tree retires it.
-//! Out: when the last of them is dropped, a retired file is reported to its [`Reaper`], once; one that was not retired, never.
+//! In: everything that describes the file (its metadata in any version) shares one [`StoredFile`];
+//! whoever takes the file out of the tree retires it. Out: when the last of them is dropped, a
+//! retired file is reported to its [`Reaper`], once; one that was not retired, never.
 //!
-//! Invariant: nothing can reach the file through a version any more when it is reported, so it may be removed.
+//! Invariant: nothing can reach the file through a version any more when it is reported, so it may
+//! be removed.
 //!
-//! Why not a count by number in one table: a version of ten thousand files would have to count each of them up and down under a lock
-//! whenever an iterator pins or leaves it.
+//! Why not a count by number in one table: a version of ten thousand files would have to count each
+//! of them up and down under a lock whenever an iterator pins or leaves it.
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -34,8 +36,8 @@ pub struct StoredId {
 
 /// Is told of files that nobody can reach any more.
 pub trait Reaper: Send + Sync {
-    /// The file was taken out of the tree, and the last version with it is gone. Called from wherever that version was dropped, a reader's thread
-    /// also: must not block.
+    /// The file was taken out of the tree, and the last version with it is gone. Called from
+    /// wherever that version was dropped, a reader's thread also: must not block.
     fn unreachable(&self, file: StoredId);
 }
 
@@ -56,7 +58,8 @@ impl StoredFile {
         self.id
     }
 
-    /// Says that the file left the tree: `reaper` is told once nobody describes it any more. The first call counts.
+    /// Says that the file left the tree: `reaper` is told once nobody describes it any more. The
+    /// first call counts.
     pub fn retire(&self, reaper: Arc<dyn Reaper>) {
         // Why ignored: a file retired twice is still removed once.
         let _ = self.retired.set(reaper);

@@ -1,12 +1,16 @@
 //! One column family's tree at one moment, and the search for the files that may hold a key.
 //!
-//! In: levels and blob files from [`VersionBuilder`](crate::VersionBuilder). Out: for a user key the candidate files
-//! from newest to oldest, level by level; for a range the files that overlap it.
+//! In: levels and blob files from [`VersionBuilder`](crate::VersionBuilder). Out: for a user key
+//! the candidate files from newest to oldest, level by level; for a range the files that overlap
+//! it.
 //!
 //! Invariants:
-//! - L0's files are ordered from newest to oldest: by epoch number, then by sequence numbers, then by file number.
-//! - On every other level files are ordered by key and do not overlap (they may share a user key at their boundary).
-//! - A version never changes; it is shared by readers in an `Arc`, and a level untouched by an edit by versions.
+//! - L0's files are ordered from newest to oldest: by epoch number, then by sequence numbers, then
+//!   by file number.
+//! - On every other level files are ordered by key and do not overlap (they may share a user key at
+//!   their boundary).
+//! - A version never changes; it is shared by readers in an `Arc`, and a level untouched by an edit
+//!   by versions.
 #[cfg(test)]
 mod tests;
 
@@ -104,7 +108,8 @@ impl Version {
         self.levels.iter().flat_map(|level| level.files().iter().map(move |file| (level.level(), file)))
     }
 
-    /// The table file with this number, if the tree has it. Takes time linear in the number of files.
+    /// The table file with this number, if the tree has it. Takes time linear in the number of
+    /// files.
     pub fn find_file(&self, number: FileNumber) -> Option<(Level, &Arc<FileMetadata>)> {
         self.all_files().find(|(_, file)| file.number == number)
     }
@@ -129,11 +134,12 @@ impl Version {
         &self.compact_cursors
     }
 
-    /// The next file, from newest to oldest, that may hold `user_key` at or before sequence number `seq`, and
-    /// advances `position` past it. `None` when no file is left.
+    /// The next file, from newest to oldest, that may hold `user_key` at or before sequence number
+    /// `seq`, and advances `position` past it. `None` when no file is left.
     ///
-    /// Files of one level follow each other only on L0, and elsewhere only where neighbours share `user_key` as a
-    /// boundary. Does not allocate. The same key and sequence number must be given with one position.
+    /// Files of one level follow each other only on L0, and elsewhere only where neighbours share
+    /// `user_key` as a boundary. Does not allocate. The same key and sequence number must be given
+    /// with one position.
     #[inline]
     pub fn next_candidate(
         &self,
@@ -171,8 +177,8 @@ impl Version {
         None
     }
 
-    /// The next file of a level sorted by key, and whether the one behind it may hold the key too. `next` is the file
-    /// behind one that ended with the key, if there was one.
+    /// The next file of a level sorted by key, and whether the one behind it may hold the key too.
+    /// `next` is the file behind one that ended with the key, if there was one.
     #[inline]
     fn next_in_sorted(
         &self,

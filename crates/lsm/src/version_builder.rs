@@ -1,14 +1,16 @@
 //! A version plus version edits gives the next version.
 //!
-//! In: a base version (or none, when a MANIFEST is replayed from its start) and edits in their order. Out: the next
-//! version, or [`Inconsistent`] that names the file which does not fit.
+//! In: a base version (or none, when a MANIFEST is replayed from its start) and edits in their
+//! order. Out: the next version, or [`Inconsistent`] that names the file which does not fit.
 //!
 //! Invariants:
-//! - Edits are checked as they come: no file is added twice or deleted from where it is not; blob garbage fits its file.
-//! - The tree is checked when it is built (see [`TreeOptions::check_consistency`]): boundaries in order, no overlap
-//!   below L0, no overlap among L0 files of one epoch, no linked blob file of nothing but garbage.
-//! - Levels that no edit touched are shared with the base; so is a file that only moved to another level, with what
-//!   the engine attached to it.
+//! - Edits are checked as they come: no file is added twice or deleted from where it is not; blob
+//!   garbage fits its file.
+//! - The tree is checked when it is built (see [`TreeOptions::check_consistency`]): boundaries in
+//!   order, no overlap below L0, no overlap among L0 files of one epoch, no linked blob file of
+//!   nothing but garbage.
+//! - Levels that no edit touched are shared with the base; so is a file that only moved to another
+//!   level, with what the engine attached to it.
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +35,8 @@ pub struct TreeOptions {
     pub comparator: Comparator,
     /// `num_levels`. A tree whose files lie deeper gets as many levels as it needs.
     pub level_count: usize,
-    /// `allow_ingest_behind`: the smallest epoch number is kept for files that are ingested below all others.
+    /// `allow_ingest_behind`: the smallest epoch number is kept for files that are ingested below
+    /// all others.
     pub allow_ingest_behind: bool,
     /// `force_consistency_checks`: refuse a tree that breaks an invariant.
     pub check_consistency: bool,
@@ -85,7 +88,8 @@ impl VersionBuilder {
     /// Applies one edit. Its column family is the caller's business.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the edit does not fit the tree so far. The builder is then of no further use.
+    /// [`Inconsistent`] when the edit does not fit the tree so far. The builder is then of no
+    /// further use.
     pub fn apply(&mut self, edit: &VersionEdit) -> Result<(), Inconsistent> {
         for addition in &edit.blob_file_additions {
             self.add_blob_file(addition)?;
@@ -93,7 +97,8 @@ impl VersionBuilder {
         for garbage in &edit.blob_file_garbages {
             self.add_garbage(garbage)?;
         }
-        // Why: deletions come first, because a file that moves is deleted from one level and added to another.
+        // Why: deletions come first, because a file that moves is deleted from one level and added
+        // to another.
         // Compat: RocksDB reads the deletions into a set, so a repeated one counts once.
         for (level, number) in edit.deleted_files.iter().collect::<BTreeSet<_>>() {
             self.delete_file(*level, *number)?;
@@ -175,11 +180,12 @@ impl VersionBuilder {
     /// Builds the version.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the tree breaks an invariant and `options.check_consistency` asks for it.
+    /// [`Inconsistent`] when the tree breaks an invariant and `options.check_consistency` asks for
+    /// it.
     pub fn build(mut self, options: &TreeOptions) -> Result<Version, Inconsistent> {
         let comparator = &options.comparator;
-        // Why: a database last written before epoch numbers existed gets them now, from its sequence numbers, so that
-        // everything later can rely on them.
+        // Why: a database last written before epoch numbers existed gets them now, from its
+        // sequence numbers, so that everything later can rely on them.
         let epochs_missing = self.files.values().any(|(_, file)| file.epoch_number == 0);
         let deepest = self.files.values().map(|(level, _)| level.index() + 1).max().unwrap_or(0);
         let mut version = Version::empty(comparator.clone(), options.level_count.max(deepest));
@@ -217,16 +223,17 @@ impl VersionBuilder {
         Ok(version)
     }
 
-    /// Links blob files to the tables that refer to them, and leaves out those that nothing can refer to: files older
-    /// than the oldest one that a table names, and files of nothing but garbage.
+    /// Links blob files to the tables that refer to them, and leaves out those that nothing can
+    /// refer to: files older than the oldest one that a table names, and files of nothing but
+    /// garbage.
     fn live_blob_files(
         &self,
         check_consistency: bool,
     ) -> Result<BTreeMap<FileNumber, Arc<BlobFileMetadata>>, Inconsistent> {
         let mut links: BTreeMap<FileNumber, BTreeSet<FileNumber>> = BTreeMap::new();
         for (_, file) in self.files.values() {
-            // Compat: a table may name a blob file that is not in the tree: RocksDB's older BlobDB keeps its blob files
-            // outside of the MANIFEST.
+            // Compat: a table may name a blob file that is not in the tree: RocksDB's older BlobDB
+            // keeps its blob files outside of the MANIFEST.
             if let Some(blob_file) =
                 file.oldest_blob_file.filter(|number| self.blob_files.contains_key(number))
             {
@@ -266,7 +273,8 @@ fn by_smallest_key(comparator: &Comparator, a: &FileMetadata, b: &FileMetadata) 
     comparator.compare_internal(&a.smallest, &b.smallest).then_with(|| a.number.cmp(&b.number))
 }
 
-/// Numbers all files anew: one epoch for each level below L0, deepest first, then one for each L0 file, oldest first.
+/// Numbers all files anew: one epoch for each level below L0, deepest first, then one for each L0
+/// file, oldest first.
 fn number_epochs(by_level: &mut [Vec<Arc<FileMetadata>>], allow_ingest_behind: bool) {
     let mut next = if allow_ingest_behind { 2 } else { 1 };
     let renumber = |file: &mut Arc<FileMetadata>, epoch: u64| {

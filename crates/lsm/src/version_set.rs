@@ -1,9 +1,12 @@
-//! The state of a whole database as its MANIFEST describes it: all column families, their trees, and the counters.
+//! The state of a whole database as its MANIFEST describes it: all column families, their trees,
+//! and the counters.
 //!
-//! In: [`ManifestReplay`](crate::ManifestReplay) makes it. Out: what recovery needs: which logs to replay into which
-//! column family, from which sequence number on, and which file numbers are taken.
+//! In: [`ManifestReplay`](crate::ManifestReplay) makes it. Out: what recovery needs: which logs to
+//! replay into which column family, from which sequence number on, and which file numbers are
+//! taken.
 //!
-//! Invariant: every column family in it has a version; dropped ones are gone; ids are at most `max_column_family`.
+//! Invariant: every column family in it has a version; dropped ones are gone; ids are at most
+//! `max_column_family`.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +33,8 @@ pub struct VersionSet {
     pub min_log_number_to_keep: FileNumber,
     /// The largest column family id ever used.
     pub max_column_family: ColumnFamilyId,
-    /// The logs that the MANIFEST tracks, with the bytes known to be synced; empty if it does not track them.
+    /// The logs that the MANIFEST tracks, with the bytes known to be synced; empty if it does not
+    /// track them.
     pub wals: BTreeMap<FileNumber, Option<u64>>,
     /// Size of the MANIFEST when it was last rewritten, in bytes, if it says.
     pub last_compacted_manifest_file_size: Option<u64>,
@@ -46,8 +50,9 @@ impl VersionSet {
         self.column_families.values().find(|family| family.name == name)
     }
 
-    /// The smallest number of a log that some open column family may still need. Recovery replays this log and later
-    /// ones, and from each only the entries of families whose own `log_number` is not above it.
+    /// The smallest number of a log that some open column family may still need. Recovery replays
+    /// this log and later ones, and from each only the entries of families whose own `log_number`
+    /// is not above it.
     pub fn min_log_number(&self) -> FileNumber {
         let needed = self.column_families.values().map(|family| family.log_number).min();
         needed.unwrap_or_default().max(self.min_log_number_to_keep)

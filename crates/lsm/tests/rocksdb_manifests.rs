@@ -1,5 +1,6 @@
-//! MANIFESTs that RocksDB 7.8 wrote: what they lead to here is what `ldb manifest_dump` prints, every record encodes back
-//! to its own bytes, RocksDB reads a MANIFEST made of what was encoded, and damage of any kind ends in an answer.
+//! MANIFESTs that RocksDB 7.8 wrote: what they lead to here is what `ldb manifest_dump` prints,
+//! every record encodes back to its own bytes, RocksDB reads a MANIFEST made of what was encoded,
+//! and damage of any kind ends in an answer.
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
 use std::fmt::Write;
@@ -55,7 +56,8 @@ fn lines(dump: &str) -> Vec<String> {
     said.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Damage may leave a boundary without a known value type: it is long enough, and nobody asked for more.
+/// Damage may leave a boundary without a known value type: it is long enough, and nobody asked for
+/// more.
 fn show_key(key: &[u8]) -> String {
     match InternalKey::parse(key) {
         Ok(key) => format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8),

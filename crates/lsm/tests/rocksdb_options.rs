@@ -1,6 +1,8 @@
-//! OPTIONS files between KarstDB and RocksDB 7.8: what is printed here, RocksDB reads, and what it then writes says the same.
+//! OPTIONS files between KarstDB and RocksDB 7.8: what is printed here, RocksDB reads, and what it
+//! then writes says the same.
 //!
-//! Here rather than with the format, whose own tests do not link the testkit. Needs Debian's rocksdb-tools.
+//! Here rather than with the format, whose own tests do not link the testkit. Needs Debian's
+//! rocksdb-tools.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

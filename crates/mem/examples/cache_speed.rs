@@ -1,5 +1,5 @@
-//! How long a hit takes over a million entries, looked up at random, and how long an insert takes in a full
-//! cache: `cargo run --release -p karst-mem --example cache_speed [entries] [threads]`.
+//! How long a hit takes over a million entries, looked up at random, and how long an insert takes
+//! in a full cache: `cargo run --release -p karst-mem --example cache_speed [entries] [threads]`.
 //!
 //! Times are CPU time of the measuring threads, so that other load on the machine does not count.
 

@@ -1,6 +1,8 @@
-//! What an insert into the skiplist costs: `cargo run --release -p karst-mem --example skiplist_speed [entries] [threads] [batch]`.
+//! What an insert into the skiplist costs:
+//! `cargo run --release -p karst-mem --example skiplist_speed [entries] [threads] [batch]`.
 //!
-//! Keys as a memtable has them (16 bytes and a sequence number), in random order, values of 100 bytes.
+//! Keys as a memtable has them (16 bytes and a sequence number), in random order, values of 100
+//! bytes.
 
 use karst_mem::SkipList;
 use std::cmp::Ordering;

@@ -1,17 +1,19 @@
-//! A bump allocator for many threads: memory is handed out by one atomic add and given back all at once
-//! when the arena is dropped. The skiplist keeps its nodes in it.
+//! A bump allocator for many threads: memory is handed out by one atomic add and given back all at
+//! once when the arena is dropped. The skiplist keeps its nodes in it.
 //!
-//! In: sizes; out: pointers to uninitialised memory, 8-byte aligned, valid until the arena is dropped,
-//! never handed out twice.
+//! In: sizes; out: pointers to uninitialised memory, 8-byte aligned, valid until the arena is
+//! dropped, never handed out twice.
 //!
-//! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so whoever
-//! holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by doubling up to
-//! what the owner says, at most [`LARGEST_BLOCK_BYTES`], so that a small memtable stays small and a large one costs few allocations.
-//! A request of more than a quarter of a block gets a block of its own and leaves the current one in use; it counts for the size of the next one, so that requests which are all too large for the first block
-//! soon share one.
+//! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so
+//! whoever holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by
+//! doubling up to what the owner says, at most [`LARGEST_BLOCK_BYTES`], so that a small memtable
+//! stays small and a large one costs few allocations. A request of more than a quarter of a block
+//! gets a block of its own and leaves the current one in use; it counts for the size of the next
+//! one, so that requests which are all too large for the first block soon share one.
 //!
-//! Why the largest blocks are huge pages, where the system has them: a search hops through all of a large list's memory, and with small pages almost every hop
-//! misses the translation caches as well.
+//! Why the largest blocks are huge pages, where the system has them: a search hops through all of a
+//! large list's memory, and with small pages almost every hop misses the translation caches as
+//! well.
 
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -43,8 +45,8 @@ pub(crate) struct Arena {
     newest: Mutex<*mut Block>,
 }
 
-// SAFETY: the raw pointers lead to blocks that only `drop` frees; `used` is atomic, and the bytes of a
-// block are never read or written here: each belongs to the one caller it was handed to.
+// SAFETY: the raw pointers lead to blocks that only `drop` frees; `used` is atomic, and the bytes
+// of a block are never read or written here: each belongs to the one caller it was handed to.
 unsafe impl Send for Arena {}
 // SAFETY: as above; the list of blocks is changed under `newest` only.
 unsafe impl Sync for Arena {}
@@ -66,7 +68,8 @@ impl Arena {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
 
-    /// Uninitialised memory of `bytes` bytes, aligned to [`ALIGN`]. Takes a lock only when a block is full.
+    /// Uninitialised memory of `bytes` bytes, aligned to [`ALIGN`]. Takes a lock only when a block
+    /// is full.
     ///
     /// # Panics
     /// If `bytes` is more than a quarter of the address space.
@@ -93,7 +96,8 @@ impl Arena {
             return data;
         }
         let doubled = current_ref.map_or(FIRST_BLOCK_BYTES, |b| b.bytes * 2);
-        // Why not above the largest before it is rounded: the sum of a large arena need not have a power of two above it.
+        // Why not above the largest before it is rounded: the sum of a large arena need not have a
+        // power of two above it.
         let so_far = self.allocated_bytes().min(self.largest_block_bytes).next_power_of_two();
         let next_bytes = doubled.max(so_far).clamp(FIRST_BLOCK_BYTES, self.largest_block_bytes);
         let alone = bytes > next_bytes / 4;
@@ -146,7 +150,8 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let mut block = *self.newest.lock();
         while !block.is_null() {
-            // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`, once.
+            // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`,
+            // once.
             let owned = unsafe { Box::from_raw(block) };
             if owned.bytes == HUGE_PAGE_BYTES {
                 // SAFETY: a block of this size came from the stock or from where the stock's come

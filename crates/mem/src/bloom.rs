@@ -1,9 +1,11 @@
 //! A Bloom filter that is asked while it is filled.
 //!
-//! In: 64-bit hashes, from any number of threads. Out: whether a hash may have been added. The filter lives in memory only, so its layout is nobody
-//! else's business: a hash chooses one cache line and six bits in it, so that adding and asking cost one miss each.
+//! In: 64-bit hashes, from any number of threads. Out: whether a hash may have been added. The
+//! filter lives in memory only, so its layout is nobody else's business: a hash chooses one cache
+//! line and six bits in it, so that adding and asking cost one miss each.
 //!
-//! Invariant: a hash that was added is found by every thread that knows, by other means, that it was.
+//! Invariant: a hash that was added is found by every thread that knows, by other means, that it
+//! was.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -32,7 +34,8 @@ impl Bloom {
     #[inline]
     pub fn add(&self, hash: u64) {
         for (word, bit) in self.probes(hash) {
-            // Ordering: what is found through the filter is published by other means. Why the look first: lines stay shared that are full already.
+            // Ordering: what is found through the filter is published by other means. Why the look
+            // first: lines stay shared that are full already.
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -51,7 +54,8 @@ impl Bloom {
         size_of_val(&*self.lines)
     }
 
-    /// The bits of a hash: its upper half chooses the line, its lower half the bits, nine at a time.
+    /// The bits of a hash: its upper half chooses the line, its lower half the bits, nine at a
+    /// time.
     #[inline]
     fn probes(&self, hash: u64) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let line = &self.lines[(((hash >> 32) * self.lines.len() as u64) >> 32) as usize].0;

@@ -1,32 +1,36 @@
 //! The block cache: a hash table of weighted, pin-counted entries in the manner of RocksDB's
-//! HyperClockCache. In: keys, values of any type with their charge in bytes; out: [`Handle`]s, which pin.
+//! HyperClockCache. In: keys, values of any type with their charge in bytes; out: [`Handle`]s,
+//! which pin.
 //!
-//! - A hit is one hash, one look at the tags of seven slots (a byte for each slot, so they stay in the
-//!   processor's caches), and one access to main memory: the slot, where state, key and value lie together. It
-//!   pins by one atomic add and releases by another. No lock, no list, no allocation. See `cache/table.rs` for
-//!   the search and `cache/slot.rs` for the protocol.
-//! - Eviction is a clock: a hand passes over the slots, lowers the count of entries that were not used since
-//!   its last round, and takes those whose count ran out. Each insert that needs room moves the hand itself.
-//! - Priorities: an entry survives as many rounds unused as its priority says (High 3, Low 2, Bottom 1); use
-//!   raises any entry to 3. Beyond that, entries of High priority (index, filter) age only in every eighth
-//!   round while all of them together take no more than `metadata_fraction` of the capacity. So a scan of data
-//!   blocks does not push metadata out, and metadata that nobody uses goes all the same, in the end.
-//! - Entries of any size: the table starts small and doubles when it is three quarters full, whatever
-//!   size was estimated, so small entries are never evicted for want of slots. The old table takes no more
-//!   inserts; every insert (and every hit in the old table) moves a few of its entries over, and pinned ones
-//!   stay until they are released. When it is empty, its memory goes back to the system; its address range
-//!   stays, since a late search may still look there. Every entry is charged for its slot too, so the
-//!   capacity bounds the table. Large entries leave it sparse; the hand passes free slots seven at a time.
-//! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes back in a
-//!   standalone handle: usable in every way, charged while it lives, found by others while it is held, and gone with
-//!   the last handle (`cache/in_use.rs`).
+//! - A hit is one hash, one look at the tags of seven slots (a byte for each slot, so they stay in
+//!   the processor's caches), and one access to main memory: the slot, where state, key and value
+//!   lie together. It pins by one atomic add and releases by another. No lock, no list, no
+//!   allocation. See `cache/table.rs` for the search and `cache/slot.rs` for the protocol.
+//! - Eviction is a clock: a hand passes over the slots, lowers the count of entries that were not
+//!   used since its last round, and takes those whose count ran out. Each insert that needs room
+//!   moves the hand itself.
+//! - Priorities: an entry survives as many rounds unused as its priority says (High 3, Low 2,
+//!   Bottom 1); use raises any entry to 3. Beyond that, entries of High priority (index, filter)
+//!   age only in every eighth round while all of them together take no more than
+//!   `metadata_fraction` of the capacity. So a scan of data blocks does not push metadata out, and
+//!   metadata that nobody uses goes all the same, in the end.
+//! - Entries of any size: the table starts small and doubles when it is three quarters full,
+//!   whatever size was estimated, so small entries are never evicted for want of slots. The old
+//!   table takes no more inserts; every insert (and every hit in the old table) moves a few of its
+//!   entries over, and pinned ones stay until they are released. When it is empty, its memory goes
+//!   back to the system; its address range stays, since a late search may still look there. Every
+//!   entry is charged for its slot too, so the capacity bounds the table. Large entries leave it
+//!   sparse; the hand passes free slots seven at a time.
+//! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes
+//!   back in a standalone handle: usable in every way, charged while it lives, found by others
+//!   while it is held, and gone with the last handle (`cache/in_use.rs`).
 //!
-//! Why the table does not move entries in place when it grows: a pinned value cannot move, and chains through
-//! the slots (RocksDB's AutoHyperClockCache) make every lookup follow a link.
+//! Why the table does not move entries in place when it grows: a pinned value cannot move, and
+//! chains through the slots (RocksDB's AutoHyperClockCache) make every lookup follow a link.
 //!
-//! Invariants: tables form a chain from `current` through `older`; only `current` takes inserts; the chain only
-//! grows, at the front, under `migration`. A search misses an entry that is just being moved or placed;
-//! for a cache that is a read too many, never a wrong value.
+//! Invariants: tables form a chain from `current` through `older`; only `current` takes inserts;
+//! the chain only grows, at the front, under `migration`. A search misses an entry that is just
+//! being moved or placed; for a cache that is a read too many, never a wrong value.
 
 mod account;
 mod handle;
@@ -69,21 +73,24 @@ const SLOTS_AT_LEAST: usize = if cfg!(loom) { 7 } else { 14 };
 const DRAIN_SLOTS: usize = if cfg!(loom) { 7 } else { 28 };
 /// High priority ages in one of so many rounds while within its fraction.
 const HIGH_AGES_EVERY: usize = 8;
-/// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one round that
-/// finds none of them, the others.
+/// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one
+/// round that finds none of them, the others.
 const ROUNDS_AT_MOST: usize = 2 * slot::COUNT_AT_MOST as usize + 3;
-/// An insert gives up looking for room when it has seen this many pinned entries for each it evicted. Why no more: with lookups in flight that pin more than
-/// the cache holds, each insert met all of them, a cache miss each.
+/// An insert gives up looking for room when it has seen this many pinned entries for each it
+/// evicted. Why no more: with lookups in flight that pin more than the cache holds, each insert met
+/// all of them, a cache miss each.
 const PINNED_PER_EVICTED_AT_MOST: usize = 16;
 
-/// Slots the hand passes, beside free ones, between two looks at how much is free: in a large table a few, so that threads meet
-/// less often at the hand; in a small one each, so that not one entry goes too many.
+/// Slots the hand passes, beside free ones, between two looks at how much is free: in a large table
+/// a few, so that threads meet less often at the hand; in a small one each, so that not one entry
+/// goes too many.
 fn sweep_slots(table_slots: usize) -> usize {
     if table_slots <= 4096 { 1 } else { 4 }
 }
 
-/// Stretches of the hand between two looks at what else there is: at pins, at the share of metadata, at older tables. Those looks cost more than
-/// a stretch; in a small table several stretches would be a round.
+/// Stretches of the hand between two looks at what else there is: at pins, at the share of
+/// metadata, at older tables. Those looks cost more than a stretch; in a small table several
+/// stretches would be a round.
 fn sweeps_at_once(table_slots: usize) -> usize {
     (table_slots / 64).clamp(1, 8)
 }
@@ -114,13 +121,15 @@ impl Priority {
 pub struct CacheOptions {
     /// Bytes of charges to hold at most. 0: nothing is cached.
     pub capacity_bytes: usize,
-    /// Charge of a typical entry, in bytes; sizes the first table of a small cache, which grows when entries turn out
-    /// smaller. 0 means 4 KiB.
+    /// Charge of a typical entry, in bytes; sizes the first table of a small cache, which grows
+    /// when entries turn out smaller. 0 means 4 KiB.
     pub estimated_entry_bytes: usize,
-    /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone handles, and
-    /// `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the capacity for a while.
+    /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone
+    /// handles, and `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the
+    /// capacity for a while.
     pub strict_capacity: bool,
-    /// Up to this part of the capacity (0.0 to 1.0), entries of High priority are kept before all others.
+    /// Up to this part of the capacity (0.0 to 1.0), entries of High priority are kept before all
+    /// others.
     pub metadata_fraction: f64,
 }
 
@@ -164,10 +173,11 @@ pub struct CacheCounters {
 
 /// A concurrent cache of values by key, bounded by the sum of their charges. See the module's head.
 ///
-/// Shared by reference between any number of threads. No method blocks, but for a short lock while the table
-/// grows or an entry is erased.
+/// Shared by reference between any number of threads. No method blocks, but for a short lock while
+/// the table grows or an entry is erased.
 pub struct BlockCache<V> {
-    /// Invariant: never null; valid until the cache is dropped, as are all tables in the chain behind it.
+    /// Invariant: never null; valid until the cache is dropped, as are all tables in the chain
+    /// behind it.
     current: AtomicPtr<Table<V>>,
     counts: LookupCounts,
     account: Arc<Account>,
@@ -177,13 +187,15 @@ pub struct BlockCache<V> {
     metadata_fraction: f64,
     /// Slots for the hand to pass before it spares High priority again.
     unspared_slots: AtomicUsize,
-    /// Lock: growing the table, moving entries between tables, erasing (which must not miss a moving entry).
+    /// Lock: growing the table, moving entries between tables, erasing (which must not miss a
+    /// moving entry).
     migration: Mutex<()>,
     /// Users that were given a number.
     users: AtomicUsize,
 }
 
-// SAFETY: values are shared between threads and dropped on any; everything else is atomic or locked.
+// SAFETY: values are shared between threads and dropped on any; everything else is atomic or
+// locked.
 unsafe impl<V: Send + Sync> Send for BlockCache<V> {}
 // SAFETY: as above.
 unsafe impl<V: Send + Sync> Sync for BlockCache<V> {}
@@ -216,8 +228,9 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// A number that no other call on this cache returns, from 1: for users that share the cache to tell their keys apart. It follows from
-    /// the calls before, so that what a cache evicts does not depend on other caches of the process.
+    /// A number that no other call on this cache returns, from 1: for users that share the cache to
+    /// tell their keys apart. It follows from the calls before, so that what a cache evicts does
+    /// not depend on other caches of the process.
     pub fn new_user(&self) -> u64 {
         // Ordering: a name only; nothing is published with it.
         self.users.fetch_add(1, Ordering::Relaxed) as u64 + 1
@@ -243,9 +256,9 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// Begin to bring what [`get`](Self::get) of this key will need into the processor's caches. Pays for keys that
-    /// are looked up a little later, as in a batch: each `get` waits for memory, and its atomic add keeps the
-    /// processor from starting the next one meanwhile.
+    /// Begin to bring what [`get`](Self::get) of this key will need into the processor's caches.
+    /// Pays for keys that are looked up a little later, as in a batch: each `get` waits for memory,
+    /// and its atomic add keeps the processor from starting the next one meanwhile.
     #[inline]
     pub fn prefetch(&self, key: CacheKey) {
         self.current().prefetch(key::hash(key.words()));
@@ -263,7 +276,8 @@ impl<V> BlockCache<V> {
             Some(slot) => {
                 self.counts.hit();
                 let handle = Handle::from_pinned(slot);
-                // Why: without inserts, a hit is the only chance to bring the entries where they are found faster.
+                // Why: without inserts, a hit is the only chance to bring the entries where they
+                // are found faster.
                 self.help_migration();
                 Some(handle)
             }
@@ -283,11 +297,13 @@ impl<V> BlockCache<V> {
         self.older_tables(table).find_map(|t| t.find(hash, key))
     }
 
-    /// Add a value, pinned. An entry with the same key wins: its handle is returned and `value` dropped. If there
-    /// is no room (see [`CacheOptions`]), the handle is standalone: others find the value while somebody holds it.
+    /// Add a value, pinned. An entry with the same key wins: its handle is returned and `value`
+    /// dropped. If there is no room (see [`CacheOptions`]), the handle is standalone: others find
+    /// the value while somebody holds it.
     ///
-    /// The entry is charged `charge_bytes` and [`ENTRY_OVERHEAD_BYTES`](Self::ENTRY_OVERHEAD_BYTES). Two inserts
-    /// of one key at the same instant may both stay in the table, each found by some; both age out.
+    /// The entry is charged `charge_bytes` and
+    /// [`ENTRY_OVERHEAD_BYTES`](Self::ENTRY_OVERHEAD_BYTES). Two inserts of one key at the same
+    /// instant may both stay in the table, each found by some; both age out.
     pub fn insert(&self, key: CacheKey, value: V, charge_bytes: usize, priority: Priority) -> Handle<V> {
         self.insert_or_refuse(key, value, charge_bytes, priority)
             .unwrap_or_else(|value| self.standalone(key, value, charge_bytes))
@@ -367,8 +383,8 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// Count `bytes` against the capacity, evicting to make room. `false`, and nothing counted, if `strict` and
-    /// too much is pinned.
+    /// Count `bytes` against the capacity, evicting to make room. `false`, and nothing counted, if
+    /// `strict` and too much is pinned.
     fn admit(&self, bytes: usize, strict: bool) -> bool {
         let used = self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let excess = used.saturating_sub(self.capacity_bytes());
@@ -379,8 +395,8 @@ impl<V> BlockCache<V> {
         true
     }
 
-    /// Charge memory outside of the cache against its capacity, evicting to make room. Always granted, even if it
-    /// exceeds the capacity.
+    /// Charge memory outside of the cache against its capacity, evicting to make room. Always
+    /// granted, even if it exceeds the capacity.
     pub fn reserve(&self, kind: ChargeKind, bytes: usize) -> Charge {
         self.admit(bytes, false);
         Charge::admitted(kind, bytes, &self.account)
@@ -396,8 +412,8 @@ impl<V> BlockCache<V> {
         self.account.charged_bytes[usize::from(kind.0)].load(Ordering::Relaxed)
     }
 
-    /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge counts
-    /// until it is unpinned and the eviction hand comes by.
+    /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge
+    /// counts until it is unpinned and the eviction hand comes by.
     pub fn erase(&self, key: CacheKey) -> bool {
         let (key, hash) = (key.words(), key::hash(key.words()));
         let _lock = self.migration.lock();
@@ -413,8 +429,8 @@ impl<V> BlockCache<V> {
         self.account.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// Change the capacity. If less than is used, evicts what is not pinned, in this thread; the rest goes as
-    /// later inserts come.
+    /// Change the capacity. If less than is used, evicts what is not pinned, in this thread; the
+    /// rest goes as later inserts come.
     pub fn set_capacity(&self, bytes: usize) {
         self.account.capacity_bytes.store(bytes, Ordering::Relaxed);
         loop {
@@ -448,7 +464,8 @@ impl<V> BlockCache<V> {
         self.tables().map(Table::live).sum()
     }
 
-    /// All counters. Each is exact once no other thread uses the cache; together they are not one instant.
+    /// All counters. Each is exact once no other thread uses the cache; together they are not one
+    /// instant.
     pub fn counters(&self) -> CacheCounters {
         let account = &*self.account;
         let entry_bytes = |p: Priority| account.entry_bytes[p as usize].load(Ordering::Relaxed);
@@ -512,7 +529,8 @@ impl<V> BlockCache<V> {
             let mostly_pinned = all.pinned > PINNED_PER_EVICTED_AT_MOST * (evicted + 1);
             if spares_high {
                 if mostly_pinned || (all.slots >= slots && all.aged + evicted == 0) {
-                    // There is nothing but metadata to take: for the next rounds it ages like the rest.
+                    // There is nothing but metadata to take: for the next rounds it ages like the
+                    // rest.
                     self.unspared_slots.store(slots * slot::COUNT_AT_MOST as usize, Ordering::Relaxed);
                     all.pinned = 0;
                 }
@@ -559,8 +577,8 @@ impl<V> BlockCache<V> {
         let current = self.current.load(Ordering::Relaxed);
         let table = self.current();
         if let Some(larger) = Table::new(table.len() * 2, current) {
-            // Ordering: Release publishes the new table. Retired after it is replaced, so that an insert which the
-            // old table refuses finds the new one.
+            // Ordering: Release publishes the new table. Retired after it is replaced, so that an
+            // insert which the old table refuses finds the new one.
             self.current.store(larger, Ordering::Release);
             table.retire();
         }
@@ -606,7 +624,8 @@ impl<V> Drop for BlockCache<V> {
     fn drop(&mut self) {
         let mut table = self.current.load(Ordering::Acquire);
         while !table.is_null() {
-            // SAFETY: a table of the chain, alive until closed below; `&mut self`: no lookup is under way.
+            // SAFETY: a table of the chain, alive until closed below; `&mut self`: no lookup is
+            // under way.
             let older = unsafe { (*table).older };
             // SAFETY: as above; only handles may still use it.
             unsafe { Table::close(table) };

@@ -1,4 +1,5 @@
-//! What the steps of a commit pipeline share: who leads the log, what others have left to be inserted, and who waits.
+//! What the steps of a commit pipeline share: who leads the log, what others have left to be
+//! inserted, and who waits.
 //!
 //! | type | answers |
 //! |---|---|
@@ -7,8 +8,10 @@
 //! | [`Gathered`] | what was acknowledged, and is to be inserted together, at the latest when somebody asks |
 //! | [`Waiters`] | whether anybody waits |
 //!
-//! All four are the same bargain: one says what it wants or leaves, and then looks whether somebody is there; the other goes, and then looks whether something is wanted or left. A `SeqCst` fence
-//! between the store and the look on both sides makes one of them see the other. They are here, and not with the pipeline, so that loom explores the types that ship.
+//! All four are the same bargain: one says what it wants or leaves, and then looks whether somebody
+//! is there; the other goes, and then looks whether something is wanted or left. A `SeqCst` fence
+//! between the store and the look on both sides makes one of them see the other. They are here, and
+//! not with the pipeline, so that loom explores the types that ship.
 
 mod gathered;
 mod leadership;

@@ -1,6 +1,7 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in order what is finished in any, what else the steps of a commit share, and a list of what is there and
-//! does not count yet.
+//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in
+//! order what is finished in any, what else the steps of a commit share, and a list of what is
+//! there and does not count yet.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
 //! randomness, no threads of its own.
@@ -11,7 +12,8 @@
 //! (`cargo xtask ci` runs all of them):
 //!
 //! - every interleaving of small scenarios of the shipped types, with loom:
-//!   `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p karst-mem --lib loom`
+//!   `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p karst-mem --lib
+//!   loom`
 //! - undefined behaviour, with Miri: `cargo +nightly miri test -p karst-mem --lib`
 //! - threads that race for real, with the usual test command (`stress` in the test's name).
 //!

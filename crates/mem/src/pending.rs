@@ -1,21 +1,31 @@
-//! Ranges of numbers that are there already and do not count yet: whether they do is decided later, each range as a whole, at a number of its own.
+//! Ranges of numbers that are there already and do not count yet: whether they do is decided later,
+//! each range as a whole, at a number of its own.
 //!
-//! In: ranges, added before anybody may read at a number in them; later, of each, the number at which it was decided. Out: for a reader, the number it reads at together with the list of
-//! ranges that may not count for it: [`PendingRanges::pin`]. A reader keeps the list, and asks it about every number that it meets: [`Ranges::hides`].
+//! In: ranges, added before anybody may read at a number in them; later, of each, the number at
+//! which it was decided. Out: for a reader, the number it reads at together with the list of ranges
+//! that may not count for it: [`PendingRanges::pin`]. A reader keeps the list, and asks it about
+//! every number that it meets: [`Ranges::hides`].
 //!
-//! A list never changes; a change puts another in its place. What changes in a range is one cell: 0, then the number at which it was decided. So a decision costs one store, however many numbers
+//! A list never changes; a change puts another in its place. What changes in a range is one cell:
+//! 0, then the number at which it was decided. So a decision costs one store, however many numbers
 //! the range has, and whoever has the list sees it.
 //!
 //! Invariants, which the caller keeps:
 //! - A range is added before a number in it, or above it, can be read at.
-//! - It is decided at a number that is larger than all that were read at so far, before that number can be read at.
-//! - It is removed ([`PendingRanges::remove_decided`]) only once everybody who comes reads at that number or above.
+//! - It is decided at a number that is larger than all that were read at so far, before that number
+//!   can be read at.
+//! - It is removed ([`PendingRanges::remove_decided`]) only once everybody who comes reads at that
+//!   number or above.
 //!
-//! What follows: `hides(number, at)` of a pinned list is the same whenever it is asked, for as long as the list is kept. Undecided, it hides; decided later, that is at a larger number than `at`.
+//! What follows: `hides(number, at)` of a pinned list is the same whenever it is asked, for as long
+//! as the list is kept. Undecided, it hides; decided later, that is at a larger number than `at`.
 //!
-//! Ordering: `changes` is stored after a new list is. A reader loads `changes`, the list, the number to read at, and `changes` again. If it is the same, no range at or below the number is missing:
-//! whoever adds one stores `changes` before the number is published, so who loads the number sees it. If the list lacks a range that was removed, the reader has seen the store of that
-//! list, and with it the number that its remover had seen published; so what it loads after that is not below.
+//! Ordering: `changes` is stored after a new list is. A reader loads `changes`, the list, the
+//! number to read at, and `changes` again. If it is the same, no range at or below the number is
+//! missing: whoever adds one stores `changes` before the number is published, so who loads the
+//! number sees it. If the list lacks a range that was removed, the reader has seen the store of
+//! that list, and with it the number that its remover had seen published; so what it loads after
+//! that is not below.
 
 pub use crate::sync::Pinned;
 use crate::sync::{AtomicU64, Mutex, Ordering, Swap};
@@ -74,7 +84,8 @@ impl Range {
 
 /// A list of ranges that does not change, in the order of their numbers.
 ///
-/// Why in two parts: a range is added behind all others, as a rule, and while nobody may take a number. Then only the newer part is copied.
+/// Why in two parts: a range is added behind all others, as a rule, and while nobody may take a
+/// number. Then only the newer part is copied.
 #[derive(Debug, Default)]
 pub struct Ranges {
     older: Arc<Vec<Arc<Range>>>,
@@ -159,7 +170,8 @@ impl PendingRanges {
         }
     }
 
-    /// Adds the range of `count` numbers from `first` on, undecided. It has none in common with another. From time to time removes those that were decided at `published` or below.
+    /// Adds the range of `count` numbers from `first` on, undecided. It has none in common with
+    /// another. From time to time removes those that were decided at `published` or below.
     pub fn add(&self, first: u64, count: u64, published: u64) -> Arc<Range> {
         let range = Arc::new(Range { first, end: first + count, decided_at: AtomicU64::new(0) });
         self.change(|ranges| {
@@ -178,7 +190,8 @@ impl PendingRanges {
         range
     }
 
-    /// Removes those that were decided at `published` or below; if others stay, only once there are many, as the list is copied for it, and the next that is added removes them too.
+    /// Removes those that were decided at `published` or below; if others stay, only once there are
+    /// many, as the list is copied for it, and the next that is added removes them too.
     pub fn remove_decided(&self, published: u64) {
         let now = self.list.load();
         let decided = now.iter().filter(|range| range.is_decided(published)).count();
@@ -213,7 +226,8 @@ impl PendingRanges {
         }
     }
 
-    /// What `number` says, and the ranges that may not count for whoever reads at it. `number` may be called more than once.
+    /// What `number` says, and the ranges that may not count for whoever reads at it. `number` may
+    /// be called more than once.
     #[inline]
     pub fn pin(&self, number: impl Fn() -> u64) -> (u64, Option<Pinned<Ranges>>) {
         loop {

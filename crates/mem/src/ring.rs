@@ -1,24 +1,29 @@
-//! A ring of tickets that may be finished in any order and are published in theirs: the published prefix carries a number (the
-//! value of its last ticket) that readers load with one atomic read.
+//! A ring of tickets that may be finished in any order and are published in theirs: the published
+//! prefix carries a number (the value of its last ticket) that readers load with one atomic read.
 //!
-//! In: tickets 0, 1, 2, ... entered one after the other under a lock of the caller's, each with a value that is not below its
-//! predecessor's; later `finish` by whoever did a ticket's work. Out: how many tickets are published, the value of the last one, and a
-//! wake for who waits for a ticket or for a value.
+//! In: tickets 0, 1, 2, ... entered one after the other under a lock of the caller's, each with a
+//! value that is not below its predecessor's; later `finish` by whoever did a ticket's work. Out:
+//! how many tickets are published, the value of the last one, and a wake for who waits for a ticket
+//! or for a value.
 //!
-//! A ticket whose work is done may be *acknowledged* before those ahead of it are finished. Whoever must not miss what was acknowledged takes
-//! [`acknowledged`](PublishRing::acknowledged) as the value to go by, and waits until [`value`](PublishRing::value) has reached it.
+//! A ticket whose work is done may be *acknowledged* before those ahead of it are finished. Whoever
+//! must not miss what was acknowledged takes [`acknowledged`](PublishRing::acknowledged) as the
+//! value to go by, and waits until [`value`](PublishRing::value) has reached it.
 //!
 //! Invariants:
-//! - A ticket is published when it and all before it are finished; everything its finisher did before `finish` is seen by whoever
-//!   loads a value that includes it.
-//! - There is no publisher: whoever finishes a ticket publishes all that can be, so a thread that sleeps holds up only what is behind
-//!   its own ticket.
-//! - `acknowledged` never falls and is never below a `value` that was loaded before. It is always the value of an entered ticket, so `value` reaches it.
-//! - A slot is used again only after its ticket is published (`has_room`), so slots need no reset and no generation.
+//! - A ticket is published when it and all before it are finished; everything its finisher did
+//!   before `finish` is seen by whoever loads a value that includes it.
+//! - There is no publisher: whoever finishes a ticket publishes all that can be, so a thread that
+//!   sleeps holds up only what is behind its own ticket.
+//! - `acknowledged` never falls and is never below a `value` that was loaded before. It is always
+//!   the value of an entered ticket, so `value` reaches it.
+//! - A slot is used again only after its ticket is published (`has_room`), so slots need no reset
+//!   and no generation.
 //!
-//! Ordering: `finish` stores `done`, then looks from `published` on; a publisher moves `published`, then looks at the next `done`. A
-//! `SeqCst` fence between store and look on both sides makes one of them see the other, so nothing finished stays unpublished. The same
-//! pairing, `waiting` against `published`, makes sure that nobody sleeps through a publication.
+//! Ordering: `finish` stores `done`, then looks from `published` on; a publisher moves `published`,
+//! then looks at the next `done`. A `SeqCst` fence between store and look on both sides makes one
+//! of them see the other, so nothing finished stays unpublished. The same pairing, `waiting`
+//! against `published`, makes sure that nobody sleeps through a publication.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use readers::Readers;
@@ -64,14 +69,16 @@ pub struct PublishRing {
 
 /// What readers load: one line of memory.
 struct Front {
-    /// The value of the last published ticket; may lag behind `published` for as long as it takes to store it.
+    /// The value of the last published ticket; may lag behind `published` for as long as it takes
+    /// to store it.
     value: AtomicU64,
     /// The largest value of a ticket that was acknowledged before it was published; 0 if none was.
     acknowledged: AtomicU64,
 }
 
 impl PublishRing {
-    /// A ring for at most `capacity` tickets at a time (rounded up to a power of two), with nothing in it; `value` is what is published so far.
+    /// A ring for at most `capacity` tickets at a time (rounded up to a power of two), with nothing
+    /// in it; `value` is what is published so far.
     pub fn new(capacity: usize, value: u64) -> Self {
         let slot = |_| Slot {
             done: AtomicU64::new(0),
@@ -93,7 +100,8 @@ impl PublishRing {
         self.front.0.value.load(Ordering::Acquire)
     }
 
-    /// The largest value that is published or acknowledged. What it includes can be relied on once [`value`](Self::value) has reached it.
+    /// The largest value that is published or acknowledged. What it includes can be relied on once
+    /// [`value`](Self::value) has reached it.
     #[inline]
     pub fn acknowledged(&self) -> u64 {
         // Why this order: the result is to be at least what `value` says from here on back.
@@ -101,7 +109,8 @@ impl PublishRing {
         acknowledged.max(self.value())
     }
 
-    /// Says that `ticket`, entered with `value` and finished, is relied on from now on: [`acknowledged`](Self::acknowledged) includes it.
+    /// Says that `ticket`, entered with `value` and finished, is relied on from now on:
+    /// [`acknowledged`](Self::acknowledged) includes it.
     ///
     /// Costs the others nothing if the ticket is published already, as it mostly is.
     #[inline]
@@ -117,8 +126,9 @@ impl PublishRing {
         self.readers.0.any()
     }
 
-    /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket must have. Look again after this, before going to sleep. Once registered it stays so
-    /// until then; wakes may be spurious.
+    /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket
+    /// must have. Look again after this, before going to sleep. Once registered it stays so until
+    /// then; wakes may be spurious.
     pub fn register_reader(&self, value: u64, waker: &Waker) {
         self.readers.0.register(value, waker);
     }
@@ -145,13 +155,15 @@ impl PublishRing {
         self.slot(ticket).value.store(value, Ordering::Relaxed);
     }
 
-    /// Says that the work of `ticket` is done, and publishes what can be. Called once for each ticket.
+    /// Says that the work of `ticket` is done, and publishes what can be. Called once for each
+    /// ticket.
     pub fn finish(&self, ticket: u64) {
         self.finish_run(ticket, 1);
     }
 
-    /// The same for `count` tickets from `first` on, at the price of one. Another thread may publish them and be about to store their value;
-    /// [`is_published`](Self::is_published) does not return before it is there.
+    /// The same for `count` tickets from `first` on, at the price of one. Another thread may
+    /// publish them and be about to store their value; [`is_published`](Self::is_published) does
+    /// not return before it is there.
     pub fn finish_run(&self, first: u64, count: u64) {
         for ticket in first..first + count {
             let slot = self.slot(ticket);
@@ -181,13 +193,16 @@ impl PublishRing {
             }
             next = end;
         }
-        // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's wake.
+        // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's
+        // wake.
         wakers.into_iter().for_each(wake);
     }
 
-    /// Where the run of finished tickets ends that begins with `next`, and the value of its last; `None` if there is none.
+    /// Where the run of finished tickets ends that begins with `next`, and the value of its last;
+    /// `None` if there is none.
     ///
-    /// What it says is true if `published` still is `next` afterwards: behind that, slots may be used again.
+    /// What it says is true if `published` still is `next` afterwards: behind that, slots may be
+    /// used again.
     #[inline]
     fn finished_from(&self, next: u64) -> Option<(u64, u64)> {
         let mut run = None;
@@ -206,7 +221,8 @@ impl PublishRing {
         self.slot(ticket).done.load(Ordering::Acquire) == ticket + 1
     }
 
-    /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value) includes it from now on.
+    /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value)
+    /// includes it from now on.
     #[inline]
     pub fn is_published(&self, ticket: u64, value: u64) -> bool {
         if self.published() <= ticket {
@@ -219,7 +235,8 @@ impl PublishRing {
         true
     }
 
-    /// Has `waker` called when `ticket` is published, or when someone calls [`wake`](Self::wake). Look again after this, before going to sleep. Wakes may be spurious.
+    /// Has `waker` called when `ticket` is published, or when someone calls [`wake`](Self::wake).
+    /// Look again after this, before going to sleep. Wakes may be spurious.
     pub fn register(&self, ticket: u64, waker: &Waker) {
         let slot = self.slot(ticket);
         let before = {
@@ -231,7 +248,8 @@ impl PublishRing {
             }
         };
         fence(Ordering::SeqCst);
-        // Why: it may be that of an earlier ticket of this slot, whose publisher will find ours in its place.
+        // Why: it may be that of an earlier ticket of this slot, whose publisher will find ours in
+        // its place.
         if let Some(before) = before {
             wake(before);
         }

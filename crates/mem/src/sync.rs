@@ -1,6 +1,6 @@
-//! The atomics, the lock and the cell that the crate is written against: the standard ones, or loom's
-//! when the crate is compiled with `--cfg loom`, so that loom explores the very types that ship, or
-//! shuttle's with `--cfg shuttle`, so that it explores what the crates above make of them.
+//! The atomics, the lock and the cell that the crate is written against: the standard ones, or
+//! loom's when the crate is compiled with `--cfg loom`, so that loom explores the very types that
+//! ship, or shuttle's with `--cfg shuttle`, so that it explores what the crates above make of them.
 //!
 //! Crate-private. Invariant: no module of this crate names `std::sync::atomic` but through here.
 
@@ -18,7 +18,8 @@ pub(crate) use loom::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
-/// A number that only steers how something is done: any value is right, so it is no part of what loom explores.
+/// A number that only steers how something is done: any value is right, so it is no part of what
+/// loom explores.
 pub(crate) type Steering = std::sync::atomic::AtomicUsize;
 
 #[cfg(any(loom, shuttle))]
@@ -132,7 +133,9 @@ impl Point {
     }
 }
 
-// Why a lock in the model, and std's `Arc`: what is modelled is what is done with the value; arc-swap and `Arc` are taken at their word. So crates above see the same types with loom and without.
+// Why a lock in the model, and std's `Arc`: what is modelled is what is done with the value;
+// arc-swap and `Arc` are taken at their word. So crates above see the same types with loom and
+// without.
 #[cfg(loom)]
 pub(crate) struct Swap<T>(Mutex<std::sync::Arc<T>>);
 /// A value that was in a `Swap`, kept in hand.

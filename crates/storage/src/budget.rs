@@ -1,9 +1,11 @@
-//! One budget of memory: what is kept beside blocks counts against the block cache, which evicts to make room.
+//! One budget of memory: what is kept beside blocks counts against the block cache, which evicts to
+//! make room.
 //!
 //! In: what tables, reads, iterators and the files that jobs write hold on to. Out: charges, given
 //! back when dropped.
 //!
-//! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What is read ahead of need stays small instead.
+//! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What
+//! is read ahead of need stays small instead.
 
 use std::sync::Arc;
 
@@ -36,12 +38,14 @@ impl Shared {
         if self.charges_memory { allocated_bytes(bytes) } else { bytes }
     }
 
-    /// The same for what is read ahead: it counts for as long as either the read or who asked for it holds on to it.
+    /// The same for what is read ahead: it counts for as long as either the read or who asked for
+    /// it holds on to it.
     pub fn charge_ahead(&self, bytes: usize) -> Option<Arc<Charge>> {
         self.charge(READS, bytes).map(Arc::new)
     }
 
-    /// How much more may be read ahead of need, in bytes. Why half of the capacity: the rest stays with blocks, which have been needed before.
+    /// How much more may be read ahead of need, in bytes. Why half of the capacity: the rest stays
+    /// with blocks, which have been needed before.
     #[inline]
     pub fn room_ahead_bytes(&self) -> u64 {
         if !self.charges_memory {

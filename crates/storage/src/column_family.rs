@@ -1,9 +1,12 @@
-//! Column families: each has its own memtables, tree and options; they share log, cache and sequence numbers.
+//! Column families: each has its own memtables, tree and options; they share log, cache and
+//! sequence numbers.
 //!
-//! In: new memtables from the commit pipeline, new versions from flushes and compactions. Out: a cheap pin of the current superversion.
+//! In: new memtables from the commit pipeline, new versions from flushes and compactions. Out: a
+//! cheap pin of the current superversion.
 //!
-//! Invariant: a superversion that is installed holds everything its forerunner held, or what became of it.
-//! Lock: a family's own; held to exchange the parts of its superversion, never while waiting or reading.
+//! Invariant: a superversion that is installed holds everything its forerunner held, or what became
+//! of it. Lock: a family's own; held to exchange the parts of its superversion, never while waiting
+//! or reading.
 
 use crate::memtable::{MemTable, Seal};
 use crate::superversion::SuperVersion;
@@ -25,7 +28,8 @@ pub struct ColumnFamily(#[doc(hidden)] pub Arc<Family>);
 /// The state of a column family.
 #[derive(Debug)]
 pub struct Family {
-    /// As it was opened: what it is called and ordered by never changes; for options see [`settings`](Self::settings).
+    /// As it was opened: what it is called and ordered by never changes; for options see
+    /// [`settings`](Self::settings).
     pub config: Arc<FamilyConfig>,
     /// How it reads its tables.
     pub tables: Arc<TableCache>,
@@ -34,7 +38,8 @@ pub struct Family {
     /// What flushes and compactions have done since it was opened.
     pub jobs: LevelJobs,
     current: ArcSwap<SuperVersion>,
-    /// Versions that somebody may still use. Lock: whoever exchanges the superversion; readers take none.
+    /// Versions that somebody may still use. Lock: whoever exchanges the superversion; readers take
+    /// none.
     exchange: Mutex<Vec<Weak<Version>>>,
     dropped: AtomicBool,
 }
@@ -63,7 +68,8 @@ impl Family {
         self.config.id
     }
 
-    /// Pins the current superversion. Takes no lock and counts no reference; keep it for one operation, and clone the `Arc` to keep it longer.
+    /// Pins the current superversion. Takes no lock and counts no reference; keep it for one
+    /// operation, and clone the `Arc` to keep it longer.
     #[inline]
     pub fn pin(&self) -> Guard<Arc<SuperVersion>> {
         self.current.load()
@@ -107,13 +113,15 @@ impl Family {
         self.current.store(Arc::new(new.lacking_as(&old)));
     }
 
-    /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring. For recovery, when nobody reads yet.
+    /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring.
+    /// For recovery, when nobody reads yet.
     pub fn replace_memtable(&self, mem: Arc<MemTable>) {
         self.exchange(|old| (mem, old.immutable.to_vec(), old.version.clone()));
     }
 
-    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose entries are in it. `ingested`
-    /// is from where on readers have to see what was ingested into it.
+    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose
+    /// entries are in it. `ingested` is from where on readers have to see what was ingested into
+    /// it.
     pub fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>], ingested: Option<SeqNo>) {
         let parts = |old: &SuperVersion| {
             let stays = |mem: &&Arc<MemTable>| !flushed.iter().any(|gone| Arc::ptr_eq(gone, mem));
@@ -127,7 +135,8 @@ impl Family {
         self.exchange.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Says that the family is dropped: it takes no writes and no jobs any more. Reads that hold it go on.
+    /// Says that the family is dropped: it takes no writes and no jobs any more. Reads that hold it
+    /// go on.
     pub fn set_dropped(&self) {
         // Ordering: a flag only; whoever must not miss it takes the lock that orders writes.
         self.dropped.store(true, Ordering::Release);

@@ -1,7 +1,9 @@
-//! What holds entries: memtables in memory, tables and blob files on storage; and what a column family has of them at one moment.
+//! What holds entries: memtables in memory, tables and blob files on storage; and what a column
+//! family has of them at one moment.
 //!
-//! In: entries, from writers and jobs; files, through `karst_io`. Out: blocks and values that readers pin. Nothing here decides which
-//! entries count: a step of a read asks, and whoever drives it waits.
+//! In: entries, from writers and jobs; files, through `karst_io`. Out: blocks and values that
+//! readers pin. Nothing here decides which entries count: a step of a read asks, and whoever drives
+//! it waits.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,10 +1,12 @@
-//! What all column families of a database share for reading files, and the files that it keeps open.
+//! What all column families of a database share for reading files, and the files that it keeps
+//! open.
 //!
 //! In: open files by number. Out: the same again, unless they were closed meanwhile.
 //!
-//! With `max_open_files = -1` (the default) every file stays open: a table with the metadata of its file, where it is found
-//! without a map, a lock or a reference count, and a blob file here. With a limit both are kept here, and the ones not
-//! used lately are closed; a read that uses one keeps it open.
+//! With `max_open_files = -1` (the default) every file stays open: a table with the metadata of its
+//! file, where it is found without a map, a lock or a reference count, and a blob file here. With a
+//! limit both are kept here, and the ones not used lately are closed; a read that uses one keeps it
+//! open.
 
 use crate::block::CachedBlock;
 use karst_base::error::{Error, Result};
@@ -80,7 +82,8 @@ impl Shared {
         }
     }
 
-    /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens stays open with the metadata that it is opened by.
+    /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens
+    /// stays open with the metadata that it is opened by.
     pub fn reading_directly(&self) -> Shared {
         Shared {
             use_direct_reads: true,
@@ -115,7 +118,8 @@ impl Shared {
 
     /// Names a file within the process: the first half of the cache keys of its blocks.
     ///
-    /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over closing and reopening the file.
+    /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over
+    /// closing and reopening the file.
     pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
         (self.instance << FILE_NUMBER_BITS) | (number.0 & ((1 << FILE_NUMBER_BITS) - 1))
     }
@@ -203,7 +207,8 @@ impl OpenFiles {
     }
 }
 
-/// Open files under a limit. Second chance: a file used since it was last considered is considered again later.
+/// Open files under a limit. Second chance: a file used since it was last considered is considered
+/// again later.
 #[derive(Debug)]
 pub struct Limited {
     capacity: AtomicUsize,

@@ -1,6 +1,7 @@
 //! Reading many parts of one file at the same time.
 //!
-//! In: futures, or spans of a file. Out: their results, in order; and an error that says where a file ended too early.
+//! In: futures, or spans of a file. Out: their results, in order; and an error that says where a
+//! file ended too early.
 
 use crate::budget;
 use crate::open_files::Shared;
@@ -23,7 +24,8 @@ pub(crate) fn spans(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     starts.map(move |start| (start, end.min(start + SPAN_BYTES)))
 }
 
-/// Reads spans of a file, each from a byte to before another, a few at the same time, and hands each to `visit`, in order, with where it starts.
+/// Reads spans of a file, each from a byte to before another, a few at the same time, and hands
+/// each to `visit`, in order, with where it starts.
 ///
 /// # Errors
 /// The file cannot be read, or ends before a span does; those of `visit`.

@@ -1,9 +1,11 @@
 //! What a read of a column family sees: its memtables and its tree, pinned together.
 //!
-//! In: memtables and versions as replay, and later flushes and compactions, install them. Out: an immutable set of both that a read pins with one cheap guard.
+//! In: memtables and versions as replay, and later flushes and compactions, install them. Out: an
+//! immutable set of both that a read pins with one cheap guard.
 //!
-//! Invariant: a read pins its superversion first and takes the sequence number to read at after that; everything up to it is in what was pinned, or the read pins again (`db/read_at.rs`).
-//! A superversion keeps its memtables, its version and through that the files alive.
+//! Invariant: a read pins its superversion first and takes the sequence number to read at after
+//! that; everything up to it is in what was pinned, or the read pins again (`db/read_at.rs`). A
+//! superversion keeps its memtables, its version and through that the files alive.
 
 use crate::memtable::MemTable;
 use karst_base::options::FamilyConfig;
@@ -12,7 +14,8 @@ use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::Arc;
 
-/// A column family at one moment. Immutable, but for entries that writers add to the newest memtable.
+/// A column family at one moment. Immutable, but for entries that writers add to the newest
+/// memtable.
 #[derive(Debug)]
 pub struct SuperVersion {
     pub(crate) number: u64,
@@ -22,13 +25,14 @@ pub struct SuperVersion {
     pub(crate) version: Arc<Version>,
     /// The level whose tables are read without asking their filters.
     unfiltered_level: Option<u8>,
-    /// From this sequence number on its tree lacks a file that was ingested; `u64::MAX` while it lacks none. Those that lack the
-    /// same share it.
+    /// From this sequence number on its tree lacks a file that was ingested; `u64::MAX` while it
+    /// lacks none. Those that lack the same share it.
     lacks_from: Arc<AtomicU64>,
 }
 
 impl SuperVersion {
-    /// `number` grows with every superversion of the column family; `immutable` are the sealed memtables that are in no table yet, newest first.
+    /// `number` grows with every superversion of the column family; `immutable` are the sealed
+    /// memtables that are in no table yet, newest first.
     pub fn new(
         number: u64,
         config: Arc<FamilyConfig>,
@@ -49,7 +53,8 @@ impl SuperVersion {
         Self { lacks_from: before.lacks_from.clone(), ..self }
     }
 
-    /// Says that its tree, and those of its forerunners, lack a file that whoever reads at `seq` or later has to see.
+    /// Says that its tree, and those of its forerunners, lack a file that whoever reads at `seq` or
+    /// later has to see.
     ///
     /// Why: an ingested file changes the tree and seals no memtable, so that nothing else tells.
     pub fn lacks_from(&self, seq: SeqNo) {
@@ -85,7 +90,8 @@ impl SuperVersion {
         std::iter::once(&self.mem).chain(self.immutable.iter())
     }
 
-    /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken after this was pinned.
+    /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken
+    /// after this was pinned.
     #[inline]
     pub fn has_all_to(&self, seq: SeqNo) -> bool {
         self.mem.has_all_to(seq) && seq.0 < self.lacks_from.load(Ordering::Relaxed)

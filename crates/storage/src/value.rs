@@ -1,4 +1,5 @@
-//! A value as it is handed to the user: bytes that stay where they were found, and what keeps them there.
+//! A value as it is handed to the user: bytes that stay where they were found, and what keeps them
+//! there.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -7,10 +8,12 @@ use std::sync::Arc;
 use crate::block::{BlockRef, CachedBlock};
 use crate::memtable::{MemTable, ValueAt};
 
-/// A value that was read. It pins the cached block or the memtable that holds it; nothing is copied.
+/// A value that was read. It pins the cached block or the memtable that holds it; nothing is
+/// copied.
 ///
-/// Cheap to clone (another pin), may be sent to and read on any thread, and may outlive the database. Holding many for long
-/// keeps their blocks in memory, beyond the cache's capacity if need be; copy out what is kept for long.
+/// Cheap to clone (another pin), may be sent to and read on any thread, and may outlive the
+/// database. Holding many for long keeps their blocks in memory, beyond the cache's capacity if
+/// need be; copy out what is kept for long.
 #[derive(Clone)]
 pub struct Value(Repr);
 

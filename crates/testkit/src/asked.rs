@@ -1,5 +1,5 @@
-//! What the environment asks of a test: its long form (`KARST_LONG_TESTS=1`), a seed of one's own (`KARST_SEED`), how many of them
-//! (`KARST_SEEDS`), and numbers of other names.
+//! What the environment asks of a test: its long form (`KARST_LONG_TESTS=1`), a seed of one's own
+//! (`KARST_SEED`), how many of them (`KARST_SEEDS`), and numbers of other names.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// The seeds of a test that tries many: `KARST_SEED` alone, or `KARST_SEEDS` of them from there on, or from 0, or so many as its form has.
+/// The seeds of a test that tries many: `KARST_SEED` alone, or `KARST_SEEDS` of them from there on,
+/// or from 0, or so many as its form has.
 #[must_use]
 pub fn seeds(short: u64, in_long: u64) -> Range<u64> {
     let of_form = if long() { in_long } else { short };
@@ -32,7 +33,8 @@ fn range(first: Option<u64>, count: Option<u64>, of_form: u64) -> Range<u64> {
     }
 }
 
-/// The seed of a test that has one; it is 0 unless `KARST_SEED` says otherwise, and everything is drawn from it and a number of the test's own.
+/// The seed of a test that has one; it is 0 unless `KARST_SEED` says otherwise, and everything is
+/// drawn from it and a number of the test's own.
 #[must_use]
 pub fn seed() -> u64 {
     number("KARST_SEED").unwrap_or(0)

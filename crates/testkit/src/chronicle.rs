@@ -1,13 +1,15 @@
-//! What concurrent writers did to a database, and what may be seen of it: now, in a snapshot, and after a crash.
+//! What concurrent writers did to a database, and what may be seen of it: now, in a snapshot, and
+//! after a crash.
 //!
-//! Each writer owns a part of the keys (`w3/...`, in all column families) and makes one batch after the other. Every batch also
-//! puts the batch's number under the writer's mark (`w3`), in every column family that it touches and in the first. So whoever reads the
-//! marks knows which batches it sees (a [`Cut`]), and with that the value of every key, though nobody knows in which order
+//! Each writer owns a part of the keys (`w3/...`, in all column families) and makes one batch after
+//! the other. Every batch also puts the batch's number under the writer's mark (`w3`), in every
+//! column family that it touches and in the first. So whoever reads the marks knows which batches
+//! it sees (a [`Cut`]), and with that the value of every key, though nobody knows in which order
 //! batches of different writers were made.
 //!
-//! Invariants checked here: a cut contains what was acknowledged before it was taken, and nothing that had not begun
-//! after; what survives a crash contains what was synced, contains with each batch all those that were acknowledged before it began,
-//! and no part of another.
+//! Invariants checked here: a cut contains what was acknowledged before it was taken, and nothing
+//! that had not begun after; what survives a crash contains what was synced, contains with each
+//! batch all those that were acknowledged before it began, and no part of another.
 
 use crate::random::Random;
 use crate::script::Write;
@@ -93,7 +95,8 @@ impl Chronicle {
         self.writers.len()
     }
 
-    /// The batches of this writer are in no log: they survive only what [`Chronicle::make_durable`] says, though in their order.
+    /// The batches of this writer are in no log: they survive only what [`Chronicle::make_durable`]
+    /// says, though in their order.
     pub fn set_unlogged(&mut self, writer: usize) {
         self.writers[writer].unlogged = true;
     }
@@ -104,8 +107,8 @@ impl Chronicle {
         self.writers.iter().map(|w| w.batches.len() as u64).sum()
     }
 
-    /// Draw the next batch of a writer, over the column families that `families` lists, and note that it begins. The
-    /// number of the batch is the last put's value.
+    /// Draw the next batch of a writer, over the column families that `families` lists, and note
+    /// that it begins. The number of the batch is the last put's value.
     pub fn begin(&mut self, writer: usize, families: &[usize], random: &mut Random) -> (u64, Vec<Write>) {
         self.moment += 1;
         let began = self.moment;
@@ -153,7 +156,8 @@ impl Chronicle {
         Cut(self.writers.iter().map(|w| w.batches.len() as u64).collect())
     }
 
-    /// From now on `cut` must survive a power failure: a flush or a sync of all has ended that began after it.
+    /// From now on `cut` must survive a power failure: a flush or a sync of all has ended that
+    /// began after it.
     pub fn make_durable(&mut self, cut: &Cut) {
         for (own, number) in self.writers.iter_mut().zip(&cut.0) {
             own.durable = own.durable.max(*number);
@@ -199,8 +203,8 @@ impl Chronicle {
         }
     }
 
-    /// Whether a value read between two moments is one that the key had then. `before` was acknowledged when the read began, and
-    /// `after` had begun when it ended.
+    /// Whether a value read between two moments is one that the key had then. `before` was
+    /// acknowledged when the read began, and `after` had begun when it ended.
     ///
     /// # Errors
     /// It is not.
@@ -268,8 +272,8 @@ impl Chronicle {
         Ok(())
     }
 
-    /// Whether `cut` may be what a crash has left; then it is what the database holds from now on. `power`: unsynced batches may be
-    /// lost; otherwise only what was not acknowledged.
+    /// Whether `cut` may be what a crash has left; then it is what the database holds from now on.
+    /// `power`: unsynced batches may be lost; otherwise only what was not acknowledged.
     ///
     /// # Errors
     /// Something is missing that had to survive, or there that cannot be.
@@ -362,7 +366,8 @@ impl Writer {
     fn forget_after(&mut self, last: u64, power: bool) {
         self.batches.truncate(last as usize);
         self.acknowledged = last;
-        // What is there after a power failure is on the device; after a process's end it may be in memory.
+        // What is there after a power failure is on the device; after a process's end it may be in
+        // memory.
         self.durable = if power { last } else { self.durable.min(last) };
         for batch in &mut self.batches {
             batch.acknowledged.get_or_insert(batch.began);

@@ -1,6 +1,7 @@
 //! Reads at full speed, each checked against the order of commits.
 //!
-//! In: a [`Store`] and how much to do. Out: how many keys were read and checked, and every violation. What is checked is cheap, so that reads are not held up by it: millions a second.
+//! In: a [`Store`] and how much to do. Out: how many keys were read and checked, and every
+//! violation. What is checked is cheap, so that reads are not held up by it: millions a second.
 //!
 //! Keys stand in *groups*. A group has one writer, and each of its batches does the same in all
 //! column families:
@@ -308,7 +309,8 @@ type Floors = [u64; GROUPS];
 type Count = (u64, usize);
 
 impl CommitOrder {
-    /// Nothing is written yet. Writers choose evenly from `writer_takes`, and pause for up to `longest_pause` between bursts of batches.
+    /// Nothing is written yet. Writers choose evenly from `writer_takes`, and pause for up to
+    /// `longest_pause` between bursts of batches.
     #[must_use]
     pub fn new(writer_takes: &[Durability], longest_pause: Duration) -> Self {
         Self {
@@ -421,7 +423,8 @@ impl CommitOrder {
         let Group { floor, last_refused, refused, .. } = &self.groups[group];
         refused.lock().expect("nobody panics with it").insert(*number);
         last_refused.store(*number, Ordering::SeqCst);
-        // Ordering: whoever sees the batch raises the floor, and then looks whether it was refused; here it is the other way round. One of the two finds out.
+        // Ordering: whoever sees the batch raises the floor, and then looks whether it was refused;
+        // here it is the other way round. One of the two finds out.
         if floor.load(Ordering::SeqCst) >= *count {
             self.violation(|| format!("batch {number} of group {group} was seen, and refused"));
         }
@@ -477,7 +480,8 @@ impl CommitOrder {
         (3, 3)
     }
 
-    /// All keys of two groups, in all column families, of which one has witnessed the other if chance has it.
+    /// All keys of two groups, in all column families, of which one has witnessed the other if
+    /// chance has it.
     async fn multi_get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         let other = (group + 1 + random.below(GROUPS as u64 - 1) as usize) % GROUPS;
         let (floors, keys) = (self.floors(), keys_of([group, other]));

@@ -1,12 +1,15 @@
-//! Seeded keys and values with the shapes that find bugs: long shared prefixes, neighbours that differ in
-//! the last byte, lengths from one byte to a page, empty values, values larger than any block.
+//! Seeded keys and values with the shapes that find bugs: long shared prefixes, neighbours that
+//! differ in the last byte, lengths from one byte to a page, empty values, values larger than any
+//! block.
 //!
-//! Invariant: `key(i)` and `value(i, version)` depend on nothing but the shape and their arguments, so a
-//! test can name a key without keeping it; distinct `i` below [`KeyShape::distinct`] give distinct keys.
+//! Invariant: `key(i)` and `value(i, version)` depend on nothing but the shape and their arguments,
+//! so a test can name a key without keeping it; distinct `i` below [`KeyShape::distinct`] give
+//! distinct keys.
 
 use crate::random::Random;
 
-/// db_bench's key of this number, with its default length: eight big-endian bytes and zeros as text.
+/// db_bench's key of this number, with its default length: eight big-endian bytes and zeros as
+/// text.
 #[must_use]
 pub fn db_bench_key(number: u64) -> [u8; 16] {
     let mut key = [b'0'; 16];
@@ -21,7 +24,8 @@ pub enum KeyShape {
     Text,
     /// Eight big-endian bytes.
     Number,
-    /// Bytes of every value, 1 to 4,096 of them, short ones more often; many are prefixes of others.
+    /// Bytes of every value, 1 to 4,096 of them, short ones more often; many are prefixes of
+    /// others.
     Ragged,
 }
 
@@ -55,7 +59,8 @@ impl KeyShape {
             KeyShape::Text => format!("user/{:03}/{:05}", i / 500, i).into_bytes(),
             KeyShape::Number => (i * 3).to_be_bytes().to_vec(),
             KeyShape::Ragged => {
-                // The tail makes it unique; the head is one of a few long runs, so that neighbours share much.
+                // The tail makes it unique; the head is one of a few long runs, so that neighbours
+                // share much.
                 let mut random = Random::new(i);
                 let mut key = Vec::new();
                 if i >= 200 {

@@ -1,14 +1,16 @@
-//! What one store answered to a fixed, seeded set of questions, kept so that another can be asked the same.
+//! What one store answered to a fixed, seeded set of questions, kept so that another can be asked
+//! the same.
 //!
-//! [`Expectation::record`] asks a trusted store (RocksDB itself, or the model of what `ldb scan` printed);
-//! [`Expectation::check`] asks the one under test and names the first answer that differs. Questions: full
-//! scan forward and backward, random cursor walks (seeks, reverse seeks, turns) with and without bounds and
-//! in prefix mode, every key and many absent keys by get and by multi_get.
+//! [`Expectation::record`] asks a trusted store (RocksDB itself, or the model of what `ldb scan`
+//! printed); [`Expectation::check`] asks the one under test and names the first answer that
+//! differs. Questions: full scan forward and backward, random cursor walks (seeks, reverse seeks,
+//! turns) with and without bounds and in prefix mode, every key and many absent keys by get and by
+//! multi_get.
 //!
 //! On disk (`encode`/`decode`): a private little-endian format, read back by the same build only.
 //!
-//! Invariant: every answer of a walk is an entry of the forward scan; `record` refuses a store for which
-//! that is not so, and one whose get, multi_get and scans disagree with each other.
+//! Invariant: every answer of a walk is an entry of the forward scan; `record` refuses a store for
+//! which that is not so, and one whose get, multi_get and scans disagree with each other.
 
 use crate::model::{Order, Prefix};
 use crate::random::Random;
@@ -120,7 +122,8 @@ fn record_family(
     Ok(family)
 }
 
-/// Keys that look like the ones that are there: filters and separators are tempted by neighbours, not by noise.
+/// Keys that look like the ones that are there: filters and separators are tempted by neighbours,
+/// not by noise.
 fn absent_keys(entries: &[Entry], probes: &[Vec<u8>], random: &mut Random) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = probes.to_vec();
     keys.extend([b"".to_vec(), b"\0".to_vec(), vec![0xff; 9]]);
@@ -262,7 +265,8 @@ fn check_family(
     family: &FamilyExpectation,
     compared: &mut Compared,
 ) -> Result<(), String> {
-    // Why: one more than expected is asked for, so that a scan which never ends fails instead of hanging.
+    // Why: one more than expected is asked for, so that a scan which never ends fails instead of
+    // hanging.
     let limit = family.entries.len() + 1;
     let forward = scan(store, &family.name, &Move::First, &Move::Next, limit)?;
     same_entries("forward scan", &forward, family.entries.iter())?;
@@ -310,7 +314,8 @@ fn check_keys(store: &dyn Subject, family: &FamilyExpectation) -> Result<usize, 
         let found = store.get(&family.name, key).map_err(|e| format!("get {}: {e}", show(key)))?;
         same_value("get", key, found.as_ref(), *value)?;
     }
-    // A fixed shuffle: batches mix present and absent keys of all files, unsorted, some of them twice.
+    // A fixed shuffle: batches mix present and absent keys of all files, unsorted, some of them
+    // twice.
     let mut random = Random::new(wanted.len() as u64);
     for i in (1..wanted.len()).rev() {
         wanted.swap(i, random.index(i + 1));

@@ -292,7 +292,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Listen to the end of the process, which comes after so many acknowledgements. `None`: it hangs.
+    /// Listen to the end of the process, which comes after so many acknowledgements. `None`: it
+    /// hangs.
     fn listen(
         &mut self,
         lines: &Receiver<String>,

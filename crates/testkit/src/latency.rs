@@ -1,4 +1,5 @@
-//! Latencies: a histogram fine enough for p99.9 and exact at its worst, and the pace of a load whose operations count from when they were due.
+//! Latencies: a histogram fine enough for p99.9 and exact at its worst, and the pace of a load
+//! whose operations count from when they were due.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ impl Pace {
         self.due
     }
 
-    /// Wait until the next operation is due. From when its latency counts: from when it was due for a worker that is late, from when it woke for one that slept.
+    /// Wait until the next operation is due. From when its latency counts: from when it was due for
+    /// a worker that is late, from when it woke for one that slept.
     pub fn wait(&mut self) -> Instant {
         let now = Instant::now();
         // Why: a sleep overshoots by some 50 us; below that the schedule is kept by bursts.

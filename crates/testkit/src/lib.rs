@@ -1,12 +1,15 @@
-//! What KarstDB's tests are made of: a reference model, a contract that every store under test is driven
-//! through, recorded expectations, and builders of databases written by RocksDB's own tools.
+//! What KarstDB's tests are made of: a reference model, a contract that every store under test is
+//! driven through, recorded expectations, and builders of databases written by RocksDB's own tools.
 //!
 //! * [`asked`]: what the environment asks of a test: its long form, its seeds.
-//! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all implement it.
+//! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all
+//!   implement it.
 //! * [`model`]: the reference: a sorted list of entries, read by the plainest possible code.
-//! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of another.
+//! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of
+//!   another.
 //! * [`commit_order`]: reads at full speed, each checked against the order of commits.
-//! * [`chronicle`]: what concurrent writers did, and what may be seen of it: live, in a snapshot, after a crash.
+//! * [`chronicle`]: what concurrent writers did, and what may be seen of it: live, in a snapshot,
+//!   after a crash.
 //! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
 //! * [`script`]: random histories of writes, and what must be in a database after them.
@@ -39,8 +42,9 @@ pub mod subject;
 pub mod tally;
 pub mod ways;
 
-/// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it about, as when a job that has told its
-/// end lets go of what it held, or files are removed in the background.
+/// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it
+/// about, as when a job that has told its end lets go of what it held, or files are removed in the
+/// background.
 ///
 /// # Panics
 /// It does not come true within a minute.

@@ -1,8 +1,10 @@
-//! One small database per cell of the option matrix that RocksDB 7.8 can write: made by Debian's `ldb` and
-//! `db_bench`, its expected contents taken from `ldb scan`, its features asserted from the files themselves.
+//! One small database per cell of the option matrix that RocksDB 7.8 can write: made by Debian's
+//! `ldb` and `db_bench`, its expected contents taken from `ldb scan`, its features asserted from
+//! the files themselves.
 //!
-//! In: a [`Cell`] and an empty folder. Out: a [`Built`] database, left as a process that did not flush
-//! leaves it (several L0 files, lower levels where the style has them, a write-ahead log not yet replayed).
+//! In: a [`Cell`] and an empty folder. Out: a [`Built`] database, left as a process that did not
+//! flush leaves it (several L0 files, lower levels where the style has them, a write-ahead log not
+//! yet replayed).
 //!
 //! Invariant: a cell whose feature is not really in its files is an error, never a pass.
 
@@ -48,8 +50,9 @@ pub struct Family {
 pub enum Writer {
     /// `ldb load`, `query` and `deleterange`: our keys and values.
     Ldb,
-    /// `db_bench` with these benchmarks and flags: its keys and values, and what ldb cannot write (merge
-    /// operands, single deletes, recycled logs). The last runs once more without compaction, for L0.
+    /// `db_bench` with these benchmarks and flags: its keys and values, and what ldb cannot write
+    /// (merge operands, single deletes, recycled logs). The last runs once more without compaction,
+    /// for L0.
     DbBench {
         /// The bulk, with compaction.
         first: &'static [&'static str],
@@ -69,7 +72,8 @@ pub struct Cell {
     pub families: Vec<Family>,
     /// Who writes it.
     pub writer: Writer,
-    /// Flags for every ldb that writes: what it takes from flags alone, whatever the options file says.
+    /// Flags for every ldb that writes: what it takes from flags alone, whatever the options file
+    /// says.
     pub ldb_flags: Vec<&'static str>,
     /// Whether ranges are deleted, in files and in the log.
     pub delete_ranges: bool,
@@ -97,7 +101,8 @@ impl Built {
     }
 }
 
-/// How often a cell that `db_bench` writes is built at most: its compactions may leave nothing of what the files have to show, such as single deletions.
+/// How often a cell that `db_bench` writes is built at most: its compactions may leave nothing of
+/// what the files have to show, such as single deletions.
 const BUILDS: usize = 3;
 /// How long the background compactions of a cell may take on a busy machine.
 const SETTLE_TRIES: usize = 60;
@@ -177,8 +182,8 @@ impl Cell {
         Ok(built)
     }
 
-    /// The last writes of a family: files of their own in L0 and a log tail that no file holds yet. The
-    /// keys that were deleted are returned, as probes.
+    /// The last writes of a family: files of their own in L0 and a log tail that no file holds yet.
+    /// The keys that were deleted are returned, as probes.
     fn add_newer_files(
         &self,
         path: &Path,
@@ -190,7 +195,8 @@ impl Cell {
         if self.writer != Writer::Ldb {
             return Ok(probes);
         }
-        // Each ldb process that writes leaves a log; the next one to open replays it into one L0 file.
+        // Each ldb process that writes leaves a log; the next one to open replays it into one L0
+        // file.
         for version in 1..=3 {
             family.load(path, version, family.bulk / 12, &flags, random)?;
             let deleted: Vec<Vec<u8>> = (0..25).map(|_| family.keys.key(random.below(family.bulk))).collect();
@@ -218,7 +224,8 @@ impl Cell {
     fn settle(&self, path: &Path, random: &mut Random) -> Result<(), String> {
         let mut levels = Vec::new();
         for attempt in 0..SETTLE_TRIES {
-            // Why: by the order of its compactions everything may have come to rest in one level. More data starts again above it.
+            // Why: by the order of its compactions everything may have come to rest in one level.
+            // More data starts again above it.
             if attempt % MORE_DATA_EVERY == MORE_DATA_EVERY - 1 && self.writer == Writer::Ldb {
                 let family = &self.families[0];
                 for _ in 0..4 {
@@ -230,7 +237,8 @@ impl Cell {
             if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
                 return Ok(());
             }
-            // Why ever longer: on a busy machine a slow compaction does not end within the first steps, and begins anew with each.
+            // Why ever longer: on a busy machine a slow compaction does not end within the first
+            // steps, and begins anew with each.
             tools::ldb_compact_in_background(path, SETTLE_STEP * (1 + attempt as u32 / 8))?;
         }
         Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
@@ -353,8 +361,8 @@ impl Family {
         lines
     }
 
-    /// `count` entries of this version: all keys of the bulk in a shuffled order for version 0, else a
-    /// random choice, mostly of old keys, some beyond the bulk.
+    /// `count` entries of this version: all keys of the bulk in a shuffled order for version 0,
+    /// else a random choice, mostly of old keys, some beyond the bulk.
     #[must_use]
     pub fn entries(&self, version: u64, count: u64, random: &mut Random) -> Vec<Entry> {
         let mut numbers: Vec<u64> = if version == 0 {

@@ -1,6 +1,6 @@
-//! The reference model: each column family is a list of entries sorted by its comparator, read by the
-//! plainest possible code. What RocksDB's `ldb scan` printed goes in; answers to every question a
-//! [`Subject`] can be asked come out.
+//! The reference model: each column family is a list of entries sorted by its comparator, read by
+//! the plainest possible code. What RocksDB's `ldb scan` printed goes in; answers to every question
+//! a [`Subject`] can be asked come out.
 
 use crate::Entry;
 use crate::subject::{Cursor, Move, ReadSettings, Subject};

@@ -1,6 +1,6 @@
-//! How many panics there were on this thread, those of background jobs included: in a simulation they
-//! run on the thread of the test, and whoever polls them catches what they panic with, so they would
-//! otherwise go unseen.
+//! How many panics there were on this thread, those of background jobs included: in a simulation
+//! they run on the thread of the test, and whoever polls them catches what they panic with, so they
+//! would otherwise go unseen.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! A seeded random number generator (SplitMix64): the same seed gives the same test on every machine and
-//! with every release of every dependency, which a crate's generator does not promise.
+//! A seeded random number generator (SplitMix64): the same seed gives the same test on every
+//! machine and with every release of every dependency, which a crate's generator does not promise.
 
 /// SplitMix64. Not for secrets.
 #[derive(Clone, Debug)]
@@ -48,8 +48,8 @@ impl Random {
         out
     }
 
-    /// A generator of its own for a named part of a test, so that adding a question to one part does not
-    /// change the others.
+    /// A generator of its own for a named part of a test, so that adding a question to one part
+    /// does not change the others.
     #[must_use]
     pub fn fork(&mut self) -> Random {
         Random(self.next_u64())

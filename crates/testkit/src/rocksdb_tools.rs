@@ -1,8 +1,9 @@
-//! Debian's `ldb`, `sst_dump` and `db_bench` (package rocksdb-tools, RocksDB 7.8) as functions: the judges
-//! of what KarstDB reads, and the writers of the databases it reads in the default test command.
+//! Debian's `ldb`, `sst_dump` and `db_bench` (package rocksdb-tools, RocksDB 7.8) as functions: the
+//! judges of what KarstDB reads, and the writers of the databases it reads in the default test
+//! command.
 //!
-//! Every call runs one process to its end. A tool that is missing or that fails is an error which says so
-//! and shows what the tool printed; nothing is skipped.
+//! Every call runs one process to its end. A tool that is missing or that fails is an error which
+//! says so and shows what the tool printed; nothing is skipped.
 
 use crate::{Entry, hex};
 use std::io::Write;
@@ -10,7 +11,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Run a tool with these arguments and this text on its standard input; what it printed on standard output.
+/// Run a tool with these arguments and this text on its standard input; what it printed on standard
+/// output.
 pub fn run(tool: &str, args: &[&str], input: &[u8]) -> Result<String, String> {
     let mut child = Command::new(tool)
         .args(args)
@@ -26,7 +28,8 @@ pub fn run(tool: &str, args: &[&str], input: &[u8]) -> Result<String, String> {
         })?;
     let mut stdin = child.stdin.take().ok_or("no standard input")?;
     let input = input.to_vec();
-    // Why a thread: a tool that prints while it reads would otherwise block on a full pipe, and so would we.
+    // Why a thread: a tool that prints while it reads would otherwise block on a full pipe, and so
+    // would we.
     let feeder = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().map_err(|e| format!("{tool}: {e}"))?;
     let fed = feeder.join().map_err(|_| format!("{tool}: its feeder panicked"))?;
@@ -54,7 +57,8 @@ pub fn ldb(db: &Path, args: &[&str], input: &[u8]) -> Result<String, String> {
     run("ldb", &all, input)
 }
 
-/// Every entry of a column family, as `ldb scan` prints them (it opens read-only and changes nothing).
+/// Every entry of a column family, as `ldb scan` prints them (it opens read-only and changes
+/// nothing).
 pub fn ldb_scan(db: &Path, column_family: &str) -> Result<Vec<Entry>, String> {
     let family = format!("--column_family={column_family}");
     let out = ldb(db, &["--hex", &family, "scan"], b"")?;
@@ -110,7 +114,8 @@ pub fn ldb_delete_range(
     ldb(db, &args, b"").map(drop)
 }
 
-/// Let RocksDB compact in the background for a while: `ldb query` held open with automatic compaction on.
+/// Let RocksDB compact in the background for a while: `ldb query` held open with automatic
+/// compaction on.
 pub fn ldb_compact_in_background(db: &Path, time: Duration) -> Result<(), String> {
     let db = db_flag(db)?;
     let mut child = Command::new("ldb")
@@ -126,7 +131,8 @@ pub fn ldb_compact_in_background(db: &Path, time: Duration) -> Result<(), String
     if status.success() { Ok(()) } else { Err(format!("ldb query: {status}")) }
 }
 
-/// A process that is killed when this is dropped, so that it does not outlive its test, however that ends.
+/// A process that is killed when this is dropped, so that it does not outlive its test, however
+/// that ends.
 #[derive(Debug)]
 pub struct Killed(pub Child);
 
@@ -146,7 +152,8 @@ pub fn db_bench(db: &Path, args: &[&str]) -> Result<String, String> {
     run("db_bench", &all, b"")
 }
 
-/// How many live table files each level of a column family has, and how many live blob files it has.
+/// How many live table files each level of a column family has, and how many live blob files it
+/// has.
 pub fn live_files(db: &Path, column_family: &str) -> Result<(Vec<usize>, usize), String> {
     let out = ldb(db, &["list_live_files_metadata"], b"")?;
     let (mut levels, mut blobs) = (Vec::new(), 0);

@@ -1,10 +1,13 @@
-//! Random histories of a database: what is written, flushed, compacted and reopened in which order, and what must be in it then.
+//! Random histories of a database: what is written, flushed, compacted and reopened in which order,
+//! and what must be in it then.
 //!
-//! In: a seed and what each column family may see ([`Plan`]). Out: [`Step`]s for any store to carry out ([`Writes`]), and a [`Ledger`]
-//! that knows the outcome by the plainest possible code: a sorted map for each column family.
+//! In: a seed and what each column family may see ([`Plan`]). Out: [`Step`]s for any store to carry
+//! out ([`Writes`]), and a [`Ledger`] that knows the outcome by the plainest possible code: a
+//! sorted map for each column family.
 //!
-//! Invariant: a history follows from its seed alone. A single delete is only made of a key that was put once since it was last
-//! absent, because it is defined for nothing else; such keys are the family's own (`single/...`).
+//! Invariant: a history follows from its seed alone. A single delete is only made of a key that was
+//! put once since it was last absent, because it is defined for nothing else; such keys are the
+//! family's own (`single/...`).
 
 use crate::Entry;
 use crate::expectation::Inquiry;
@@ -271,7 +274,8 @@ impl Script {
         Script { plan: plan.clone(), random: Random::new(seed), version: 1, singles }
     }
 
-    /// All keys of a family once, in a random order, in batches of up to 40; for a family that merges, a third of them as operands.
+    /// All keys of a family once, in a random order, in batches of up to 40; for a family that
+    /// merges, a third of them as operands.
     pub fn bulk(&mut self, family: usize) -> Vec<Step> {
         let own = self.plan.families[family].clone();
         let merges = Merging::of(&own).is_some();

@@ -1,5 +1,6 @@
-//! The reading contract that every store under test is driven through: RocksDB, each form of KarstDB, and
-//! the reference model. In: column family, key, cursor move. Out: owned answers, or an error as text.
+//! The reading contract that every store under test is driven through: RocksDB, each form of
+//! KarstDB, and the reference model. In: column family, key, cursor move. Out: owned answers, or an
+//! error as text.
 //!
 //! Invariant: a [`Cursor`] is only moved by `Next` and `Prev` while it stands on an entry.
 

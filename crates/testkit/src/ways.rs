@@ -1,12 +1,12 @@
-//! A column family read in four ways, get, `multi_get`, an iterator forward and one backward, which must agree with each other
-//! as well as with what is right.
+//! A column family read in four ways, get, `multi_get`, an iterator forward and one backward, which
+//! must agree with each other as well as with what is right.
 
 use crate::show;
 use crate::subject::{Move, ReadSettings, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every key of which some way says something else than what is right, as a line of text. Looked up is all that is there or
-/// ought to be, and `besides`.
+/// Every key of which some way says something else than what is right, as a line of text. Looked up
+/// is all that is there or ought to be, and `besides`.
 ///
 /// # Errors
 /// The store cannot be read, or an iterator goes the wrong way.

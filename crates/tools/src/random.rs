@@ -1,6 +1,7 @@
 //! The random numbers of the tools: seeded, so that a run can be repeated.
 
-/// SplitMix64: small, fast, and good enough to choose keys. The same seed gives the same numbers on every machine.
+/// SplitMix64: small, fast, and good enough to choose keys. The same seed gives the same numbers on
+/// every machine.
 #[derive(Clone)]
 pub(crate) struct Random(u64);
 

@@ -1,7 +1,8 @@
-//! One table file, looked into without a database: footer, metaindex, properties, and every block in order.
+//! One table file, looked into without a database: footer, metaindex, properties, and every block
+//! in order.
 //!
-//! In: a path. Out: decoded parts; an error names the file and the offset. Blocks are read one at a time, so a large file takes little
-//! memory. Every checksum is verified.
+//! In: a path. Out: decoded parts; an error names the file and the offset. Blocks are read one at a
+//! time, so a large file takes little memory. Every checksum is verified.
 
 use karst_format::Corruption;
 use karst_format::block::{Block, BlockCursor};
@@ -112,7 +113,8 @@ impl TableFile {
         Ok(rows)
     }
 
-    /// Call `entry` with each internal key and value of a data block, until it says to stop. False if it did.
+    /// Call `entry` with each internal key and value of a data block, until it says to stop. False
+    /// if it did.
     pub(crate) fn block_entries(
         &self,
         handle: BlockHandle,

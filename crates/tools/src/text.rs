@@ -1,4 +1,5 @@
-//! How RocksDB's tools write keys and values: raw bytes or upper-case hex, and internal keys in quotes.
+//! How RocksDB's tools write keys and values: raw bytes or upper-case hex, and internal keys in
+//! quotes.
 
 use karst_format::key;
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! `karst ldb` and `karst sst_dump` beside RocksDB's own, on the same databases: what they print must be equal byte for byte.
+//! `karst ldb` and `karst sst_dump` beside RocksDB's own, on the same databases: what they print
+//! must be equal byte for byte.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, run};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("hex output is text")
 }
 
-/// A database of two column families with every kind of entry that ldb can write, part of it only in the log.
+/// A database of two column families with every kind of entry that ldb can write, part of it only
+/// in the log.
 fn mixed(dir: &Path) -> PathBuf {
     let db = dir.join("mixed");
     let load: String =

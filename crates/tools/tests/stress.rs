@@ -1,5 +1,5 @@
-//! `karst stress`: it passes on a sound database with kills and all, it fails on one that was changed behind its back and says where, and
-//! a seed does the same again.
+//! `karst stress`: it passes on a sound database with kills and all, it fails on one that was
+//! changed behind its back and says where, and a seed does the same again.
 
 use karst_engine::{Db, Options, WriteOptions};
 use serde_json::Value;
@@ -86,7 +86,8 @@ fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     assert!(!other.status.success() && stderr.contains("it was made with"), "{stderr}");
 }
 
-/// What was changed behind its back is found and named: a value, an entry that nobody wrote, and one that is gone.
+/// What was changed behind its back is found and named: a value, an entry that nobody wrote, and
+/// one that is gone.
 #[test]
 fn a_value_changed_behind_its_back_is_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `karst bench` and `karst ldb` as writers: what they write is what RocksDB's tools find, and what they print is what RocksDB's tools print.
+//! `karst bench` and `karst ldb` as writers: what they write is what RocksDB's tools find, and what
+//! they print is what RocksDB's tools print.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
 use std::io::Write;
@@ -183,7 +184,8 @@ fn ranges_are_deleted_and_the_pace_is_kept() {
     ];
     let (out, _) = bench(&db, &flags);
     assert!(out.contains("(range deletions:2)"), "{out}");
-    // A sequential fill takes the begin of a range from its own sequence, and goes on within the range.
+    // A sequential fill takes the begin of a range from its own sequence, and goes on within the
+    // range.
     let found = keys(&db);
     assert!((900..=1000).contains(&found), "{found}");
 
@@ -273,7 +275,8 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
     assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
 }
 
-/// RocksDB's published comparison of unordered writes, with fewer keys: every flag is known, and what has no effect is said.
+/// RocksDB's published comparison of unordered writes, with fewer keys: every flag is known, and
+/// what has no effect is said.
 #[test]
 fn the_published_command_for_unordered_writes_runs_as_it_stands() {
     let dir = tempfile::tempdir().unwrap();
@@ -315,7 +318,8 @@ fn the_published_command_with_transactions_says_what_it_chooses() {
     assert_eq!(operations(&out, "fillrandom"), 32 * 800);
 }
 
-/// Each transaction adds the same to a key of each set, so the sums stay equal, whoever goes on with the database.
+/// Each transaction adds the same to a key of each set, so the sums stay equal, whoever goes on
+/// with the database.
 #[test]
 fn random_transactions_leave_equal_sums() {
     let dir = tempfile::tempdir().unwrap();
@@ -333,7 +337,8 @@ fn random_transactions_leave_equal_sums() {
         assert!((1..1600).contains(&aborts), "{kind}: {aborts} of 1600");
         let found = keys(&db);
         assert!((50..=100).contains(&found), "{kind}: {found} keys");
-        // With a snapshot of its own; then RocksDB's db_bench goes on with it, and KarstDB after that.
+        // With a snapshot of its own; then RocksDB's db_bench goes on with it, and KarstDB after
+        // that.
         let more = ["-use_existing_db", "-transaction_set_snapshot"];
         let (out, _) = bench(&db, &[&flags[..], &shape, &more].concat());
         assert!(out.contains("RandomTransactionVerify Success."), "{out}");
@@ -419,7 +424,8 @@ fn long_runs_say_how_far_they_are() {
     assert!(counts.iter().all(|count| *count > 0), "{text}");
 }
 
-/// What karst writes to a file ldb ingests, and the other way round; either says what the other says.
+/// What karst writes to a file ldb ingests, and the other way round; either says what the other
+/// says.
 #[test]
 fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
     let dir = tempfile::tempdir().unwrap();

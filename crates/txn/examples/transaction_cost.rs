@@ -1,7 +1,9 @@
-//! What a transaction of two keys costs: `transaction_cost DIRECTORY [THREADS] [SECONDS] [prepare] [write-prepared]`.
+//! What a transaction of two keys costs:
+//! `transaction_cost DIRECTORY [THREADS] [SECONDS] [prepare] [write-prepared]`.
 //!
-//! Each reads two of 500,000 keys for update, writes them and commits, with a log; with `prepare` it is prepared before. The directory is made and
-//! removed. Prints transactions a second and CPU a transaction.
+//! Each reads two of 500,000 keys for update, writes them and commits, with a log; with `prepare`
+//! it is prepared before. The directory is made and removed. Prints transactions a second and CPU a
+//! transaction.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

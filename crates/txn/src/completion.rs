@@ -1,7 +1,8 @@
 //! Work that is done to its end, whoever still waits for it.
 //!
-//! In: a future that owns what it works on. Out: its output. If who awaits it is dropped on the way, the environment's background threads do the rest; so a commit that has begun never
-//! leaves locks behind, nor lets go of them before it is decided.
+//! In: a future that owns what it works on. Out: its output. If who awaits it is dropped on the
+//! way, the environment's background threads do the rest; so a commit that has begun never leaves
+//! locks behind, nor lets go of them before it is decided.
 
 use karst_engine::io::{Env, Priority};
 use std::future::Future;

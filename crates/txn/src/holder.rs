@@ -1,9 +1,11 @@
 //! A transaction as others see it: its id, when it expires, and how far it is.
 //!
-//! Invariant: locks are stolen only from a transaction that has expired and is still `Started`; whoever commits or prepares leaves that state first. Both change it by compare and exchange, so
+//! Invariant: locks are stolen only from a transaction that has expired and is still `Started`;
+//! whoever commits or prepares leaves that state first. Both change it by compare and exchange, so
 //! one of them wins.
 //!
-//! Ordering: `Relaxed`. Who wins is decided in the state alone; what a lock guards is handed over under the mutex of the lock's stripe.
+//! Ordering: `Relaxed`. Who wins is decided in the state alone; what a lock guards is handed over
+//! under the mutex of the lock's stripe.
 
 use crate::sync::{AtomicU8, Ordering};
 use karst_engine::{Error, ErrorKind, Result};

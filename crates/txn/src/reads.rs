@@ -1,6 +1,7 @@
 //! How transactions of both kinds are read: every call in its two forms, over one implementation.
 //!
-//! A kind of transaction has `default_family`, and `get_by` and `multi_get_by`, which are told who calls.
+//! A kind of transaction has `default_family`, and `get_by` and `multi_get_by`, which are told who
+//! calls.
 
 /// The reads of a kind of transaction, which are refused once `$refused`.
 macro_rules! reads {
@@ -48,7 +49,8 @@ macro_rules! reads {
                 self.get_by(Caller::Task, options, family, key).await
             }
 
-            /// The values of keys of the default column family, as the transaction sees them. What has to be read is read at the same time.
+            /// The values of keys of the default column family, as the transaction sees them. What
+            /// has to be read is read at the same time.
             pub fn multi_get<K: AsRef<[u8]> + Sync>(
                 &self,
                 options: &ReadOptions,
@@ -86,7 +88,8 @@ macro_rules! reads {
                 self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
             }
 
-            /// The values of keys, each of its own column family, as the transaction sees them; what it has not written as of the same moment.
+            /// The values of keys, each of its own column family, as the transaction sees them;
+            /// what it has not written as of the same moment.
             ///
             /// # Panics
             /// When there are not as many column families as keys.

@@ -1,6 +1,8 @@
-//! The atomics and the mutex that locks on keys are written against: the usual ones, or loom's when the crate is compiled with `--cfg loom`, so that loom explores the very types that ship.
+//! The atomics and the mutex that locks on keys are written against: the usual ones, or loom's when
+//! the crate is compiled with `--cfg loom`, so that loom explores the very types that ship.
 //!
-//! Crate-private. What it explores: [`holder`](crate::holder) and [`lock`](crate::lock), with the events of `event-listener`, which has such a switch of its own.
+//! Crate-private. What it explores: [`holder`](crate::holder) and [`lock`](crate::lock), with the
+//! events of `event-listener`, which has such a switch of its own.
 
 #[cfg(loom)]
 use loom::sync as imp;

@@ -1,6 +1,7 @@
 //! The keys that a transaction depends on.
 //!
-//! In: each key that is written or read for update, with the sequence number from which on nobody else may have written it. Out: all of them, at commit; those that are let go, when the
+//! In: each key that is written or read for update, with the sequence number from which on nobody
+//! else may have written it. Out: all of them, at commit; those that are let go, when the
 //! transaction goes back to a save point.
 
 use crate::undo::UndoLog;

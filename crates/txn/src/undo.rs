@@ -1,6 +1,7 @@
 //! What was changed since each save point, so that it can be taken back.
 //!
-//! In: save points, and whatever undoes a change. Out: those of the changes since the last save point, newest first. Without a save point nothing is kept.
+//! In: save points, and whatever undoes a change. Out: those of the changes since the last save
+//! point, newest first. Without a save point nothing is kept.
 
 /// See the module's head.
 #[derive(Debug)]
@@ -46,7 +47,8 @@ impl<T> UndoLog<T> {
         }
     }
 
-    /// The changes since the last save point, newest first. They are forgotten, and the save point too.
+    /// The changes since the last save point, newest first. They are forgotten, and the save point
+    /// too.
     pub(crate) fn take_back(&mut self) -> impl Iterator<Item = T> {
         let kept = self.save_points.pop().unwrap_or(0);
         self.changes.drain(kept..).rev()

@@ -1,4 +1,5 @@
-//! What both kinds of transactions have in hand: what was written, what it depends on, snapshots and save points.
+//! What both kinds of transactions have in hand: what was written, what it depends on, snapshots
+//! and save points.
 //!
 //! Invariant: batch, tracked keys and snapshots have the same save points.
 
@@ -62,7 +63,8 @@ impl Workspace {
         }
     }
 
-    /// The sequence number from which on nobody else may have written a key that comes now; a snapshot at or below it is held from now on.
+    /// The sequence number from which on nobody else may have written a key that comes now; a
+    /// snapshot at or below it is held from now on.
     pub(crate) fn since(&mut self) -> u64 {
         self.held.get_or_insert_with(|| self.db.snapshot());
         match &self.snapshot {

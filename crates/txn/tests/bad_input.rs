@@ -1,4 +1,5 @@
-//! Bad input: batches that are cut or lie, names that nobody has or somebody else has. It is refused with an error that says why, leaves no lock, and changes nothing.
+//! Bad input: batches that are cut or lie, names that nobody has or somebody else has. It is
+//! refused with an error that says why, leaves no lock, and changes nothing.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::{ColumnFamilyId, Op};
@@ -152,7 +153,8 @@ fn a_batch_that_cannot_be_written_leaves_no_lock_and_nothing_of_itself() {
             match (policy, op) {
                 // Nor is it inserted undecided, and its name stays free.
                 (WritePolicy::WritePrepared, _) => assert_eq!(kind(prepared), Some(refusal), "{op:?}"),
-                // What inserts nothing yet may name what is not there (or not any more); it cannot be committed.
+                // What inserts nothing yet may name what is not there (or not any more); it cannot
+                // be committed.
                 _ => {
                     prepared.unwrap();
                     if op != range {

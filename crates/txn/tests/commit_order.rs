@@ -1,9 +1,13 @@
-//! Every read against the order of commits: `get`, `multi_get`, snapshots and iterators in both directions, blocking, as futures and in a reactor's tasks, while writers write
-//! batches over several column families at full speed and memtables are flushed and compacted; without transactions, and with all kinds of them, through which is then also read. What is checked
-//! says `karst_testkit::commit_order`.
+//! Every read against the order of commits: `get`, `multi_get`, snapshots and iterators in both
+//! directions, blocking, as futures and in a reactor's tasks, while writers write batches over
+//! several column families at full speed and memtables are flushed and compacted; without
+//! transactions, and with all kinds of them, through which is then also read. What is checked says
+//! `karst_testkit::commit_order`.
 //!
-//! The default run takes some seconds. The long one checks at least 10^8 keys, spread over the modes, in some minutes:
-//! `KARST_LONG_TESTS=1 cargo test --release -p karst-txn --test commit_order -- --nocapture`; `KARST_CHECKED_KEYS` sets another number.
+//! The default run takes some seconds. The long one checks at least 10^8 keys, spread over the
+//! modes, in some minutes:
+//! `KARST_LONG_TESTS=1 cargo test --release -p karst-txn --test commit_order -- --nocapture`;
+//! `KARST_CHECKED_KEYS` sets another number.
 //!
 //! That the checker finds what it looks for is tested in `engine/src/write/tests/broken.rs`.
 
@@ -564,7 +568,8 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
             calls.db().flush_cfs(&asynchronously, &families).unwrap();
             flushes += 1;
             if mode.transactions != Transactions::Nobody && flushes % 8 == 0 {
-                // Why down to the last level: there numbers are zeroed, by which what is undecided is hidden.
+                // Why down to the last level: there numbers are zeroed, by which what is undecided
+                // is hidden.
                 let bottommost_level_compaction = BottommostLevelCompaction::Force;
                 let all =
                     CompactRangeOptions { bottommost_level_compaction, ..CompactRangeOptions::default() };
@@ -586,7 +591,8 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
         order.batches(),
     );
     assert_eq!(violations, 0, "{told:#?}");
-    // All of it is there when the database is opened anew, whether it was logged or flushed when it was closed.
+    // All of it is there when the database is opened anew, whether it was logged or flushed when it
+    // was closed.
     calls.db().close().unwrap();
     drop(calls);
     if !durabilities.contains(&Durability::Unlogged) {

@@ -1,4 +1,5 @@
-//! Every form of a call: plain and asynchronous, in the default column family and in another one, with and without a look at who wrote. Each does the same, over keys that tell what was done.
+//! Every form of a call: plain and asynchronous, in the default column family and in another one,
+//! with and without a look at who wrote. Each does the same, over keys that tell what was done.
 
 use futures_core::Stream;
 use karst_engine::{
@@ -309,7 +310,8 @@ fn shown(iterator: &mut BatchDbIterator) -> Vec<(String, Vec<u8>)> {
     plain
 }
 
-/// What is in each family: in tables, in memtables and in the transaction, which has written over some of both.
+/// What is in each family: in tables, in memtables and in the transaction, which has written over
+/// some of both.
 fn filled(db: &karst_engine::Db, put: impl Fn(&ColumnFamily, &str, u64)) -> [ColumnFamily; 2] {
     let families = FAMILIES.map(|name| db.column_family(name).unwrap());
     for (family, first) in families.iter().zip([10, 20]) {
@@ -327,7 +329,8 @@ fn filled(db: &karst_engine::Db, put: impl Fn(&ColumnFamily, &str, u64)) -> [Col
 
 const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
-/// What a transaction sees that put 1 to "a", deleted "b" and "d", added 3 to "c", and put 6 to "f", in a family that [was filled](filled) from `first` on.
+/// What a transaction sees that put 1 to "a", deleted "b" and "d", added 3 to "c", and put 6 to
+/// "f", in a family that [was filled](filled) from `first` on.
 fn seen(first: u64) -> [Option<u64>; 7] {
     [Some(1), None, Some(first + 2 + 3), None, Some(first + 4), Some(6), None]
 }

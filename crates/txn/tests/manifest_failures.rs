@@ -1,6 +1,8 @@
-//! The MANIFEST cannot be written while a flush has sealed memtables and the log was switched, with transactions prepared under WritePrepared, writes unordered and two write queues. The database has a
-//! background error and resumes; sequence numbers never go backwards, readers and snapshots show what they should, and what was prepared before is decided behind it, once. So do the files that the
-//! process leaves behind at any of these moments.
+//! The MANIFEST cannot be written while a flush has sealed memtables and the log was switched, with
+//! transactions prepared under WritePrepared, writes unordered and two write queues. The database
+//! has a background error and resumes; sequence numbers never go backwards, readers and snapshots
+//! show what they should, and what was prepared before is decided behind it, once. So do the files
+//! that the process leaves behind at any of these moments.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_engine::{
@@ -150,7 +152,8 @@ fn fail(db: &TransactionDb, setting: Setting) {
 
 /// Waits for the end of the background error, or brings it about.
 fn resume(db: &TransactionDb, setting: Setting) {
-    // Why more than one: a job that had failed may say so only now, and then that is what this call says, too.
+    // Why more than one: a job that had failed may say so only now, and then that is what this call
+    // says, too.
     let mut refusals_left = 8;
     while db.db().background_error().is_some() {
         if setting.by_itself {
@@ -177,7 +180,8 @@ fn copied(path: &Path) -> tempfile::TempDir {
     }
 }
 
-/// What the process leaves behind if it dies now: all that was acknowledged, and whoever is `undecided`, to be decided.
+/// What the process leaves behind if it dies now: all that was acknowledged, and whoever is
+/// `undecided`, to be decided.
 fn check_crash(path: &Path, setting: Setting, expected: &Contents, undecided: &[&str], least: u64) {
     let crashed = copied(path);
     let mut expected = expected.clone();
@@ -307,7 +311,9 @@ fn numbers_never_go_backwards_and_what_was_prepared_before_is_decided_once_behin
     });
 }
 
-/// Writers of all kinds go on while the MANIFEST fails from time to time: what was acknowledged is there once, what was refused is not, and a reader sees neither less than it saw nor a part of a transaction.
+/// Writers of all kinds go on while the MANIFEST fails from time to time: what was acknowledged is
+/// there once, what was refused is not, and a reader sees neither less than it saw nor a part of a
+/// transaction.
 #[test]
 fn writers_beside_a_failing_manifest_count_what_was_acknowledged() {
     const WRITERS: usize = 3;
@@ -376,7 +382,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Adds one to two keys at once, again and again, by a plain write, a commit of one phase and of two, and with rollbacks between. How often that was acknowledged.
+/// Adds one to two keys at once, again and again, by a plain write, a commit of one phase and of
+/// two, and with rollbacks between. How often that was acknowledged.
 fn write_until(db: &TransactionDb, writer: usize, over: &AtomicBool) -> u64 {
     let (x, y) = (format!("x{writer}"), format!("y{writer}"));
     let mut acknowledged = 0;
@@ -420,7 +427,8 @@ fn in_two_phases(transaction: &mut Transaction, name: &str, commits: bool) -> bo
     commits
 }
 
-/// Reads all the time: numbers and counts never go backwards, and what is written together is seen together.
+/// Reads all the time: numbers and counts never go backwards, and what is written together is seen
+/// together.
 fn watch(db: &TransactionDb, writers: usize, over: &AtomicBool) {
     let (mut numbers, mut counts) = (Numbers::default(), vec![0; writers]);
     while !over.load(SeqCst) {

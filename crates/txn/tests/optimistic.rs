@@ -1,4 +1,5 @@
-//! Optimistic transactions: what each isolation level defines, whoever the other writer is, and whatever became of its entries since.
+//! Optimistic transactions: what each isolation level defines, whoever the other writer is, and
+//! whatever became of its entries since.
 
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_txn::{
@@ -310,7 +311,8 @@ fn a_commit_that_is_given_up_is_whole_or_not_and_its_transaction_takes_nothing_m
     assert!(given_up > 0, "the test shows nothing");
 }
 
-/// Write skew: two transactions read both keys and each writes one. Reads for update forbid it, plain reads do not.
+/// Write skew: two transactions read both keys and each writes one. Reads for update forbid it,
+/// plain reads do not.
 #[test]
 fn write_skew_is_what_the_reads_make_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -335,7 +337,8 @@ fn write_skew_is_what_the_reads_make_it() {
     }
 }
 
-/// No update is lost: threads and tasks add to a few counters in transactions, others write beside them, and memtables are flushed all the while.
+/// No update is lost: threads and tasks add to a few counters in transactions, others write beside
+/// them, and memtables are flushed all the while.
 #[test]
 fn concurrent_increments_are_all_there() {
     for unordered in ["false", "true"] {

@@ -1,4 +1,5 @@
-//! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock stays behind.
+//! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock
+//! stays behind.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_engine::options::ReadTier;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A write policy, and whether transactions are prepared before they commit. Nothing here may depend on either.
+/// A write policy, and whether transactions are prepared before they commit. Nothing here may
+/// depend on either.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     write_policy: WritePolicy,
@@ -468,7 +470,8 @@ impl Disturb for HoldsUp {
     }
 }
 
-/// While its locks cannot be stolen no alarm is set for that: who waits has found it expired, on its way to the end.
+/// While its locks cannot be stolen no alarm is set for that: who waits has found it expired, on
+/// its way to the end.
 #[test]
 fn who_waits_is_told_when_a_transaction_that_has_expired_fails_to_end() {
     in_each_way(|way| {
@@ -619,7 +622,8 @@ fn a_deadlock_is_told_to_one_with_its_circle_and_the_other_goes_on() {
     });
 }
 
-/// `count` transactions wait for each other in a circle, which the last one closes with this depth. The error that it gets.
+/// `count` transactions wait for each other in a circle, which the last one closes with this depth.
+/// The error that it gets.
 fn close_a_circle(db: &TransactionDb, count: usize, depth: i64) -> karst_engine::Error {
     let options = |depth| TransactionOptions {
         deadlock_detect: true,
@@ -712,7 +716,8 @@ fn no_more_deadlocks_are_kept_than_were_asked_for() {
     assert_eq!(kept(), [3]);
 }
 
-/// Two transactions read both keys and each writes one. Shared locks on what is read forbid it; plain reads do not.
+/// Two transactions read both keys and each writes one. Shared locks on what is read forbid it;
+/// plain reads do not.
 #[test]
 fn write_skew_is_what_the_reads_make_it() {
     in_each_way(|way| {

@@ -1,4 +1,5 @@
-//! Transactions as tasks of one reactor: a wait for a lock, or for the log, holds up the task, never the thread.
+//! Transactions as tasks of one reactor: a wait for a lock, or for the log, holds up the task,
+//! never the thread.
 
 use karst_engine::io::{
     Disturb, Disturbance, DisturbedFileSystem, Env, JoinHandle, PosixFileSystem, Reactor, yield_now,
@@ -118,7 +119,8 @@ impl Wait {
         self.began.get().map_or(0, |began| now - began)
     }
 
-    /// Gives others time to come round while it waits. Of whoever lets it go on: it must not be over before.
+    /// Gives others time to come round while it waits. Of whoever lets it go on: it must not be
+    /// over before.
     async fn lasts(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         while self.made() < ROUNDS {

@@ -4,7 +4,8 @@ use karst_engine::{Options, WriteOptions};
 use karst_testkit::rocksdb_tools::ldb;
 use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions};
 
-/// What RocksDB's replay makes of the log is what was committed, numbers included: keys that were written before, by the commit, and after it.
+/// What RocksDB's replay makes of the log is what was committed, numbers included: keys that were
+/// written before, by the commit, and after it.
 #[test]
 fn rocksdb_replays_the_phases_of_transactions() {
     let directory = tempfile::tempdir().unwrap();

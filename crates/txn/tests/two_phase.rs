@@ -1,4 +1,5 @@
-//! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its locks and its log for as long as it has to.
+//! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its
+//! locks and its log for as long as it has to.
 
 use karst_engine::stats::{Statistics, Ticker};
 use karst_engine::{
@@ -148,7 +149,8 @@ fn bad_input_is_refused_and_leaves_no_lock() {
     empty.commit().unwrap();
 }
 
-/// The log with a prepared section stays until the section is decided and what it brought is in a table; then it goes.
+/// The log with a prepared section stays until the section is decided and what it brought is in a
+/// table; then it goes.
 #[test]
 fn a_log_is_kept_while_a_prepared_section_needs_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -220,7 +222,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of the files at any moment of a transaction's life is the database before or after, with the transaction prepared in between.
+/// A copy of the files at any moment of a transaction's life is the database before or after, with
+/// the transaction prepared in between.
 #[test]
 fn a_crash_leaves_each_phase_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -258,7 +261,8 @@ fn a_crash_leaves_each_phase_whole() {
     assert_eq!(read(&open(&later), "m").as_deref(), Some("later"));
 }
 
-/// A commit's record does not say how many numbers it took, and the section that does may be gone: that is no hole in the history.
+/// A commit's record does not say how many numbers it took, and the section that does may be gone:
+/// that is no hole in the history.
 #[test]
 fn a_commit_whose_section_is_gone_may_be_the_last_in_its_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -356,8 +360,9 @@ fn phases_are_logged_whatever_disable_wal_says() {
     }
 }
 
-/// Under WritePrepared it was inserted, and has gone with the family. Under WriteCommitted the commit would write there, which is refused as any such write is; not of a recovered transaction, which
-/// could not be committed at all then.
+/// Under WritePrepared it was inserted, and has gone with the family. Under WriteCommitted the
+/// commit would write there, which is refused as any such write is; not of a recovered transaction,
+/// which could not be committed at all then.
 #[test]
 fn what_a_prepared_transaction_had_written_to_a_family_goes_with_it() {
     for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {

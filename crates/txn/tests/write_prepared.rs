@@ -1,4 +1,5 @@
-//! The write policy WritePrepared: what is prepared is in the memtables, and nobody sees it before it is committed.
+//! The write policy WritePrepared: what is prepared is in the memtables, and nobody sees it before
+//! it is committed.
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
@@ -167,7 +168,8 @@ fn what_is_prepared_is_seen_from_its_commit_on_wherever_it_is() {
     }
 }
 
-/// A table whose block ends with what nobody sees of a key goes on with the rest of the key in the next one.
+/// A table whose block ends with what nobody sees of a key goes on with the rest of the key in the
+/// next one.
 #[test]
 fn what_is_hidden_fills_blocks_of_its_own() {
     for decide in [Transaction::commit, Transaction::rollback] {
@@ -193,8 +195,8 @@ fn what_is_hidden_fills_blocks_of_its_own() {
     }
 }
 
-/// A key that was written many times in one transaction, of which nobody sees anything, is passed over to its older
-/// version: as far as the limit allows, from either side.
+/// A key that was written many times in one transaction, of which nobody sees anything, is passed
+/// over to its older version: as far as the limit allows, from either side.
 #[test]
 fn entries_that_are_passed_over_are_limited_in_both_directions() {
     let directory = tempfile::tempdir().unwrap();
@@ -348,7 +350,8 @@ fn prepared_transactions_are_decided_after_any_number_of_openings() {
     }
 }
 
-/// RocksDB: a commit cache of fixed size, whose evicted entries are kept for snapshots that need them.
+/// RocksDB: a commit cache of fixed size, whose evicted entries are kept for snapshots that need
+/// them.
 #[test]
 fn very_many_old_snapshots_see_what_they_saw() {
     let directory = tempfile::tempdir().unwrap();
@@ -703,7 +706,8 @@ fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
                 db.put("a", "once").unwrap();
             }
             db.single_delete("a").unwrap();
-            // One table has the deletion and what it deletes; another, which is not compacted with it, what is below.
+            // One table has the deletion and what it deletes; another, which is not compacted with
+            // it, what is below.
             flush(&db);
             assert!(all(db.db(), None).is_empty());
             db.put("a", "again").unwrap();
@@ -717,8 +721,8 @@ fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
     }
 }
 
-/// Nor is what was rolled back in the way where the policy is another one by then: a single deletion must not meet the
-/// put that the rollback brought back, and leave the one below it.
+/// Nor is what was rolled back in the way where the policy is another one by then: a single
+/// deletion must not meet the put that the rollback brought back, and leave the one below it.
 #[test]
 fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back() {
     for (rolled_back, flushed) in
@@ -754,8 +758,8 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back
     }
 }
 
-/// A put that hid the deletion of what was rolled back leaves with a single deletion; what was rolled back, which lies
-/// below both, must stay hidden.
+/// A put that hid the deletion of what was rolled back leaves with a single deletion; what was
+/// rolled back, which lies below both, must stay hidden.
 #[test]
 fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_committed() {
     let directory = tempfile::tempdir().unwrap();
@@ -797,7 +801,8 @@ fn compact_top(db: &Db) {
     db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &top, 1).unwrap();
 }
 
-/// What is undecided is logged anew by each opening; it must not be added anew to families that have it in tables.
+/// What is undecided is logged anew by each opening; it must not be added anew to families that
+/// have it in tables.
 #[test]
 fn what_is_undecided_is_found_once_where_openings_keep_what_is_in_logs() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! The databases of the benchmark: made once, kept in a folder outside the repository.
 //!
 //! * `tree`: RocksDB's published four-level tree, made by Debian's db_bench.
-//! * `values-full`, `values-partitioned`, `blobs-full`, `blobs-partitioned`: 4 KB values in random order,
-//!   leveled, without compression; in blob files or not; with full or partitioned index and filters.
+//! * `values-full`, `values-partitioned`, `blobs-full`, `blobs-partitioned`: 4 KB values in random
+//!   order, leveled, without compression; in blob files or not; with full or partitioned index and
+//!   filters.
 
 use crate::rocks;
 use karst_testkit::random::Random;
@@ -109,8 +110,9 @@ impl Data {
     }
 }
 
-/// Reads every file of a folder once. A virtual disk may fetch what has not been read lately from far away, at a tenth of its
-/// usual rate, and what a mount serves may have left the page cache: either would be measured as the engine's.
+/// Reads every file of a folder once. A virtual disk may fetch what has not been read lately from
+/// far away, at a tenth of its usual rate, and what a mount serves may have left the page cache:
+/// either would be measured as the engine's.
 pub(super) fn read_through(folder: &Path) -> Result<(), String> {
     let io = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut buffer = vec![0; 1 << 20];

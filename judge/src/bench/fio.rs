@@ -1,4 +1,5 @@
-//! What the device gives: fio with io_uring on the same files, at the same depth, request size and alignment.
+//! What the device gives: fio with io_uring on the same files, at the same depth, request size and
+//! alignment.
 
 use super::measure::Figures;
 use std::path::Path;
@@ -81,8 +82,8 @@ impl Job<'_> {
     }
 }
 
-/// The longest that one buffered append of 4 KiB took, in milliseconds, at a pace of so many bytes a second; in a folder
-/// that is made for it and removed.
+/// The longest that one buffered append of 4 KiB took, in milliseconds, at a pace of so many bytes
+/// a second; in a folder that is made for it and removed.
 pub(super) fn worst_write_ms(folder: &Path, bytes_per_second: f64, seconds: f64) -> Result<f64, String> {
     let io = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(folder).map_err(io)?;

@@ -138,9 +138,10 @@ fn point(settings: &Settings) -> Result<(), String> {
             workload::karst_get(karst, 1, seconds)
         });
         for reads in IN_FLIGHT.into_iter().skip(1) {
-            section.entry(at(format!("KarstDB get, 1 reactor thread, {reads} in flight"), reads), move || {
-                workload::karst_reactor(karst, reads, seconds)
-            });
+            section
+                .entry(at(format!("KarstDB get, 1 reactor thread, {reads} in flight"), reads), move || {
+                    workload::karst_reactor(karst, reads, seconds)
+                });
         }
         section.run(settings, "point")?;
     }
@@ -215,7 +216,8 @@ fn metadata(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// The published tree on the device itself: db_bench's command lines, by db_bench and by the workload here.
+/// The published tree on the device itself: db_bench's command lines, by db_bench and by the
+/// workload here.
 fn published(settings: &Settings) -> Result<(), String> {
     let tree = settings.data.tree()?;
     let (batch, stride, threads, seconds) = (8, 40_000, 4, settings.seconds);

@@ -37,7 +37,8 @@ impl SlowMount {
         Ok(mount)
     }
 
-    /// Has the server find what it serves in the page cache, so that a read takes the latency asked for and no more.
+    /// Has the server find what it serves in the page cache, so that a read takes the latency asked
+    /// for and no more.
     pub(super) fn warm(&self) -> Result<(), String> {
         read_through(&self.backing)
     }
@@ -45,7 +46,8 @@ impl SlowMount {
 
 impl Drop for SlowMount {
     fn drop(&mut self) {
-        // Why ignored: there is nobody to tell, and the folder is left for the next run to complain about.
+        // Why ignored: there is nobody to tell, and the folder is left for the next run to complain
+        // about.
         let _ = Command::new("fusermount3").arg("-u").arg(&self.path).status();
         let _ = self.server.wait();
         let _ = std::fs::remove_dir(&self.path);

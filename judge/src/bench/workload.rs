@@ -1,5 +1,5 @@
-//! The workloads: each generates the same keys from the same seeds for every engine, checks every answer,
-//! and counts what it did.
+//! The workloads: each generates the same keys from the same seeds for every engine, checks every
+//! answer, and counts what it did.
 
 use super::data::{self, TREE_ENTRIES, TREE_KEY_LEN, VALUE_KEY_LEN, VALUES};
 use super::measure::{Deadline, Figures, Meter};
@@ -77,8 +77,8 @@ fn with_batch_time(figures: Figures, calls: u64, threads: usize) -> Figures {
     Figures { batch_ms, ..figures }
 }
 
-/// KarstDB's own count of reads in the place of the process's system calls. The bytes stay those that storage
-/// delivered, alignment included.
+/// KarstDB's own count of reads in the place of the process's system calls. The bytes stay those
+/// that storage delivered, alignment included.
 fn with_counts(figures: Figures, env: &Env, before: karst_io::IoStats) -> Result<Figures, String> {
     let after = env.io_stats();
     if after.errors != before.errors {
@@ -227,7 +227,8 @@ pub(super) fn karst_seeks(db: &Db, nexts: u64, threads: usize, seconds: f64) -> 
     with_counts(figures, db.env(), before)
 }
 
-/// The keys of the cached rows: a part of the tree that fits every cache, all of it read once before.
+/// The keys of the cached rows: a part of the tree that fits every cache, all of it read once
+/// before.
 pub(super) const CACHED: u64 = 100_000;
 
 fn cached_key(random: &mut Random) -> Vec<u8> {

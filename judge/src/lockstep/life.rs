@@ -34,7 +34,8 @@ impl Report {
 /// What to do.
 pub(super) struct Plan {
     pub(super) seed: u64,
-    /// The database ends behind so many operations, and its directories stay, unless it is all of them.
+    /// The database ends behind so many operations, and its directories stay, unless it is all of
+    /// them.
     pub(super) until: u64,
     /// Kinds of operations that are left out.
     pub(super) without: Vec<String>,

@@ -782,8 +782,8 @@ impl Engine for Rocks {
 
     fn copy_as_killed(&mut self, from: &Path, to: &Path) -> Result<(), String> {
         let text = |failure: Failure| failure.text;
-        // Why the MANIFEST first: what it names is there and stays, whatever is flushed or compacted
-        // meanwhile.
+        // Why the MANIFEST first: what it names is there and stays, whatever is flushed or
+        // compacted meanwhile.
         // SAFETY: the database is open.
         call(|error| unsafe { ffi::rocksdb_disable_file_deletions(self.db, error) }).map_err(text)?;
         let io = |e: std::io::Error| format!("{}: {e}", from.display());

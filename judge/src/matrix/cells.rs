@@ -1,5 +1,5 @@
-//! The cells of the 11.8 half: what newer RocksDB releases added, what the tools cannot write, and the cells
-//! of the 7.8 half once more, in the format versions that 7.8 does not know.
+//! The cells of the 11.8 half: what newer RocksDB releases added, what the tools cannot write, and
+//! the cells of the 7.8 half once more, in the format versions that 7.8 does not know.
 
 use karst_testkit::dataset::{KeyShape, ValueShape};
 use karst_testkit::matrix::{Family, Writer, cells as cells_of_7_8};

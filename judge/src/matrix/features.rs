@@ -1,5 +1,5 @@
-//! Whether the files of a cell show the options they were written with: what each option line of a family
-//! promises is looked for in footers, metaindexes and properties, read by `karst_format`.
+//! Whether the files of a cell show the options they were written with: what each option line of a
+//! family promises is looked for in footers, metaindexes and properties, read by `karst_format`.
 //!
 //! Invariant: a cell whose options left no trace where they must is an error, never a pass.
 
@@ -70,7 +70,8 @@ pub(crate) fn prove(cell: &Cell, path: &Path) -> Result<(), String> {
         }
         prove_operations(cell, family, &own)?;
     }
-    // A file made outside belongs to no family until it is taken in; its own properties say so for good.
+    // A file made outside belongs to no family until it is taken in; its own properties say so for
+    // good.
     if cell.ingest && tables.iter().all(|t| t.properties.external_file_version().is_none()) {
         return Err("no table was ingested".into());
     }
@@ -94,7 +95,8 @@ fn prove_operations(cell: &Cell, family: &Family, tables: &[&Table]) -> Result<(
     Ok(())
 }
 
-/// Whether the tables show what an option line promises; true for lines that leave no trace in a table.
+/// Whether the tables show what an option line promises; true for lines that leave no trace in a
+/// table.
 fn shows(line: &str, tables: &[&Table], blobs: usize) -> bool {
     let Some((name, value)) = line.split_once('=') else { return false };
     let all = |test: &dyn Fn(&Table) -> bool| tables.iter().all(|t| test(t));

@@ -1,8 +1,10 @@
 //! Finds circles: modules that cannot be read, tested or moved one without the other.
 //!
-//! The rule: among the modules of one parent, each taken with all that lies inside it, names lead in one direction only.
-//! A module and what lies inside it may name each other: that is what a module is split for.
-//! In: the crates as parsed. Out: the shortest circle of each knot of modules, with a line for each of its steps; names that lead up the layers of `engine`; exceptions that are needed no more.
+//! The rule: among the modules of one parent, each taken with all that lies inside it, names lead
+//! in one direction only. A module and what lies inside it may name each other: that is what a
+//! module is split for. In: the crates as parsed. Out: the shortest circle of each knot of modules,
+//! with a line for each of its steps; names that lead up the layers of `engine`; exceptions that
+//! are needed no more.
 
 use super::parsed::{Crate, ModuleId, Naming};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,8 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["copies"],
 ];
 
-/// Steps against the direction of their siblings: the crate, who names whom, and why it is so or what ends it.
+/// Steps against the direction of their siblings: the crate, who names whom, and why it is so or
+/// what ends it.
 ///
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
@@ -116,7 +119,8 @@ fn check_circles(
     }
 }
 
-/// Of each knot, modules of which each leads to each, the shortest circle, its first module repeated at the end.
+/// Of each knot, modules of which each leads to each, the shortest circle, its first module
+/// repeated at the end.
 fn shortest_circles(steps: &BTreeSet<(ModuleId, ModuleId)>) -> Vec<Vec<ModuleId>> {
     let mut unknown: BTreeSet<ModuleId> = steps.iter().map(|(from, _)| *from).collect();
     let mut circles = Vec::new();
@@ -194,7 +198,8 @@ mod tests {
         found
     }
 
-    /// `a` names `b` in a signature, `b` names `c` in a `use`, `c` names `a` in what a macro is given.
+    /// `a` names `b` in a signature, `b` names `c` in a `use`, `c` names `a` in what a macro is
+    /// given.
     const CIRCLE: [(&str, &str); 5] = [
         ("src/lib.rs", "mod a; mod b; mod c;"),
         ("src/a.rs", "pub struct A;\nfn f(_: &super::b::inside::B) {}"),

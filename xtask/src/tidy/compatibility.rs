@@ -1,5 +1,5 @@
-//! Compares docs/compatibility.md with the repository: the tests that it names exist, and its counts
-//! of options are those of the option tables.
+//! Compares docs/compatibility.md with the repository: the tests that it names exist, and its
+//! counts of options are those of the option tables.
 //!
 //! In: the paths that git knows, the document, the sources with the tables. Out: a path that is not
 //! there, a count that differs, a row of counts that is missing.

@@ -1,6 +1,8 @@
-//! Holds the names of statistics against the code that counts them and the document that says which nobody does.
+//! Holds the names of statistics against the code that counts them and the document that says which
+//! nobody does.
 //!
-//! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is never counted and not listed there, or listed though it is; a pattern that fits no name.
+//! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is never
+//! counted and not listed there, or listed though it is; a pattern that fits no name.
 
 use super::{Tree, is_test_file};
 
@@ -37,7 +39,8 @@ fn check_names(named: &[&str], sources: &[&str], document: &str, found: &mut Vec
     found.extend(in_vain.map(|(pattern, _)| format!("{DOCUMENT}: `{pattern}` fits no name")));
 }
 
-/// Of each line `Variant = "rocksdb.name",` behind `Enum {` what code calls it, `Enum::Variant`, and the name.
+/// Of each line `Variant = "rocksdb.name",` behind `Enum {` what code calls it, `Enum::Variant`,
+/// and the name.
 fn names_in(text: &str) -> impl Iterator<Item = (String, &str)> {
     let mut of = "";
     text.lines().filter_map(move |line| {

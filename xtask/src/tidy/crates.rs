@@ -2,7 +2,8 @@
 
 use super::Tree;
 
-/// Invariant: the direction of the house. A crate may depend on the crates listed with it and no other of ours.
+/// Invariant: the direction of the house. A crate may depend on the crates listed with it and no
+/// other of ours.
 const EDGES: &[(&str, &[&str])] = &[
     ("format", &[]),
     ("mem", &[]),

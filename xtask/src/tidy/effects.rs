@@ -1,4 +1,5 @@
-//! Where effects may live, and what threads share: what a simulation or an exploration of threads must own.
+//! Where effects may live, and what threads share: what a simulation or an exploration of threads
+//! must own.
 
 use super::{Tree, is_test_file};
 

@@ -1,4 +1,5 @@
-//! Finds sources that belong to no module: the compiler does not see them, so their tests never run.
+//! Finds sources that belong to no module: the compiler does not see them, so their tests never
+//! run.
 //!
 //! In: all sources of the workspace. Out: those that no file beside or above them names with `mod`.
 

@@ -1,7 +1,11 @@
-//! A crate's modules, and what the code of each names: the graph that the rules of circles and layers look at.
+//! A crate's modules, and what the code of each names: the graph that the rules of circles and
+//! layers look at.
 //!
-//! In: the sources of a crate, from its root along `mod`. Out: the tree of its modules, the types that each declares, and every path that leads from one module to another.
-//! Code that only tests compile is left out. A path is followed through `use`, so that a name which a module passes on leads to where it comes from too. What a macro is given is read as tokens, in which paths of two segments or more are seen. Methods that are called on a value name nothing.
+//! In: the sources of a crate, from its root along `mod`. Out: the tree of its modules, the types
+//! that each declares, and every path that leads from one module to another. Code that only tests
+//! compile is left out. A path is followed through `use`, so that a name which a module passes on
+//! leads to where it comes from too. What a macro is given is read as tokens, in which paths of two
+//! segments or more are seen. Methods that are called on a value name nothing.
 
 use super::Tree;
 use proc_macro2::{TokenStream, TokenTree};
@@ -77,7 +81,8 @@ pub(super) fn crates(tree: &Tree) -> Result<Vec<Crate>, String> {
 const LONGEST_WAY: usize = 32;
 
 impl Crate {
-    /// The crate whose root is the file `root`; `text_of` gives the text of a file, if there is one.
+    /// The crate whose root is the file `root`; `text_of` gives the text of a file, if there is
+    /// one.
     pub(super) fn parse<'a>(
         name: &str,
         root: &str,
@@ -141,7 +146,8 @@ impl Crate {
         namings
     }
 
-    /// The modules of which `a` and `b` are parts and that have the same parent, unless one of the two lies inside the other.
+    /// The modules of which `a` and `b` are parts and that have the same parent, unless one of the
+    /// two lies inside the other.
     pub(super) fn siblings(&self, a: ModuleId, b: ModuleId) -> Option<(ModuleId, ModuleId)> {
         let (above_a, above_b) = (self.with_ancestors(a), self.with_ancestors(b));
         above_a.iter().zip(&above_b).find(|(a, b)| a != b).map(|(a, b)| (*a, *b))

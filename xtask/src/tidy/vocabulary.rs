@@ -1,8 +1,10 @@
 //! One word, one meaning: no module can name two types of one name.
 //!
-//! The rule: a type that others than its own module can name shares its name with none that one of them can name too. So `pub(crate)` types differ from all others, `pub(super)` ones only
-//! from those of the same parent, and a type with no visibility is free to be called `State`, as only its file speaks of it. What counts is the visibility that the type itself declares.
-//! In: the crates as parsed. Out: types that share a name; entries of the list that are needed no more.
+//! The rule: a type that others than its own module can name shares its name with none that one of
+//! them can name too. So `pub(crate)` types differ from all others, `pub(super)` ones only from
+//! those of the same parent, and a type with no visibility is free to be called `State`, as only
+//! its file speaks of it. What counts is the visibility that the type itself declares. In: the
+//! crates as parsed. Out: types that share a name; entries of the list that are needed no more.
 
 use super::parsed::{Crate, ModuleId, Type, Visible};
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! The LOG file: lines for humans, in the database's directory.
 //!
-//! In: lines, from any thread, without waiting. Out: the file, written by one job at a time that may block; it is moved to `LOG.old.<microseconds>` when the database is
-//! opened again, when it is too long, and when it is too old. So many old ones are kept.
+//! In: lines, from any thread, without waiting. Out: the file, written by one job at a time that
+//! may block; it is moved to `LOG.old.<microseconds>` when the database is opened again, when it is
+//! too long, and when it is too old. So many old ones are kept.
 //!
 //! Invariant: lines are written in the order in which they came. At most one job has the file.
 //! Lock: the queue's; never held while the file is written.
@@ -18,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Lines that wait for a disk that does not take them are dropped beyond this many bytes, and counted.
+/// Lines that wait for a disk that does not take them are dropped beyond this many bytes, and
+/// counted.
 const QUEUE_BYTES: usize = 4 << 20;
 
 /// See the module.
@@ -61,7 +63,8 @@ struct Limits {
     files: usize,
 }
 
-/// Where info logs are, and how they are called: in the database's directory `LOG`, in another one the database's path before `_LOG`.
+/// Where info logs are, and how they are called: in the database's directory `LOG`, in another one
+/// the database's path before `_LOG`.
 #[derive(Clone, Debug)]
 struct Place {
     directory: PathBuf,
@@ -229,7 +232,8 @@ impl Sink {
         let mut old = self.place.old(env)?;
         if fs.exists(&current)? {
             let now = u64::try_from(env.unix_time().as_micros()).unwrap_or(u64::MAX);
-            // Why the maximum: two files may be put aside in one microsecond, and clocks are set back.
+            // Why the maximum: two files may be put aside in one microsecond, and clocks are set
+            // back.
             let time = now.max(old.last().map_or(0, |last| last + 1));
             fs.rename(&current, &self.place.path(FileName::OldInfoLog(Some(time))))?;
             old.push(time);

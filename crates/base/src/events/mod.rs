@@ -1,8 +1,10 @@
 //! Events: what happens in the background, told to listeners and written to the LOG file.
 //!
-//! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can read as before, and a call of every listener.
+//! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can
+//! read as before, and a call of every listener.
 //!
-//! Invariant: nothing here fails a job, a listener that panics included. A LOG that cannot be written is said once through `tracing`, and then done without.
+//! Invariant: nothing here fails a job, a listener that panics included. A LOG that cannot be
+//! written is said once through `tracing`, and then done without.
 
 mod date;
 mod info_log;
@@ -147,8 +149,10 @@ pub struct ExternalFileIngestionInfo {
     pub table_properties: Arc<TableProperties>,
 }
 
-/// Is told what happens in the background. Called on any thread: mostly of the job that it is about, but `background_error` also on that of a writer, or in a task that writes, which found the log
-/// failed, and `stall_changed` where options change. Calls of several jobs may come at the same time. A call must not block for long, as it holds up its job or writer, and must not call
+/// Is told what happens in the background. Called on any thread: mostly of the job that it is
+/// about, but `background_error` also on that of a writer, or in a task that writes, which found
+/// the log failed, and `stall_changed` where options change. Calls of several jobs may come at the
+/// same time. A call must not block for long, as it holds up its job or writer, and must not call
 /// the database, which would wait for itself; one that panics is reported and counts as made.
 pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A flush begins.
@@ -206,7 +210,8 @@ impl Events {
 
     /// Calls every listener.
     ///
-    /// Why a panic ends here: it is the listener's, and would take with it a job, or the writer that found the log failed, for whom others wait.
+    /// Why a panic ends here: it is the listener's, and would take with it a job, or the writer
+    /// that found the log failed, for whom others wait.
     fn tell(&self, call: impl Fn(&dyn EventListener)) {
         for listener in &self.listeners {
             if catch_unwind(AssertUnwindSafe(|| call(&**listener))).is_err() {
@@ -253,7 +258,8 @@ impl Events {
             .for_each(|note| self.log(LogLevel::Warn, format_args!("[{}] {note}", family.name)));
     }
 
-    /// The same of a database that is open for reading, and has no LOG: only what has no effect is said.
+    /// The same of a database that is open for reading, and has no LOG: only what has no effect is
+    /// said.
     pub fn opened_for_reading<'f>(
         &self,
         options: &DbOptions,

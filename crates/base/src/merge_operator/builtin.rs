@@ -1,7 +1,7 @@
 //! The merge operators RocksDB ships.
 //!
-//! Compat: each gives byte for byte what RocksDB's operator of that name gives, its treatment of bad operands included,
-//! unless RocksDB's would run off the end of the operand.
+//! Compat: each gives byte for byte what RocksDB's operator of that name gives, its treatment of
+//! bad operands included, unless RocksDB's would run off the end of the operand.
 
 use super::{AssociativeMergeOperator, MergeFailed, MergeOperator, Merged};
 
@@ -18,7 +18,8 @@ impl StringAppend {
         Self { name: "StringAppendOperator", delimiter: delimiter.into() }
     }
 
-    /// RocksDB's `StringAppendTESTOperator`: the same values, but operands are never merged before they are read.
+    /// RocksDB's `StringAppendTESTOperator`: the same values, but operands are never merged before
+    /// they are read.
     pub fn test_variant(delimiter: impl Into<Vec<u8>>) -> Self {
         Self { name: "StringAppendTESTOperator", delimiter: delimiter.into() }
     }
@@ -144,7 +145,8 @@ impl AssociativeMergeOperator for BytesXor {
     }
 }
 
-/// Merges sorted lists of decimal integers, written with commas. Compat: the existing value is ignored, as RocksDB's operator does.
+/// Merges sorted lists of decimal integers, written with commas. Compat: the existing value is
+/// ignored, as RocksDB's operator does.
 #[derive(Clone, Copy, Debug)]
 pub struct SortList;
 

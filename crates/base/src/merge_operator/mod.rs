@@ -1,9 +1,10 @@
 //! Merge operators: how operands written by `merge` become a value.
 //!
-//! In: a key, the value below the operands if there is one, and the operands, oldest first. Out: the value read.
-//! The operators RocksDB ships are found by the names in OPTIONS with [`from_name`]; others are given by the user as
-//! `Arc<dyn MergeOperator>`. Operators are called by lookups, iterators, flushes and compactions, from any thread, in no
-//! given order; they must be deterministic.
+//! In: a key, the value below the operands if there is one, and the operands, oldest first. Out:
+//! the value read. The operators RocksDB ships are found by the names in OPTIONS with
+//! [`from_name`]; others are given by the user as `Arc<dyn MergeOperator>`. Operators are called by
+//! lookups, iterators, flushes and compactions, from any thread, in no given order; they must be
+//! deterministic.
 
 mod builtin;
 #[cfg(test)]
@@ -26,7 +27,8 @@ pub enum Merged {
     Existing,
 }
 
-/// Why an operator gave no value. The read that needed it fails with a corruption error that carries this text.
+/// Why an operator gave no value. The read that needed it fails with a corruption error that
+/// carries this text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeFailed(pub String);
 
@@ -40,11 +42,12 @@ impl std::error::Error for MergeFailed {}
 
 /// Turns operands into a value.
 pub trait MergeOperator: Send + Sync + Debug {
-    /// The name kept in OPTIONS; a database is read with the operator of the name it was written with.
+    /// The name kept in OPTIONS; a database is read with the operator of the name it was written
+    /// with.
     fn name(&self) -> &str;
 
-    /// The value of `key`: `existing` (none after a deletion, or when nothing was ever put) with `operands`, oldest first,
-    /// applied. There is at least one operand.
+    /// The value of `key`: `existing` (none after a deletion, or when nothing was ever put) with
+    /// `operands`, oldest first, applied. There is at least one operand.
     fn full_merge(
         &self,
         key: &[u8],
@@ -52,7 +55,8 @@ pub trait MergeOperator: Send + Sync + Debug {
         operands: &[&[u8]],
     ) -> Result<Merged, MergeFailed>;
 
-    /// Several operands, oldest first, as one, without the value below them; `None` when that cannot be said.
+    /// Several operands, oldest first, as one, without the value below them; `None` when that
+    /// cannot be said.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
@@ -63,15 +67,16 @@ pub trait MergeOperator: Send + Sync + Debug {
         false
     }
 
-    /// Asked during a lookup with the operands found so far, **newest first**: whether they suffice, so that nothing older is read.
-    /// The merge is then made without a value below.
+    /// Asked during a lookup with the operands found so far, **newest first**: whether they
+    /// suffice, so that nothing older is read. The merge is then made without a value below.
     fn should_merge(&self, operands: &[&[u8]]) -> bool {
         let _ = operands;
         false
     }
 }
 
-/// The outcome of [`MergeOperator::full_merge`], which may be relied on: it names an operand that was given, and an existing value only where there is one.
+/// The outcome of [`MergeOperator::full_merge`], which may be relied on: it names an operand that
+/// was given, and an existing value only where there is one.
 ///
 /// # Errors
 /// `Corruption`, with the operator and the key: it failed, or chose what it was not given.
@@ -93,8 +98,9 @@ pub fn full_merge(
     Err(Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}")))
 }
 
-/// A merge operator whose operands are values: merging is one function of two of them, and it is associative, as sums, unions and
-/// maxima are. Wrapped in [`Associative`] it is a [`MergeOperator`] that also merges operands before the value below them is known.
+/// A merge operator whose operands are values: merging is one function of two of them, and it is
+/// associative, as sums, unions and maxima are. Wrapped in [`Associative`] it is a
+/// [`MergeOperator`] that also merges operands before the value below them is known.
 ///
 /// ```
 /// use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
@@ -116,10 +122,12 @@ pub fn full_merge(
 /// assert_eq!(operator.partial_merge(b"key", &[b"a", b"ccc", b"bb"]).unwrap(), b"ccc");
 /// ```
 pub trait AssociativeMergeOperator: Send + Sync + Debug {
-    /// The name kept in OPTIONS; a database is read with the operator of the name it was written with.
+    /// The name kept in OPTIONS; a database is read with the operator of the name it was written
+    /// with.
     fn name(&self) -> &str;
 
-    /// `operand` applied to the value, or to the merged operands, before it; `existing` is none when there is nothing before it.
+    /// `operand` applied to the value, or to the merged operands, before it; `existing` is none
+    /// when there is nothing before it.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed>;
 }
 
@@ -156,8 +164,8 @@ impl<T: AssociativeMergeOperator> MergeOperator for Associative<T> {
     }
 }
 
-/// The operator RocksDB ships under `name`: its class name (as OPTIONS has it), its short name, or an option string
-/// such as `{id=StringAppendOperator;delimiter=|;}`.
+/// The operator RocksDB ships under `name`: its class name (as OPTIONS has it), its short name, or
+/// an option string such as `{id=StringAppendOperator;delimiter=|;}`.
 pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let text = name.trim();
     let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
@@ -178,7 +186,8 @@ pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let delimiter =
         delimiter.map_or(b",".to_vec(), |d| karst_format::options::text::unescape(d).into_bytes());
     Some(match id {
-        // Compat: the short names are `MergeOperator::NickName`s; both string operators give the same values.
+        // Compat: the short names are `MergeOperator::NickName`s; both string operators give the
+        // same values.
         "StringAppendOperator" | "stringappend" => Arc::new(StringAppend::new(delimiter)),
         "StringAppendTESTOperator" | "stringappendtest" => Arc::new(StringAppend::test_variant(delimiter)),
         "UInt64AddOperator" | "uint64add" => Arc::new(Associative(UInt64Add)),

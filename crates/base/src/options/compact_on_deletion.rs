@@ -1,7 +1,10 @@
-//! RocksDB's `CompactOnDeletionCollector`: tables with many deletions ask for their compaction when they are written.
+//! RocksDB's `CompactOnDeletionCollector`: tables with many deletions ask for their compaction when
+//! they are written.
 //!
-//! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the table asks.
-//! Compat: the only collector there is. Others are code of the user that no file holds; a database that names one opens, and its new tables are made without it.
+//! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the
+//! table asks.
+//! Compat: the only collector there is. Others are code of the user that no file holds; a database
+//! that names one opens, and its new tables are made without it.
 
 use std::fmt::Write as _;
 
@@ -12,7 +15,8 @@ pub struct CompactOnDeletion {
     pub window_size: u64,
     /// So many deletions among them are too many.
     pub deletion_trigger: u64,
-    /// Deletions among all entries from which on there are too many; above 0 and at most 1, else none is.
+    /// Deletions among all entries from which on there are too many; above 0 and at most 1, else
+    /// none is.
     pub deletion_ratio: f64,
     /// Tables whose data takes fewer bytes do not ask.
     pub min_file_size: u64,
@@ -121,7 +125,8 @@ impl DeletionWatch {
 
     /// Whether the table asks; `data_bytes` is what its data blocks take.
     ///
-    /// Compat: RocksDB goes by the size of the file up to the last entry, which lacks the last block.
+    /// Compat: RocksDB goes by the size of the file up to the last entry, which lacks the last
+    /// block.
     pub fn asks(&self, data_bytes: u64) -> bool {
         let rule = &self.rule;
         let in_window = self.bucket_entries > 0 && self.most_in_window >= rule.deletion_trigger;
@@ -147,7 +152,8 @@ mod tests {
         let rule = CompactOnDeletion { window_size: 128, deletion_trigger: 10, ..Default::default() };
         let spread = |every: u64, count: u64| (0..count).map(move |i| i % every == 0);
         assert!(asks(rule, spread(2, 20)) && !asks(rule, spread(2, 18)));
-        // 128 entries hold ten deletions if every thirteenth is one, and never if every fifteenth is.
+        // 128 entries hold ten deletions if every thirteenth is one, and never if every fifteenth
+        // is.
         assert!(asks(rule, spread(13, 10_000)) && !asks(rule, spread(15, 10_000)));
         assert!(!asks(CompactOnDeletion { min_file_size: 1001, ..rule }, spread(2, 20)));
         assert!(!asks(CompactOnDeletion::default(), spread(1, 1000)), "no window, no ratio");

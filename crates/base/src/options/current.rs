@@ -1,6 +1,7 @@
 //! The database's options as they are now: changed while it is open, read by whoever needs them.
 //!
-//! In: all options after a change. Out: all options, at one moment. Whoever keeps what it got goes on with the older ones.
+//! In: all options after a change. Out: all options, at one moment. Whoever keeps what it got goes
+//! on with the older ones.
 
 use super::DbOptions;
 use crate::sync::ArcSwap;

@@ -1,11 +1,12 @@
 //! A column family's options with the instances that their names stand for.
 //!
-//! In: the options (from OPTIONS, changed by the user), the comparator's name in the MANIFEST, and instances the user supplies. Out: [`FamilyConfig`],
-//! what the engine reads the family with.
+//! In: the options (from OPTIONS, changed by the user), the comparator's name in the MANIFEST, and
+//! instances the user supplies. Out: [`FamilyConfig`], what the engine reads the family with.
 //!
-//! Rules: what the user supplies wins. A comparator must be known, since without it nothing can be found; it is the MANIFEST that says which.
-//! A merge operator is missed only when an operand is read, and then the error says which one. Without the prefix extractor
-//! only prefix filters go unused.
+//! Rules: what the user supplies wins. A comparator must be known, since without it nothing can be
+//! found; it is the MANIFEST that says which. A merge operator is missed only when an operand is
+//! read, and then the error says which one. Without the prefix extractor only prefix filters go
+//! unused.
 
 use crate::compaction_filter::{
     self, CompactionFilter, CompactionFilterFactory, FilterContext, TableCreationReason,
@@ -23,7 +24,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Has an option name what there is: an instance, or nothing.
 ///
-/// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by whether there is a filter.
+/// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by
+/// whether there is a filter.
 fn settle_name(notes: &mut Vec<String>, option: &str, named: &mut Object, instance: Option<&str>) {
     match (named.id(), instance) {
         (Some(named), Some(instance)) if named == instance => {}
@@ -36,7 +38,8 @@ fn settle_name(notes: &mut Vec<String>, option: &str, named: &mut Object, instan
     }
 }
 
-/// Instances that the user supplies for a column family, in place of what the names in its options stand for.
+/// Instances that the user supplies for a column family, in place of what the names in its options
+/// stand for.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
     /// The order of keys.
@@ -92,7 +95,8 @@ pub struct FamilyConfig {
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
     /// Which tables ask for their compaction.
     pub compact_on_deletion: Option<CompactOnDeletion>,
-    /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where there are none.
+    /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where
+    /// there are none.
     pub described_in: Option<PathBuf>,
     /// What the LOG shall say: what the options name and is not there, and what of the file's could
     /// not be followed.
@@ -105,7 +109,8 @@ impl FamilyConfig {
     /// Finds the instances. `manifest_comparator` is the name in the MANIFEST, if it has one.
     ///
     /// # Errors
-    /// The comparator is not built in and not supplied, or the tables are of a format that is not block-based.
+    /// The comparator is not built in and not supplied, or the tables are of a format that is not
+    /// block-based.
     pub fn resolve(
         id: ColumnFamilyId,
         name: &str,

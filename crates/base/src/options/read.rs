@@ -1,7 +1,7 @@
 //! Options of one read. RocksDB's names; RocksDB's defaults but for `async_io`.
 //!
-//! In: what the user sets. Out: plain fields that lookups and iterators consult. Nothing here does anything; a field that the
-//! read path does not honour is not here.
+//! In: what the user sets. Out: plain fields that lookups and iterators consult. Nothing here does
+//! anything; a field that the read path does not honour is not here.
 
 use crate::snapshot::Snapshot;
 use std::time::Duration;
@@ -12,9 +12,11 @@ pub enum ReadTier {
     /// Everywhere: memtables, block cache, storage.
     #[default]
     All,
-    /// Memtables and block cache; a read that would need storage fails with `Incomplete`. RocksDB's `kBlockCacheTier`.
+    /// Memtables and block cache; a read that would need storage fails with `Incomplete`. RocksDB's
+    /// `kBlockCacheTier`.
     BlockCache,
-    /// Memtables only; what is not there counts as not found. RocksDB's `kMemtableTier`; point lookups only.
+    /// Memtables only; what is not there counts as not found. RocksDB's `kMemtableTier`; point
+    /// lookups only.
     Memtable,
 }
 
@@ -27,39 +29,50 @@ pub struct ReadOptions {
     pub read_tier: ReadTier,
     /// Verify the checksum of every block read from storage. Default true.
     pub verify_checksums: bool,
-    /// Put blocks read from storage into the block cache. Turn it off for long scans that should leave it alone. Default true.
+    /// Put blocks read from storage into the block cache. Turn it off for long scans that should
+    /// leave it alone. Default true.
     pub fill_cache: bool,
     /// Do not look for range tombstones. Wrong results if there are any that matter. Default false.
     pub ignore_range_deletions: bool,
-    /// Have several reads in flight for one operation: blocks of a batch, children of a seek, the road ahead of a scan.
-    /// With false, what one file is wanted for is read at the same time, and files one after another, as RocksDB does it. Default true.
+    /// Have several reads in flight for one operation: blocks of a batch, children of a seek, the
+    /// road ahead of a scan. With false, what one file is wanted for is read at the same time, and
+    /// files one after another, as RocksDB does it. Default true.
     ///
-    /// Compat: RocksDB's default is false because it pays for it with threads' stacks and slower cached reads; here it is free.
+    /// Compat: RocksDB's default is false because it pays for it with threads' stacks and slower
+    /// cached reads; here it is free.
     pub async_io: bool,
-    /// In a `multi_get` with `async_io`, look into all levels at once: fewest round trips, at the price of reads in levels
-    /// below the one that has the key. With false, go level by level. Default true.
+    /// In a `multi_get` with `async_io`, look into all levels at once: fewest round trips, at the
+    /// price of reads in levels below the one that has the key. With false, go level by level.
+    /// Default true.
     pub optimize_multiget_for_io: bool,
-    /// When the read gives up waiting for storage, and fails with `TimedOut`: a time of the environment's clock, such as `db.env().now() + Duration::from_millis(5)`. What is in memory is
-    /// found however late it is; of a `multi_get`, the keys that are answered by then are; an iterator has to be sent somewhere anew. Default: never.
+    /// When the read gives up waiting for storage, and fails with `TimedOut`: a time of the
+    /// environment's clock, such as `db.env().now() + Duration::from_millis(5)`. What is in memory
+    /// is found however late it is; of a `multi_get`, the keys that are answered by then are; an
+    /// iterator has to be sent somewhere anew. Default: never.
     ///
-    /// Compat: RocksDB's is in microseconds since the epoch, and is looked at between reads. Here a read that is late does not hold up the caller; it is abandoned.
+    /// Compat: RocksDB's is in microseconds since the epoch, and is looked at between reads. Here a
+    /// read that is late does not hold up the caller; it is abandoned.
     pub deadline: Option<Duration>,
-    /// How long the read waits for storage without anything coming, before it fails with `TimedOut`. Default: for ever.
+    /// How long the read waits for storage without anything coming, before it fails with
+    /// `TimedOut`. Default: for ever.
     pub io_timeout: Option<Duration>,
-    /// In a `multi_get`, the size in bytes of returned values after which the remaining keys fail with `LimitReached`; at least
-    /// one key is read. Default: no limit.
+    /// In a `multi_get`, the size in bytes of returned values after which the remaining keys fail
+    /// with `LimitReached`; at least one key is read. Default: no limit.
     pub value_size_soft_limit: u64,
     /// An iterator's readahead in bytes; 0 lets it grow by itself on sequential use. Default 0.
     pub readahead_size: usize,
-    /// How many entries an iterator may skip in one call before it fails with `Incomplete`; 0 for no limit. Default 0.
+    /// How many entries an iterator may skip in one call before it fails with `Incomplete`; 0 for
+    /// no limit. Default 0.
     pub max_skippable_internal_keys: u64,
     /// Iterate no further back than this key, which is included.
     pub iterate_lower_bound: Option<Vec<u8>>,
     /// Iterate no further than this key, which is excluded.
     pub iterate_upper_bound: Option<Vec<u8>>,
-    /// See every key in order, whatever prefix extractor and index the tables have; prefix filters are not used. Default false.
+    /// See every key in order, whatever prefix extractor and index the tables have; prefix filters
+    /// are not used. Default false.
     pub total_order_seek: bool,
-    /// As `total_order_seek`, but use prefix filters where they cannot change the result. Default false.
+    /// As `total_order_seek`, but use prefix filters where they cannot change the result. Default
+    /// false.
     pub auto_prefix_mode: bool,
     /// End the iteration where the prefix of the seek key ends. Default false.
     pub prefix_same_as_start: bool,

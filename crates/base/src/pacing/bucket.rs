@@ -1,7 +1,10 @@
-//! A token bucket without tokens: it remembers until when everything that was let through is paid for.
+//! A token bucket without tokens: it remembers until when everything that was let through is paid
+//! for.
 //!
-//! In: the time, bytes and a rate. Out: how long their owner has to wait. Pure; whoever has it holds the lock around it.
-//! Invariant: over any span of time no more than `rate * (span + BURST)` bytes have finished waiting, as long as the rate stays the same.
+//! In: the time, bytes and a rate. Out: how long their owner has to wait. Pure; whoever has it
+//! holds the lock around it.
+//! Invariant: over any span of time no more than `rate * (span + BURST)` bytes have finished
+//! waiting, as long as the rate stays the same.
 
 use std::time::Duration;
 
@@ -15,7 +18,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Lets `bytes` through at `bytes_per_sec` (at least 1); their owner waits for what is returned before it goes on.
+    /// Lets `bytes` through at `bytes_per_sec` (at least 1); their owner waits for what is returned
+    /// before it goes on.
     pub(super) fn take(&mut self, now: Duration, bytes: u64, bytes_per_sec: u64) -> Duration {
         let from = self.paid_until.max(now.saturating_sub(BURST));
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_sec.max(1));

@@ -1,10 +1,14 @@
-//! The rate limiter: background jobs ask it before they write, so that they leave the device to others.
+//! The rate limiter: background jobs ask it before they write, so that they leave the device to
+//! others.
 //!
-//! In: requests with a priority. Out: permission, at most `rate * refill period` bytes in each period. It may be shared by databases.
+//! In: requests with a priority. Out: permission, at most `rate * refill period` bytes in each
+//! period. It may be shared by databases.
 //!
-//! Fairness: higher priorities go first, but in one of `fairness` refills the lower ones do, so that nothing starves.
-//! No thread fills it: whoever waits longest past the end of a period fills it for all.
-//! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its own; never held while waiting.
+//! Fairness: higher priorities go first, but in one of `fairness` refills the lower ones do, so
+//! that nothing starves. No thread fills it: whoever waits longest past the end of a period fills
+//! it for all.
+//! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its
+//! own; never held while waiting.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -127,7 +131,8 @@ impl RateLimiter {
         u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Waits until `bytes` may be written. A request larger than a period's bytes takes several. Dropping the future gives up what is left of it.
+    /// Waits until `bytes` may be written. A request larger than a period's bytes takes several.
+    /// Dropping the future gives up what is left of it.
     pub async fn request(&self, env: &Env, bytes: u64, priority: IoPriority) {
         self.wait_for(env, bytes, priority).await;
     }
@@ -170,7 +175,8 @@ impl RateLimiter {
     fn refill(&self, state: &mut State, now: Duration) {
         let period = self.0.refill_period;
         let next = *state.next_refill.get_or_insert(now);
-        // Why the second test: a limiter shared by environments sees clocks that have nothing to do with each other.
+        // Why the second test: a limiter shared by environments sees clocks that have nothing to do
+        // with each other.
         if now < next && next - now <= period {
             return;
         }

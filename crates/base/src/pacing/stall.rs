@@ -10,7 +10,8 @@
 //! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such
 //!   a thing, or as long as the write itself has it, is told.
 //!
-//! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a condition, Acquire by writers.
+//! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a
+//! condition, Acquire by writers.
 
 use super::bucket::Bucket;
 use super::{Raced, WriteBufferManager, race};
@@ -91,7 +92,8 @@ struct Setback {
     error: Error,
 }
 
-/// How often a column family's state held writers up; counted whenever the state is looked at, as in RocksDB.
+/// How often a column family's state held writers up; counted whenever the state is looked at, as
+/// in RocksDB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallCounts {
     /// Stops and delays by memtables that wait to be flushed.
@@ -282,7 +284,8 @@ impl StallController {
         self.write_buffers.spare_bytes().unwrap_or(usize::MAX)
     }
 
-    /// Says how a column family is. `speed_up` is whether its compaction needs help already, `l0_compacts` whether files of L0 are being compacted.
+    /// Says how a column family is. `speed_up` is whether its compaction needs help already,
+    /// `l0_compacts` whether files of L0 are being compacted.
     pub fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool, l0_compacts: bool) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
@@ -353,7 +356,8 @@ impl StallController {
         self.rate.store(bytes_per_sec.max(1), Ordering::Relaxed);
     }
 
-    /// The rate if writers are delayed now, else 0: the property `rocksdb.actual-delayed-write-rate`.
+    /// The rate if writers are delayed now, else 0: the property
+    /// `rocksdb.actual-delayed-write-rate`.
     pub fn actual_delayed_rate(&self) -> u64 {
         if self.door.load(Ordering::Acquire) == NARROW { self.rate() } else { 0 }
     }
@@ -388,14 +392,16 @@ impl StallController {
         self.changed.notify(usize::MAX);
     }
 
-    /// Whether a writer with these wishes would go in at once. One load, and one more where memtables have a budget that stalls.
+    /// Whether a writer with these wishes would go in at once. One load, and one more where
+    /// memtables have a budget that stalls.
     #[inline]
     pub fn is_open(&self, entry: &Entry) -> bool {
         let door = self.door.load(Ordering::Acquire);
         (door == OPEN || (door == PRESSED && !entry.low_pri)) && !self.write_buffers.should_stall()
     }
 
-    /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is lost.
+    /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is
+    /// lost.
     ///
     /// # Errors
     /// A background error, the end of the database, with `no_slowdown` that it would have to wait,
@@ -488,7 +494,8 @@ impl StallController {
         };
         let mut paid = *bucket;
         let delay = paid.take(now, entry.bytes, rate);
-        // Why not always: who would rather fail than wait has not written, and leaves its share to others.
+        // Why not always: who would rather fail than wait has not written, and leaves its share to
+        // others.
         if delay.is_zero() || !entry.no_slowdown {
             *bucket = paid;
         }

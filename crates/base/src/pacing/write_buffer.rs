@@ -1,6 +1,7 @@
 //! The budget of memtables, over column families and databases: RocksDB's `WriteBufferManager`.
 //!
-//! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be flushed now, and whether writers should wait.
+//! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be
+//! flushed now, and whether writers should wait.
 //!
 //! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the
 //! memtables leave of the budget, and within a small part of a cache that is charged.
@@ -55,14 +56,15 @@ impl fmt::Debug for Shared {
 }
 
 impl WriteBufferManager {
-    /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices flushes its largest memtable; with `allow_stall`
-    /// writers wait while it is exceeded.
+    /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices
+    /// flushes its largest memtable; with `allow_stall` writers wait while it is exceeded.
     pub fn new(limit_bytes: usize, allow_stall: bool) -> Self {
         Self::charging(limit_bytes, None, allow_stall)
     }
 
-    /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`, which evicts blocks to make room for it. Memtables are never refused: they
-    /// exceed the capacity where nothing can be evicted, even if it is strict.
+    /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`,
+    /// which evicts blocks to make room for it. Memtables are never refused: they exceed the
+    /// capacity where nothing can be evicted, even if it is strict.
     pub fn with_cache(limit_bytes: usize, cache: impl Into<ChargedCache>, allow_stall: bool) -> Self {
         Self::charging(limit_bytes, Some(cache.into()), allow_stall)
     }
@@ -123,7 +125,8 @@ impl WriteBufferManager {
 
     /// Keeps the memory that waits for the next memtables within what it may have.
     ///
-    /// Why it is not counted as used: it would be there to stay, and hold writers up for ever. Why each budget bounds it as if it were its own: it is the process's.
+    /// Why it is not counted as used: it would be there to stay, and hold writers up for ever. Why
+    /// each budget bounds it as if it were its own: it is the process's.
     fn bound_stock(&self) {
         if let Some(spare_bytes) = self.spare_bytes() {
             karst_mem::trim_stock(spare_bytes);
@@ -132,8 +135,9 @@ impl WriteBufferManager {
 
     /// Whether a memtable should be sealed and flushed.
     ///
-    /// Compat: as in RocksDB, when those that take writes have seven eighths of the budget; or when the budget is used up and half of it or more is theirs, for
-    /// otherwise flushes that are under way free enough.
+    /// Compat: as in RocksDB, when those that take writes have seven eighths of the budget; or when
+    /// the budget is used up and half of it or more is theirs, for otherwise flushes that are under
+    /// way free enough.
     #[inline]
     pub fn should_flush(&self) -> bool {
         let limit = self.limit_bytes();
@@ -148,7 +152,8 @@ impl WriteBufferManager {
         self.0.allow_stall && limit > 0 && self.used_bytes() >= limit
     }
 
-    /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again, then wait.
+    /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again,
+    /// then wait.
     #[doc(hidden)]
     pub fn listen(&self) -> EventListener {
         self.0.shrunk.listen()

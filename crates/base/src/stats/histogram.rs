@@ -1,9 +1,11 @@
-//! Distributions in RocksDB's buckets, so that percentiles agree with RocksDB's for the same samples.
+//! Distributions in RocksDB's buckets, so that percentiles agree with RocksDB's for the same
+//! samples.
 //!
 //! In: samples. Out: percentiles, mean, deviation, and the text `db_bench -histogram` prints.
-//! Bucket limits grow by half, rounded down to two significant digits; a sample falls in the first bucket whose limit is
-//! not below it; percentiles interpolate inside the bucket and are clamped to the samples seen.
-//! [`Histogram`] is a plain value owned by one thread; the shared form is in `shard`.
+//! Bucket limits grow by half, rounded down to two significant digits; a sample falls in the first
+//! bucket whose limit is not below it; percentiles interpolate inside the bucket and are clamped to
+//! the samples seen. [`Histogram`] is a plain value owned by one thread; the shared form is in
+//! `shard`.
 
 use std::fmt::Write as _;
 
@@ -13,7 +15,8 @@ pub(crate) const BUCKETS: usize = 109;
 /// Upper limits of the buckets.
 static LIMITS: [u64; BUCKETS] = limits();
 
-/// The first two limits are 1 and 2; each next one is 1.5 times its (rounded) forerunner's unrounded growth.
+/// The first two limits are 1 and 2; each next one is 1.5 times its (rounded) forerunner's
+/// unrounded growth.
 const fn limits() -> [u64; BUCKETS] {
     let mut limits = [0; BUCKETS];
     limits[0] = 1;
@@ -138,7 +141,8 @@ impl Histogram {
         ((self.sum_squares * n - sum * sum) / (n * n)).max(0.0).sqrt()
     }
 
-    /// The value that `percent` percent of the samples do not exceed, interpolated inside its bucket.
+    /// The value that `percent` percent of the samples do not exceed, interpolated inside its
+    /// bucket.
     pub fn percentile(&self, percent: f64) -> f64 {
         let threshold = self.count as f64 * (percent / 100.0);
         let mut before = 0u64;

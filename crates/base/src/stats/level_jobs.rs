@@ -1,4 +1,5 @@
-//! What flushes and compactions have done since the database was opened, by the level they wrote to: the numbers of `rocksdb.stats`.
+//! What flushes and compactions have done since the database was opened, by the level they wrote
+//! to: the numbers of `rocksdb.stats`.
 //!
 //! Lock: its own; held to add one job, or to copy.
 
@@ -12,7 +13,8 @@ pub struct JobSums {
     pub count: u64,
     /// See `count`.
     pub micros: u64,
-    /// The part of it on processors, in microseconds; that of threads which compress or write for a job is not in it.
+    /// The part of it on processors, in microseconds; that of threads which compress or write for a
+    /// job is not in it.
     pub cpu_micros: u64,
     /// Bytes of input tables above the level, of the level itself, and of values in blob files.
     pub read_above_bytes: u64,

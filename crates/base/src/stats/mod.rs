@@ -1,8 +1,10 @@
-//! Statistics under RocksDB's names: tickers (counts), histograms (times, sizes) and their printed form.
+//! Statistics under RocksDB's names: tickers (counts), histograms (times, sizes) and their printed
+//! form.
 //!
-//! In: `record` and `measure`, called by every layer of the engine from any thread, without a lock or a shared cache line.
-//! Out: sums over all threads, and RocksDB's text. [`Statistics`] belongs to one database or is shared by several;
-//! with [`StatsLevel::DisableAll`], the state in which a database without statistics keeps it, a call is one load and a branch.
+//! In: `record` and `measure`, called by every layer of the engine from any thread, without a lock
+//! or a shared cache line. Out: sums over all threads, and RocksDB's text. [`Statistics`] belongs
+//! to one database or is shared by several; with [`StatsLevel::DisableAll`], the state in which a
+//! database without statistics keeps it, a call is one load and a branch.
 
 mod histogram;
 pub mod level_jobs;
@@ -35,7 +37,8 @@ pub enum StatsLevel {
     ExceptHistogramOrTimers,
     /// And histograms of sizes and counts.
     ExceptTimers,
-    /// And histograms of times, but for those that cost much. The default once statistics are asked for.
+    /// And histograms of times, but for those that cost much. The default once statistics are asked
+    /// for.
     ExceptDetailedTimers,
     /// And the costly times, but for waiting on locks.
     ExceptTimeForMutex,
@@ -54,12 +57,14 @@ impl StatsLevel {
     ];
 }
 
-/// Counts and distributions of one or several databases. Share it as `Arc<Statistics>`; every method takes `&self` and any thread may call it.
+/// Counts and distributions of one or several databases. Share it as `Arc<Statistics>`; every
+/// method takes `&self` and any thread may call it.
 pub struct Statistics {
     level: AtomicU8,
     shards: Box<[OnceLock<Box<Shard>>]>,
     /// What [`Statistics::reset`] takes off.
-    /// Why: zeroing another thread's shard would race with its plain store, so a reset remembers what was there.
+    /// Why: zeroing another thread's shard would race with its plain store, so a reset remembers
+    /// what was there.
     baseline: Mutex<Option<Box<Baseline>>>,
 }
 
@@ -120,7 +125,8 @@ impl Statistics {
         self.timers_enabled().then(|| env.now())
     }
 
-    /// Adds the time since `began`, if it was taken, to histograms. Returns it, in whole microseconds; else 0.
+    /// Adds the time since `began`, if it was taken, to histograms. Returns it, in whole
+    /// microseconds; else 0.
     #[doc(hidden)]
     #[inline]
     pub fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
@@ -151,7 +157,8 @@ impl Statistics {
         self.record(ticker, 1);
     }
 
-    /// Adds a sample to a histogram of sizes, counts or times; for times ask [`Statistics::timers_enabled`] first.
+    /// Adds a sample to a histogram of sizes, counts or times; for times ask
+    /// [`Statistics::timers_enabled`] first.
     #[inline]
     pub fn measure(&self, kind: HistogramKind, value: u64) {
         if self.level.load(Relaxed) > StatsLevel::ExceptHistogramOrTimers as u8 {
@@ -189,7 +196,8 @@ impl Statistics {
 
     /// The distribution of a histogram over all threads since the last reset.
     ///
-    /// After a reset the smallest and largest sample are those of the buckets that have grown since, not exact values.
+    /// After a reset the smallest and largest sample are those of the buckets that have grown
+    /// since, not exact values.
     pub fn histogram(&self, kind: HistogramKind) -> Histogram {
         let all = self.merged(kind);
         match self.baseline.lock().as_ref() {
@@ -216,7 +224,8 @@ impl Statistics {
     }
 }
 
-/// RocksDB's text: `name COUNT : n` for each ticker, then one line of percentiles for each histogram.
+/// RocksDB's text: `name COUNT : n` for each ticker, then one line of percentiles for each
+/// histogram.
 impl std::fmt::Display for Statistics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut text = String::with_capacity(20_000);

@@ -1,8 +1,9 @@
 //! The names: every ticker and histogram RocksDB 11.8 prints, in the order it prints them.
 //!
-//! One table each; everything else (the enums, the counts, the lookup by name, the printed lines) follows from it.
-//! Compat: names, order and spelling are RocksDB's, as users grep for them; a counter that nothing in KarstDB can
-//! raise stays 0, as it does in RocksDB when the feature is off.
+//! One table each; everything else (the enums, the counts, the lookup by name, the printed lines)
+//! follows from it.
+//! Compat: names, order and spelling are RocksDB's, as users grep for them; a counter that nothing
+//! in KarstDB can raise stays 0, as it does in RocksDB when the feature is off.
 
 /// Makes one enum of names: `count`, `all`, `name`, `from_name`, `index`.
 macro_rules! named {

@@ -1,9 +1,11 @@
 //! Where counts live between being raised and being read: one shard a thread.
 //!
-//! Invariant: shard `i < OWNED` has one writer at a time, the thread that holds slot `i`, so it counts with a plain load and
-//! store; only threads beyond that share one shard and pay for an atomic addition. A slot is given back when its thread ends,
-//! under a lock that orders the last count of the old owner before the first of the next.
-//! Why not one atomic per counter: a lookup raises about ten of them, and 64 threads on one cache line cost more than the lookup.
+//! Invariant: shard `i < OWNED` has one writer at a time, the thread that holds slot `i`, so it
+//! counts with a plain load and store; only threads beyond that share one shard and pay for an
+//! atomic addition. A slot is given back when its thread ends, under a lock that orders the last
+//! count of the old owner before the first of the next.
+//! Why not one atomic per counter: a lookup raises about ten of them, and 64 threads on one cache
+//! line cost more than the lookup.
 
 use super::histogram::{BUCKETS, Histogram, bucket_of};
 use super::names::{HistogramKind, Ticker};
@@ -116,7 +118,8 @@ impl Shard {
     }
 }
 
-/// A [`Histogram`] of atomics. Readers may see a sample half added; counts are statistics, not accounts.
+/// A [`Histogram`] of atomics. Readers may see a sample half added; counts are statistics, not
+/// accounts.
 #[derive(Debug)]
 struct SharedHistogram {
     buckets: [AtomicU64; BUCKETS],

@@ -1,6 +1,8 @@
-//! What a database's writers and its logs have done since it was opened: the numbers of `rocksdb.dbstats`.
+//! What a database's writers and its logs have done since it was opened: the numbers of
+//! `rocksdb.dbstats`.
 //!
-//! They are counted whether or not statistics are collected: under the order lock, and by the leaders of the log. So those of leaders may be of a little later than the others.
+//! They are counted whether or not statistics are collected: under the order lock, and by the
+//! leaders of the log. So those of leaders may be of a little later than the others.
 
 /// Sums over writes. Bytes are those of batches as the log has them, with their headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What the engine's threads share, where shuttle says who goes on.
 //!
-//! Locks and atomics are shuttle's with the interface of those that ship. An exchanged value is arc-swap's behind a
-//! point at which shuttle may switch: its threads all run on one of the operating system's, and none stops within
-//! arc-swap. An event is a list behind a lock.
+//! Locks and atomics are shuttle's with the interface of those that ship. An exchanged value is
+//! arc-swap's behind a point at which shuttle may switch: its threads all run on one of the
+//! operating system's, and none stops within arc-swap. An event is a list behind a lock.
 //!
 //! Trap: what is made here belongs to one execution, so nothing of it may live in a `static`.
 

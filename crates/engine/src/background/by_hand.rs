@@ -1,8 +1,10 @@
 //! Compactions that somebody asks for: of a range of keys, or of named files.
 //!
-//! In: a call of the user. Out: compactions, one after the other, as `lsm` says them step by step; each waits until what is in its way has ended.
+//! In: a call of the user. Out: compactions, one after the other, as `lsm` says them step by step;
+//! each waits until what is in its way has ended.
 //!
-//! Invariant: a call that is given up cancels what it runs, and its files are free again soon after.
+//! Invariant: a call that is given up cancels what it runs, and its files are free again soon
+//! after.
 
 use super::{Background, FlushOptions, Reserved, closed};
 use crate::compact::job::CompactionSummary;
@@ -46,7 +48,8 @@ impl Background {
     /// Compacts the user keys from `begin` to `end`, both included; `None` is open.
     ///
     /// # Errors
-    /// `InvalidArgument`: the options do not fit. `Incomplete`: it was cancelled. Else what a flush or a compaction failed with.
+    /// `InvalidArgument`: the options do not fit. `Incomplete`: it was cancelled. Else what a flush
+    /// or a compaction failed with.
     pub(crate) async fn compact_range(
         self: &Arc<Self>,
         family: &Arc<Family>,
@@ -117,10 +120,12 @@ impl Background {
         (!state.is_paused()).then(|| Ok(self.reserve_in(&mut state, family, choose)))
     }
 
-    /// Compacts these files, and those that have to go along, to `output_level`. Returns what came of it.
+    /// Compacts these files, and those that have to go along, to `output_level`. Returns what came
+    /// of it.
     ///
     /// # Errors
-    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `Incomplete`: a file is being compacted, or it was cancelled.
+    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `Incomplete`: a file
+    /// is being compacted, or it was cancelled.
     pub(crate) async fn compact_files(
         self: &Arc<Self>,
         family: &Arc<Family>,
@@ -175,8 +180,8 @@ impl Background {
         let task = self.env().spawn(reserved.priority(), async move {
             let outcome = this.run_reserved(&reserved).await;
             let family = reserved.family.clone();
-            // Why not for want of room: whoever asked is told, and nobody tries it again. So nothing
-            // is to wait until there is room for this one.
+            // Why not for want of room: whoever asked is told, and nobody tries it again. So
+            // nothing is to wait until there is room for this one.
             if let Err(error) = &outcome
                 && error.kind() != ErrorKind::NoSpace
             {

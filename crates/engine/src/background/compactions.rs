@@ -1,4 +1,5 @@
-//! Compactions: asking the pickers, running what they pick, and lending places to compactions that somebody asks for.
+//! Compactions: asking the pickers, running what they pick, and lending places to compactions that
+//! somebody asks for.
 
 use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::compact::job::{CompactionJob, CompactionSummary};
@@ -102,7 +103,8 @@ impl Background {
             version: view.version(),
             options: &jobs.options,
             running: &jobs.running,
-            // Compat: as in RocksDB, files are looked at anew for what snapshots needed only once one was released; before, they hold nothing in vain.
+            // Compat: as in RocksDB, files are looked at anew for what snapshots needed only once
+            // one was released; before, they hold nothing in vain.
             oldest_snapshot: flush.snapshots.released_below(),
             now_s: flush.env.unix_time().as_secs(),
         })
@@ -141,7 +143,8 @@ impl Background {
         self.state.lock().jobs(&self.options(), family).options.clone()
     }
 
-    /// By level: how urgent its compaction is, and how many of its files are being compacted; and the bytes that are due in all.
+    /// By level: how urgent its compaction is, and how many of its files are being compacted; and
+    /// the bytes that are due in all.
     pub(crate) fn compaction_state(&self, family: &Arc<Family>) -> (Vec<f64>, Vec<usize>, u64) {
         let mut state = self.state.lock();
         let jobs = state.jobs(&self.options(), family);
@@ -232,7 +235,8 @@ impl Background {
             surroundings: self.surroundings.clone(),
             family: family.clone(),
             compaction: compaction.clone(),
-            // Invariant: copied after everything in the inputs became visible, so a snapshot taken later needs nothing that the job drops.
+            // Invariant: copied after everything in the inputs became visible, so a snapshot taken
+            // later needs nothing that the job drops.
             readers: self.parts.flush.snapshots.readers(),
             logs: Some(self.parts.flush.pipeline.clone()),
             progress: reserved.progress.clone(),

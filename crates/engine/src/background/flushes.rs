@@ -1,6 +1,7 @@
 //! Flushes: what makes one run, and what follows from its end.
 //!
-//! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and flushed for all families at once, in one change.
+//! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and
+//! flushed for all families at once, in one change.
 
 use super::{Background, Limits, State, closed};
 use crate::flush::{FamilyFlush, Phase, Trigger};
@@ -23,7 +24,8 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct FlushJob {
     flushes: Vec<FamilyFlush>,
     reason: FlushReason,
-    /// Unless only a memtable was full, somebody waits for it, or for the memory or the log that it frees.
+    /// Unless only a memtable was full, somebody waits for it, or for the memory or the log that it
+    /// frees.
     _hurry: Option<Hurry>,
     _slot: FlushSlot,
 }
@@ -72,7 +74,8 @@ impl Background {
 
     async fn answer(self: &Arc<Self>, trigger: Trigger) {
         let (families, reason) = match &trigger {
-            // Why asked again: it may have been sealed for another reason since, and a new one has hardly anything yet.
+            // Why asked again: it may have been sealed for another reason since, and a new one has
+            // hardly anything yet.
             Trigger::MemtableFull(family) if !family.pin().mem().is_asked_to_be_sealed() => return,
             Trigger::MemtableFull(family) => (vec![family.clone()], FlushReason::WriteBufferFull),
             Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
@@ -85,7 +88,8 @@ impl Background {
         if !families.is_empty()
             && let Err(error) = self.seal_now(Sealing::Of(families), reason).await
         {
-            // Why no more than this: a log that cannot be begun is reported by the pipeline, whose it is.
+            // Why no more than this: a log that cannot be begun is reported by the pipeline, whose
+            // it is.
             self.parts
                 .flush
                 .events
@@ -140,7 +144,8 @@ impl Background {
 
     /// Bytes of all logs above which the oldest are flushed.
     ///
-    /// Compat: four times what all memtables may have, unless the option says it; RocksDB asks only where there are several families, and so do we.
+    /// Compat: four times what all memtables may have, unless the option says it; RocksDB asks only
+    /// where there are several families, and so do we.
     pub(super) fn max_log_bytes(&self) -> u64 {
         let families = self.parts.families.all();
         if families.len() < 2 {
@@ -193,7 +198,8 @@ impl Background {
             Ok(sealed) => sealed,
             Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
             Err(error) => {
-                // Why reported: nobody asks again for a memtable that was asked for, so it is the recovery that has to seal it.
+                // Why reported: nobody asks again for a memtable that was asked for, so it is the
+                // recovery that has to seal it.
                 self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);
                 return Err(error);
             }
@@ -310,7 +316,8 @@ impl Background {
             Phase::Write => BackgroundErrorReason::Flush,
             Phase::Install => BackgroundErrorReason::ManifestWrite,
         };
-        // Why not these: the database is closing, the family is gone, or the MANIFEST's failure was reported by whoever writes it.
+        // Why not these: the database is closing, the family is gone, or the MANIFEST's failure was
+        // reported by whoever writes it.
         let gone = families.iter().any(|family| family.is_dropped());
         let known = phase == Phase::Install && error.kind().is_io();
         if self.is_cancelled() || gone || error.kind() == ErrorKind::Closed {

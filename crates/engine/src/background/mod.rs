@@ -12,9 +12,10 @@
 //! | `timers` | what is due by time alone |
 //! | `wait` | pausing, waiting, closing |
 //!
-//! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's threads: flushes at high priority, compactions at low, those into the last
-//! level at bottom priority. Whatever changes something calls `Background::schedule`; one task sleeps until something is due
-//! by time alone.
+//! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's
+//! threads: flushes at high priority, compactions at low, those into the last level at bottom
+//! priority. Whatever changes something calls `Background::schedule`; one task sleeps until
+//! something is due by time alone.
 //!
 //! Invariants:
 //! - A job that runs is counted, and is counted no more when it ends, however it ends.
@@ -25,7 +26,8 @@
 //!   stands.
 //! - After `Background::close` has returned nothing runs.
 //!
-//! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's, and a family's exchange, may be taken.
+//! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's,
+//! and a family's exchange, may be taken.
 
 mod by_hand;
 mod compactions;
@@ -102,7 +104,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Compat: the two older options, where one is set, count instead of `max_background_jobs`; else a quarter of it are flushes.
+    /// Compat: the two older options, where one is set, count instead of `max_background_jobs`;
+    /// else a quarter of it are flushes.
     fn new(options: &DbOptions) -> Self {
         let at_least_one = |n: i32| usize::try_from(n).unwrap_or(0).max(1);
         let (flushes, compactions) = (options.max_background_flushes, options.max_background_compactions);
@@ -141,7 +144,8 @@ struct State {
     /// The database is about to be closed: from now on no pause has an effect.
     ending: bool,
     closing: bool,
-    /// Every memtable with at most this largest sequence number was sealed together with all others of its moment.
+    /// Every memtable with at most this largest sequence number was sealed together with all others
+    /// of its moment.
     sealed_through: SeqNo,
     /// While there is no room for compactions none starts by itself.
     room_wanted: Option<RoomWanted>,
@@ -305,7 +309,8 @@ impl Background {
         {
             let mut state = self.state.lock();
             for family in families {
-                // Why again from the family: of two that change, whoever comes last here may have changed first.
+                // Why again from the family: of two that change, whoever comes last here may have
+                // changed first.
                 let settled = CompactionOptions::new(&options, &family.settings().options, Vec::new());
                 state.jobs(&options, family).options = Arc::new(settled);
             }
@@ -386,7 +391,8 @@ impl Background {
 
     /// Gives the place of a job back and starts what may run then.
     ///
-    /// Why counted: in between nothing runs, though the end of this job may make another due, and whoever waits for all of them must not take that for the end.
+    /// Why counted: in between nothing runs, though the end of this job may make another due, and
+    /// whoever waits for all of them must not take that for the end.
     fn settle(self: &Arc<Self>, slot: impl Drop) {
         /// However it ends.
         struct Settling<'a>(&'a Background);

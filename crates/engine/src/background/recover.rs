@@ -1,7 +1,9 @@
-//! Going on after a background error: by itself as often as the options have it, or because the user asks.
+//! Going on after a background error: by itself as often as the options have it, or because the
+//! user asks.
 //!
-//! Invariant: writes are accepted again only after everything that was in memory is in tables, in one change, and the MANIFEST needs no log that was written to before;
-//! so it does not matter where a torn log ends.
+//! Invariant: writes are accepted again only after everything that was in memory is in tables, in
+//! one change, and the MANIFEST needs no log that was written to before; so it does not matter
+//! where a torn log ends.
 
 use super::{Background, closed};
 use crate::flush::{FamilyFlush, Phase};
@@ -93,7 +95,8 @@ impl Background {
             while let Some(error) = self.lacks_space()
                 && !self.has_room_for(&error).await
             {
-                // Why longer each time there: that look writes a MANIFEST, the others write nothing.
+                // Why longer each time there: that look writes a MANIFEST, the others write
+                // nothing.
                 vain_looks += u32::from(error.reason.is_of_manifest());
                 if !self.sleep(pause_after(vain_looks, pause)).await {
                     return (attempt, false);
@@ -262,7 +265,8 @@ impl Background {
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
             self.check_resumable()?;
             let first_log = self.flush_everything().await?;
-            // Why again: writes that were under way when something else failed may have met a log that fails, too.
+            // Why again: writes that were under way when something else failed may have met a log
+            // that fails, too.
             self.check_resumable()?;
             self.parts.flush.pipeline.resume(first_log).await?;
         }

@@ -1,4 +1,5 @@
-//! A family's state as a condition for writers: looked at whenever its memtables or its tree have changed. The rules are `lsm`'s.
+//! A family's state as a condition for writers: looked at whenever its memtables or its tree have
+//! changed. The rules are `lsm`'s.
 
 use super::{Background, FamilyJobs};
 use karst_base::pacing::describe;
@@ -88,7 +89,8 @@ pub(crate) mod overtaken {
     use std::cell::RefCell;
 
     thread_local! {
-        /// By what the next look of this thread is overtaken, at a family or at what is to be flushed.
+        /// By what the next look of this thread is overtaken, at a family or at what is to be
+        /// flushed.
         pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 

@@ -1,9 +1,11 @@
-//! What is due by time alone: files that grow too old to be left as they are, and statistics in the LOG file.
+//! What is due by time alone: files that grow too old to be left as they are, and statistics in the
+//! LOG file.
 //!
-//! In: the time, and the options as they are whenever it is looked at. Out: a look at every family's tree, and a call of whoever writes statistics.
+//! In: the time, and the options as they are whenever it is looked at. Out: a look at every
+//! family's tree, and a call of whoever writes statistics.
 //!
-//! Why one task for both, that sleeps: both come rarely, and one thing that waits is one thing to end. It holds the background's work weakly while it sleeps, so it keeps
-//! nothing alive.
+//! Why one task for both, that sleeps: both come rarely, and one thing that waits is one thing to
+//! end. It holds the background's work weakly while it sleeps, so it keeps nothing alive.
 
 use super::{Background, StatsDump};
 use karst_base::pacing::race;
@@ -13,7 +15,8 @@ use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks for files that are due are so many times as frequent as files can become due: a file waits at most so much longer than it has to.
+/// Looks for files that are due are so many times as frequent as files can become due: a file waits
+/// at most so much longer than it has to.
 const LOOKS_PER_AGE: u64 = 10;
 
 /// When each thing was done last.

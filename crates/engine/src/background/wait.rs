@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Options of a flush that is asked for. RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushOptions {
-    /// Return when the entries are in tables, not already when the flush is under way. Default true.
+    /// Return when the entries are in tables, not already when the flush is under way. Default
+    /// true.
     pub wait: bool,
     /// Begin at once even if writers have to be slowed down because of it. Default false.
     pub allow_write_stall: bool,
@@ -152,7 +153,8 @@ impl Background {
     /// Waits until nothing is left to flush or to compact.
     ///
     /// # Errors
-    /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work is paused.
+    /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work
+    /// is paused.
     pub(crate) async fn wait_for_compact(self: &Arc<Self>, options: WaitForCompactOptions) -> Result<()> {
         if options.flush {
             let at_once = FlushOptions { wait: true, allow_write_stall: true };
@@ -201,8 +203,9 @@ impl Background {
         })
     }
 
-    /// Ends background work: nothing begins any more, what runs is cancelled, and writers are turned away. What is in the log stays there; what is in none is flushed first
-    /// unless the options say otherwise.
+    /// Ends background work: nothing begins any more, what runs is cancelled, and writers are
+    /// turned away. What is in the log stays there; what is in none is flushed first unless the
+    /// options say otherwise.
     ///
     /// # Errors
     /// What is in no log could not be flushed; everything has ended all the same.
@@ -221,7 +224,8 @@ impl Background {
             state.closing = true;
             state.families.values().flat_map(|jobs| &jobs.progress).for_each(|progress| progress.cancel());
         }
-        // Why nothing is waited for that can be given up: it is in the log, and the next opening finds it there.
+        // Why nothing is waited for that can be given up: it is in the log, and the next opening
+        // finds it there.
         self.parts.flush.cancelled.store(true, Ordering::Release);
         self.parts.stalls.shut();
         self.notify();

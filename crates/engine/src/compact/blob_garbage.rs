@@ -1,7 +1,9 @@
 //! How much of each blob file a job makes garbage.
 //!
-//! In: the references among the entries that come in, and among those that go out. Out: for each blob file the difference.
-//! Invariant: values that the job itself stores are in new files, which are not counted here: nothing that came in refers to them.
+//! In: the references among the entries that come in, and among those that go out. Out: for each
+//! blob file the difference.
+//! Invariant: values that the job itself stores are in new files, which are not counted here:
+//! nothing that came in refers to them.
 
 use std::collections::BTreeMap;
 

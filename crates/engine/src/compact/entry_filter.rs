@@ -1,8 +1,10 @@
 //! Which entries of a flush or a compaction survive, and as what.
 //!
-//! In: internal keys in ascending order with their values ([`EntryFilter::push`]), and what the job knows: the snapshots, the range tombstones of all
-//! inputs, whether anything older can exist. Out: entries in ascending order, into an [`EntrySink`]. Nothing is read and nothing waits here: where a
-//! value in a blob file is needed, `push` says so, and the caller brings it ([`EntryFilter::supply`]).
+//! In: internal keys in ascending order with their values ([`EntryFilter::push`]), and what the job
+//! knows: the snapshots, the range tombstones of all inputs, whether anything older can exist. Out:
+//! entries in ascending order, into an [`EntrySink`]. Nothing is read and nothing waits here: where
+//! a value in a blob file is needed, `push` says so, and the caller brings it
+//! ([`EntryFilter::supply`]).
 //!
 //! | entry | becomes |
 //! |---|---|
@@ -17,10 +19,12 @@
 //! | what a transaction inserted that is not decided | the same |
 //! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
 //!
-//! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all entries, sees the same in the output as in the input, together with what lies
-//! below. (Held as a property over random histories in `tests`.)
-//! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), but for mixtures of single deletions with deletions or merges
-//! on one key, which RocksDB leaves undefined: here the key stays deleted.
+//! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all
+//! entries, sees the same in the output as in the input, together with what lies below. (Held as a
+//! property over random histories in `tests`.)
+//! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), but for
+//! mixtures of single deletions with deletions or merges on one key, which RocksDB leaves
+//! undefined: here the key stays deleted.
 //!
 //! Called by: flush and compaction jobs.
 
@@ -68,11 +72,13 @@ pub(crate) struct FilterOptions<'a> {
     pub(crate) tombstones: Option<Arc<Fragments>>,
     /// Nothing older than the job's entries exists in their range.
     pub(crate) bottommost: bool,
-    /// `None` where it is not known, and must be assumed: in a flush, or while files may be ingested behind everything.
+    /// `None` where it is not known, and must be assumed: in a flush, or while files may be
+    /// ingested behind everything.
     pub(crate) may_hold: Option<MayHold<'a>>,
     /// A single deletion that meets a deletion fails the job (`enforce_single_del_contracts`).
     pub(crate) enforce_single_deletes: bool,
-    /// Entries up to here need not be kept for transactions that check for conflicts; `SeqNo::MAX` without transactions.
+    /// Entries up to here need not be kept for transactions that check for conflicts; `SeqNo::MAX`
+    /// without transactions.
     pub(crate) write_conflict_snapshot: SeqNo,
     /// Values in blob files below this number are brought back; 0 for none.
     pub(crate) blob_cutoff: FileNumber,
@@ -86,7 +92,8 @@ pub(crate) struct FilterOptions<'a> {
 pub(crate) enum Pushed {
     /// It has been dealt with; go on with the next.
     Done,
-    /// The value that [`EntryFilter::wanted`] describes has to be [supplied](EntryFilter::supply) first.
+    /// The value that [`EntryFilter::wanted`] describes has to be [supplied](EntryFilter::supply)
+    /// first.
     NeedsBlob,
 }
 
@@ -160,7 +167,8 @@ pub(crate) struct EntryFilter<'a> {
     /// An internal key: the current user key, and the trailer of what is emitted.
     key: Vec<u8>,
     has_key: bool,
-    /// The stripe of the last entry of the current user key that hides what is below it in its stripe.
+    /// The stripe of the last entry of the current user key that hides what is below it in its
+    /// stripe.
     last: Option<Stripe>,
     has_emitted: bool,
     /// The last entry emitted for the user key has sequence number 0, so every reader sees it.
@@ -184,7 +192,8 @@ pub(crate) struct EntryFilter<'a> {
 impl<'a> EntryFilter<'a> {
     /// A filter that has seen nothing.
     pub(crate) fn new(options: FilterOptions<'a>) -> Self {
-        // Invariant: at the bottom nothing older holds a key, so no deletion that everybody sees is ever emitted there.
+        // Invariant: at the bottom nothing older holds a key, so no deletion that everybody sees is
+        // ever emitted there.
         debug_assert!(!options.bottommost || options.may_hold.is_some(), "the bottom is known");
         let comparator = options.config.comparator.clone();
         let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
@@ -224,7 +233,8 @@ impl<'a> EntryFilter<'a> {
     /// Takes the next entry. Internal keys must ascend.
     ///
     /// # Errors
-    /// The key is no internal key, its contract is broken, a merge operator is missing or failed, or the sink failed.
+    /// The key is no internal key, its contract is broken, a merge operator is missing or failed,
+    /// or the sink failed.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -246,7 +256,8 @@ impl<'a> EntryFilter<'a> {
                 Flow::GoOn => {}
             }
         }
-        // Why not what is undecided: the user's filter has not seen it, nor does it decide whether it will be seen.
+        // Why not what is undecided: the user's filter has not seen it, nor does it decide whether
+        // it will be seen.
         if self.skips(user_key) && !self.stripes.is_undecided(seq) {
             return Ok(Pushed::Done);
         }
@@ -349,14 +360,16 @@ impl<'a> EntryFilter<'a> {
             return Ok(Pushed::Done);
         }
         if last == Some(stripe) {
-            // Why not always: below a pair that has gone, a deletion still hides what lies below in older files.
+            // Why not always: below a pair that has gone, a deletion still hides what lies below in
+            // older files.
             if !(self.annihilated && kind == ValueType::Deletion) {
                 self.counts.dropped_hidden += 1;
                 return Ok(Pushed::Done);
             }
             self.annihilated = false;
         } else if self.ended || self.zeroed {
-            // Everybody sees the entry above. Either this was decided before that was written, and jobs do not go by it yet, or nobody will see it, whatever is decided.
+            // Everybody sees the entry above. Either this was decided before that was written, and
+            // jobs do not go by it yet, or nobody will see it, whatever is decided.
             self.counts.dropped_hidden += 1;
             return Ok(Pushed::Done);
         }
@@ -388,7 +401,8 @@ impl<'a> EntryFilter<'a> {
         covered
     }
 
-    /// Whether nothing older than the job's entries holds the current key, and every reader sees `seq`.
+    /// Whether nothing older than the job's entries holds the current key, and every reader sees
+    /// `seq`.
     fn is_last_word(&mut self, seq: SeqNo) -> bool {
         if !self.stripes.seen_by_all(seq) {
             return false;
@@ -479,7 +493,8 @@ impl<'a> EntryFilter<'a> {
         sink.emit(&self.key, value)
     }
 
-    /// Decides about what is held, now that it is known what comes next: an entry of the same user key or of another one, or nothing.
+    /// Decides about what is held, now that it is known what comes next: an entry of the same user
+    /// key or of another one, or nothing.
     fn settle_held(
         &mut self,
         next: Option<(bool, SeqNo, ValueType, &[u8])>,
@@ -539,10 +554,11 @@ impl<'a> EntryFilter<'a> {
             self.counts.dropped_obsolete += 1;
             return Ok(Flow::Consumed);
         }
-        // Why not by the stripe's lower end: an entry that everybody sees has number 0, and is above no snapshot.
+        // Why not by the stripe's lower end: an entry that everybody sees has number 0, and is
+        // above no snapshot.
         if self.stripes.of(next_seq) != stripe {
-            // What is below is undecided, or jobs do not go by its decision yet. As with a deletion,
-            // nobody will see it.
+            // What is below is undecided, or jobs do not go by its decision yet. As with a
+            // deletion, nobody will see it.
             if self.is_last_word(seq) {
                 self.ended = true;
                 self.counts.dropped_obsolete += 1;
@@ -574,7 +590,8 @@ impl<'a> EntryFilter<'a> {
                 self.counts.single_deletes_mismatched += 1;
                 self.end_as_deletion(seq, stripe, sink)
             }
-            // Why not both: what was rolled back, or what that put there again, may be below, and would be seen.
+            // Why not both: what was rolled back, or what that put there again, may be below, and
+            // would be seen.
             _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
@@ -583,7 +600,8 @@ impl<'a> EntryFilter<'a> {
                 Ok(Flow::Consumed)
             }
             _ => {
-                // Why both stay: a transaction that began before has to find that the key was written. The value itself nobody will read.
+                // Why both stay: a transaction that began before has to find that the key was
+                // written. The value itself nobody will read.
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 self.last = Some(self.stripes.of(next_seq));
                 self.emit(next_seq, ValueType::Value, &[], sink)?;

@@ -1,4 +1,5 @@
-//! Numbers for the files of a job, each with the guard that keeps the file while it is being written and removes it if the job fails.
+//! Numbers for the files of a job, each with the guard that keeps the file while it is being
+//! written and removes it if the job fails.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ impl GuardedFiles {
         Arc::new(GuardedFiles { versions, path_id, guards: Mutex::default() })
     }
 
-    /// The guards of the files that are to be installed. Those of other files are dropped, and so are the files.
+    /// The guards of the files that are to be installed. Those of other files are dropped, and so
+    /// are the files.
     pub(crate) fn take(&self, installed: &BTreeSet<FileNumber>) -> Vec<FileGuard> {
         let mut guards = std::mem::take(&mut *self.guards.lock());
         guards.retain(|guard| installed.contains(&guard.number()));

@@ -1,6 +1,8 @@
-//! What a job has to know of its input files before it reads their entries: range tombstones, how many entries to expect, where to cut the work.
+//! What a job has to know of its input files before it reads their entries: range tombstones, how
+//! many entries to expect, where to cut the work.
 //!
-//! In: the inputs of a compaction. Out: all tables open (many opened at the same time), their tombstones in one set of fragments.
+//! In: the inputs of a compaction. Out: all tables open (many opened at the same time), their
+//! tombstones in one set of fragments.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -34,7 +36,8 @@ type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
 /// Opens all input tables and looks at them.
 pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]) -> Result<InputFacts> {
     let comparator = &tables.configuration.comparator;
-    // Why collected: a closure that is kept over an await hides from the compiler that the job may move between threads.
+    // Why collected: a closure that is kept over an await hides from the compiler that the job may
+    // move between threads.
     let files: Vec<(Level, &Arc<FileMetadata>)> =
         inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file))).collect();
     let mut files = files.into_iter();
@@ -75,8 +78,9 @@ pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]
 
 /// Adds a file's tombstones as far as they lie within its boundaries.
 ///
-/// Why the largest key ends them even where it is an entry's: only a file that shares its last user key with the next file of its level has
-/// tombstones that reach beyond, and then the next file is an input too, and has the rest.
+/// Why the largest key ends them even where it is an entry's: only a file that shares its last user
+/// key with the next file of its level has tombstones that reach beyond, and then the next file is
+/// an input too, and has the rest.
 fn clip(comparator: &Comparator, file: &FileMetadata, fragments: &Fragments, into: &mut Vec<RangeTombstone>) {
     let (lower, upper) = (file.smallest_user_key(), file.largest_user_key());
     for i in fragments.overlapping(comparator, Some(lower), Some(upper)) {
@@ -91,7 +95,8 @@ fn clip(comparator: &Comparator, file: &FileMetadata, fragments: &Fragments, int
     }
 }
 
-/// User keys at which the work of a compaction may be cut into at most `parts` of about the same size.
+/// User keys at which the work of a compaction may be cut into at most `parts` of about the same
+/// size.
 pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], parts: u32) -> Vec<Box<[u8]>> {
     let mut starts: Vec<(&[u8], u64)> = inputs
         .iter()

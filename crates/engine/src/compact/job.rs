@@ -1,13 +1,17 @@
 //! A compaction job: carries out what a picker has decided, and installs the result.
 //!
-//! In: a [`Compaction`], the snapshots at its start. Out: one change to the MANIFEST (inputs out, outputs in, blob files and their garbage, the round
-//! robin's turn), and a [`CompactionSummary`]. Moves and deletions of whole files are edits alone.
+//! In: a [`Compaction`], the snapshots at its start. Out: one change to the MANIFEST (inputs out,
+//! outputs in, blob files and their garbage, the round robin's turn), and a [`CompactionSummary`].
+//! Moves and deletions of whole files are edits alone.
 //!
-//! The work is cut into parts by ranges of keys where the compaction allows it; parts run at the same time, on the threads of the job's priority.
+//! The work is cut into parts by ranges of keys where the compaction allows it; parts run at the
+//! same time, on the threads of the job's priority.
 //!
 //! Invariants:
-//! - Nothing is visible before everything is durable; a job that fails, is cancelled or dropped leaves the tree as it was, and no file.
-//! - Whoever runs a job has registered its compaction as running, so that no other job takes its inputs.
+//! - Nothing is visible before everything is durable; a job that fails, is cancelled or dropped
+//!   leaves the tree as it was, and no file.
+//! - Whoever runs a job has registered its compaction as running, so that no other job takes its
+//!   inputs.
 //!
 //! Called by: `background`, and calls that compact by hand.
 
@@ -97,7 +101,8 @@ impl CompactionJob {
     /// Carries the compaction out and installs it.
     ///
     /// # Errors
-    /// `Incomplete`: it was cancelled. `Corruption`: an input is damaged, or a contract is broken. `Io`: reading, writing or installing failed.
+    /// `Incomplete`: it was cancelled. `Corruption`: an input is damaged, or a contract is broken.
+    /// `Io`: reading, writing or installing failed.
     pub(crate) async fn run(self) -> Result<CompactionSummary> {
         let stats = self.family.tables.shared.stats.clone();
         let result = self.run_inner(&stats).await;
@@ -116,7 +121,8 @@ impl CompactionJob {
             CompactionWork::Merge => {
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {
-                    // Why: a transaction whose decision is lost with the end of a log is prepared again, and needs what the decision had the job drop, and its own numbers.
+                    // Why: a transaction whose decision is lost with the end of a log is prepared
+                    // again, and needs what the decision had the job drop, and its own numbers.
                     logs.sync_decisions().await?;
                 }
                 change
@@ -158,7 +164,8 @@ impl CompactionJob {
         let files = GuardedFiles::new(self.surroundings.versions.clone(), self.compaction.output_path_id);
         let result = self.merge_into(env, &files, summary).await;
         if result.is_err() {
-            // Why not with the last reference to them: the tasks of the parts may let go of theirs a little later.
+            // Why not with the last reference to them: the tasks of the parts may let go of theirs
+            // a little later.
             drop(files.take(&BTreeSet::new()));
         }
         result
@@ -302,7 +309,8 @@ impl CompactionJob {
     }
 }
 
-/// Runs all parts at the same time; the first on this task, the others on tasks of their own. Waits for all of them, also when one has failed.
+/// Runs all parts at the same time; the first on this task, the others on tasks of their own. Waits
+/// for all of them, also when one has failed.
 async fn run_parts(
     env: &Env,
     priority: Priority,

@@ -1,4 +1,5 @@
-//! One part of a compaction: the entries of a range of keys, from the input files through the filter into new files.
+//! One part of a compaction: the entries of a range of keys, from the input files through the
+//! filter into new files.
 //!
 //! In: what the whole job knows ([`Work`]), and the range. Out: the part's files and counts.
 //! Invariant: a part that fails leaves its files to their guards.

@@ -1,7 +1,8 @@
 //! Reading back what a job has written, before anybody refers to it (`paranoid_file_checks`).
 //!
-//! In: written tables with a hash of the entries that were handed to each. Out: nothing, or an error that names the table whose entries are others now. What it finds is what block checksums cannot: entries
-//! that were wrong before the checksum was made.
+//! In: written tables with a hash of the entries that were handed to each. Out: nothing, or an
+//! error that names the table whose entries are others now. What it finds is what block checksums
+//! cannot: entries that were wrong before the checksum was made.
 //!
 //! Invariant: the tables are complete and synced, and nobody else knows them.
 
@@ -22,7 +23,8 @@ const READAHEAD_BYTES: u64 = 2 << 20;
 /// Reads the tables that have a hash, and compares.
 ///
 /// # Errors
-/// `Corruption`: a table does not have the entries that it was given, or is damaged. `Io`: it cannot be read.
+/// `Corruption`: a table does not have the entries that it was given, or is damaged. `Io`: it
+/// cannot be read.
 pub(crate) async fn check(tables: &Arc<TableCache>, level: Level, written: &[WrittenTable]) -> Result<()> {
     for table in written {
         let Some(expected) = table.entries else { continue };

@@ -1,18 +1,23 @@
 //! Stripes: the ranges of sequence numbers that no snapshot tells apart.
 //!
-//! Snapshots at 10 and 20 make three stripes: up to 10, 11 to 20, and all above. Of several entries of a key in one stripe every reader sees the
-//! newest or none.
+//! Snapshots at 10 and 20 make three stripes: up to 10, 11 to 20, and all above. Of several entries
+//! of a key in one stripe every reader sees the newest or none.
 //!
-//! In: the snapshots' sequence numbers when the job began. Out: for an entry the stripe it is in, named by the snapshot that ends it.
-//! Invariant: a snapshot taken later reads above everything a job sees, so it needs no stripe of its own.
+//! In: the snapshots' sequence numbers when the job began. Out: for an entry the stripe it is in,
+//! named by the snapshot that ends it.
+//! Invariant: a snapshot taken later reads above everything a job sees, so it needs no stripe of
+//! its own.
 //!
-//! What a transaction inserted when it was prepared is seen from the number on at which it was decided: it is in the stripe of that number. What is not decided has stripes of its own, one for each
-//! number, so it hides nothing, and what hides it is seen by every reader. docs/decisions/write-prepared.md has the argument.
+//! What a transaction inserted when it was prepared is seen from the number on at which it was
+//! decided: it is in the stripe of that number. What is not decided has stripes of its own, one for
+//! each number, so it hides nothing, and what hides it is seen by every reader.
+//! docs/decisions/write-prepared.md has the argument.
 
 use karst_base::snapshot::Readers;
 use karst_format::key::SeqNo;
 
-/// The stripe of an entry. That of something undecided is no other's: its `below` is above all sequence numbers.
+/// The stripe of an entry. That of something undecided is no other's: its `below` is above all
+/// sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripe {
     /// The oldest snapshot that sees the entry; `SeqNo::MAX` if only readers without a snapshot do.
@@ -61,7 +66,8 @@ impl Stripes {
         }
     }
 
-    /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is not decided.
+    /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is
+    /// not decided.
     #[inline]
     fn seen_from(&self, seq: SeqNo) -> Option<SeqNo> {
         if seq < self.pending_from {
@@ -78,7 +84,8 @@ impl Stripes {
         !self.pending.is_empty()
     }
 
-    /// Whether a key may have been written more often than whoever used it knows: what was rolled back, and what that brought back.
+    /// Whether a key may have been written more often than whoever used it knows: what was rolled
+    /// back, and what that brought back.
     #[inline]
     pub(crate) fn may_have_rolled_back(&self) -> bool {
         self.may_have_rolled_back
@@ -100,7 +107,8 @@ impl Stripes {
     #[inline]
     pub(crate) fn of(&self, seq: SeqNo) -> Stripe {
         let Some(seq) = self.seen_from(seq) else {
-            // Why this top: what the oldest snapshot sees above it hides it from everybody, whatever is decided.
+            // Why this top: what the oldest snapshot sees above it hides it from everybody,
+            // whatever is decided.
             return Stripe { top: self.earliest(), below: SeqNo(u64::MAX - seq.0) };
         };
         if self.snapshots.is_empty() {

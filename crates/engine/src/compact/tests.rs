@@ -1,4 +1,5 @@
-//! Whole compactions of databases on disk: everything reads the same afterwards, old files are gone, and a job that fails or is cancelled changes nothing.
+//! Whole compactions of databases on disk: everything reads the same afterwards, old files are
+//! gone, and a job that fails or is cancelled changes nothing.
 
 use super::job::{CompactionJob, CompactionSummary, JobSurroundings};
 use super::progress::Progress;
@@ -102,7 +103,8 @@ impl Workshop {
         Workshop { family, surroundings }
     }
 
-    /// Lets go of the database; returns once the last file has been removed, which is when the lock comes free.
+    /// Lets go of the database; returns once the last file has been removed, which is when the lock
+    /// comes free.
     fn close(self, path: &Path) {
         self.surroundings.versions.close();
         karst_io::block_on(&Env::posix(), self.surroundings.versions.obsolete().close());
@@ -179,7 +181,8 @@ fn key(i: u64) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// A database of one deep level and several runs above it: values small and large, deletions, merges, range deletions.
+/// A database of one deep level and several runs above it: values small and large, deletions,
+/// merges, range deletions.
 fn build(path: &Path, options: &Options) -> u64 {
     let mut loader = BulkLoader::create(path, options).unwrap();
     let cf = ColumnFamilyId::DEFAULT;

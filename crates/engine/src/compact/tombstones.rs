@@ -1,9 +1,11 @@
-//! Range tombstones in a job: what they hide of the entries that pass by, and what is left of them for the outputs.
+//! Range tombstones in a job: what they hide of the entries that pass by, and what is left of them
+//! for the outputs.
 //!
-//! In: the fragments of all inputs together, each clipped to its file's boundaries. Out: for each entry, in order, whether a tombstone of its
-//! stripe hides it; and the fragments to write.
+//! In: the fragments of all inputs together, each clipped to its file's boundaries. Out: for each
+//! entry, in order, whether a tombstone of its stripe hides it; and the fragments to write.
 //!
-//! Invariant: a tombstone hides an entry for good only inside of one stripe: if a snapshot is between them, it sees the entry.
+//! Invariant: a tombstone hides an entry for good only inside of one stripe: if a snapshot is
+//! between them, it sees the entry.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ impl PassedTombstones {
         PassedTombstones { comparator, fragments, at: 0 }
     }
 
-    /// Whether an entry is hidden from everyone who would see it. User keys must not descend from call to call.
+    /// Whether an entry is hidden from everyone who would see it. User keys must not descend from
+    /// call to call.
     #[inline]
     pub(crate) fn hides(&mut self, user_key: &[u8], seq: SeqNo, stripe: Stripe) -> bool {
         let (fragments, comparator) = (&self.fragments, &self.comparator);
@@ -48,8 +51,9 @@ pub(crate) struct LeftTombstones {
     pub(crate) dropped_obsolete: u64,
 }
 
-/// What is left of a job's tombstones: of each stripe the newest, and none that every reader sees where `may_overlap` says that there is nothing older
-/// between two user keys (the second included). Ranges ascend from call to call.
+/// What is left of a job's tombstones: of each stripe the newest, and none that every reader sees
+/// where `may_overlap` says that there is nothing older between two user keys (the second
+/// included). Ranges ascend from call to call.
 pub(crate) fn left_over(
     comparator: &Comparator,
     fragments: &Fragments,

@@ -3,10 +3,11 @@
 //! In: an open database and a name. Out: a directory of that name that is a database.
 //!
 //! Invariants:
-//! - The directory has its name only once everything in it is durable; whatever fails, or is given up,
-//!   leaves nothing of it behind. A crash may leave a directory with `.tmp` at the end of its name, which
-//!   the next attempt removes.
-//! - Only what never changes is linked. Logs and MANIFEST are copied, as the database goes on with them.
+//! - The directory has its name only once everything in it is durable; whatever fails, or is given
+//!   up, leaves nothing of it behind. A crash may leave a directory with `.tmp` at the end of its
+//!   name, which the next attempt removes.
+//! - Only what never changes is linked. Logs and MANIFEST are copied, as the database goes on with
+//!   them.
 
 use super::copying::{self, Halt, Staging};
 use super::live_files::{DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files};
@@ -46,30 +47,30 @@ impl<'a> Checkpoint<'a> {
         Ok(Checkpoint { db })
     }
 
-    /// Makes a copy of the database in `directory`, which must not be there and whose parent must. Waits
-    /// on the calling thread until it is durable.
+    /// Makes a copy of the database in `directory`, which must not be there and whose parent must.
+    /// Waits on the calling thread until it is durable.
     ///
-    /// It has everything that was acknowledged before this call, and of what is written meanwhile a part
-    /// that a crash could leave. Tables and blob files are hard links, or copies where the directory is
-    /// on another file system; MANIFEST, OPTIONS and logs are copies, all in that one directory, and an
-    /// OPTIONS file that has `wal_dir` elsewhere is changed to say so. Transactions that are prepared and
-    /// not decided are so in the copy too.
+    /// It has everything that was acknowledged before this call, and of what is written meanwhile a
+    /// part that a crash could leave. Tables and blob files are hard links, or copies where the
+    /// directory is on another file system; MANIFEST, OPTIONS and logs are copies, all in that one
+    /// directory, and an OPTIONS file that has `wal_dir` elsewhere is changed to say so.
+    /// Transactions that are prepared and not decided are so in the copy too.
     ///
-    /// Memtables are flushed first if the logs have at least `log_size_for_flush` bytes together: 0 for
-    /// always, `u64::MAX` for never. Without a flush the logs are copied, and what was written with
-    /// `disable_wal` and is not in tables is missing.
+    /// Memtables are flushed first if the logs have at least `log_size_for_flush` bytes together: 0
+    /// for always, `u64::MAX` for never. Without a flush the logs are copied, and what was written
+    /// with `disable_wal` and is not in tables is missing.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory exists. `Busy`: somebody else is making it. `NotFound`: it has
-    /// no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left behind then,
-    /// and the database is as it was.
+    /// `InvalidArgument`: the directory exists. `Busy`: somebody else is making it. `NotFound`: it
+    /// has no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left
+    /// behind then, and the database is as it was.
     pub fn create_checkpoint(&self, directory: impl AsRef<Path>, log_size_for_flush: u64) -> Result<()> {
         let made = self.create_checkpoint_async(directory.as_ref(), log_size_for_flush);
         block_on(self.db.env(), made)
     }
 
-    /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). Dropped, it takes away
-    /// soon what it has made; only where all was done already does the checkpoint stay.
+    /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). Dropped, it takes
+    /// away soon what it has made; only where all was done already does the checkpoint stay.
     ///
     /// # Errors
     /// As [`create_checkpoint`](Self::create_checkpoint).
@@ -118,7 +119,8 @@ fn put(env: &Env, file: &DatabaseFile, to: &Path, own_logs: bool, stop: &Halt) -
 
 /// The text of an OPTIONS file, with the logs in the database's directory.
 ///
-/// Why: a copy that is opened with the original's directory of logs would replay these, and write there.
+/// Why: a copy that is opened with the original's directory of logs would replay these, and write
+/// there.
 fn without_wal_dir(text: &[u8]) -> Result<Vec<u8>> {
     let text = std::str::from_utf8(text)
         .map_err(|e| Error::with_source(ErrorKind::Corruption, "the OPTIONS file is not UTF-8", e))?;

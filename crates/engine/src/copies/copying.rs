@@ -1,10 +1,10 @@
 //! Copying files, and directories that are there whole or not at all.
 //!
-//! In: files to copy, and where. Out: their copies, durable, with a checksum; a directory that gets its
-//! name when all of it is durable.
+//! In: files to copy, and where. Out: their copies, durable, with a checksum; a directory that gets
+//! its name when all of it is durable.
 //!
-//! What is done here blocks, and is done by jobs on threads that may: such a job ends, and takes away
-//! what it has made, whatever becomes of whoever waits for it.
+//! What is done here blocks, and is done by jobs on threads that may: such a job ends, and takes
+//! away what it has made, whatever becomes of whoever waits for it.
 
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::atomic::{AtomicBool, Ordering};
@@ -75,8 +75,8 @@ pub(super) struct Copied {
     pub(super) crc32c: u32,
 }
 
-/// Hands the bytes of a file from its beginning to `take`, `bytes` of them or all there are, and gives
-/// their checksum. Blocks.
+/// Hands the bytes of a file from its beginning to `take`, `bytes` of them or all there are, and
+/// gives their checksum. Blocks.
 ///
 /// # Errors
 /// It cannot be read; `Corruption`: it is shorter; what `take` says; it was stopped.
@@ -106,8 +106,8 @@ pub(super) fn read(
     Ok(Copied { bytes: end, crc32c })
 }
 
-/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is told of each
-/// stretch before it is written. Blocks.
+/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is told of
+/// each stretch before it is written. Blocks.
 ///
 /// # Errors
 /// As [`read`], and the copy cannot be written; then it may be there in part.
@@ -158,12 +158,12 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Begins with an empty directory beside `directory`, which must not be there. What is left of an
-    /// earlier attempt is removed. Blocks.
+    /// Begins with an empty directory beside `directory`, which must not be there. What is left of
+    /// an earlier attempt is removed. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is nothing
-    /// of a database. `NotFound`: there is no parent. `Busy`: somebody else is making it.
+    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is
+    /// nothing of a database. `NotFound`: there is no parent. `Busy`: somebody else is making it.
     pub(super) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
         let fs = env.fs();
         refuse_existing(env, directory)?;

@@ -1,14 +1,15 @@
-//! Column families that are exported into a directory of tables, and imported into another database.
+//! Column families that are exported into a directory of tables, and imported into another
+//! database.
 //!
-//! In: a column family; or tables that were exported, with what is known of them. Out: a directory, with
-//! what is known of its files; or a new column family with these tables.
+//! In: a column family; or tables that were exported, with what is known of them. Out: a directory,
+//! with what is known of its files; or a new column family with these tables.
 //!
-//! Tables keep their levels and sequence numbers. The database that imports goes on behind the largest of
-//! these, as if it had written so many entries without a log, so that all of them are seen and what is
-//! written later is newer.
+//! Tables keep their levels and sequence numbers. The database that imports goes on behind the
+//! largest of these, as if it had written so many entries without a log, so that all of them are
+//! seen and what is written later is newer.
 //!
-//! Compat: RocksDB's `ExportColumnFamily` and `CreateColumnFamilyWithImport`. Families with blob files are
-//! refused here, since neither takes these along.
+//! Compat: RocksDB's `ExportColumnFamily` and `CreateColumnFamilyWithImport`. Families with blob
+//! files are refused here, since neither takes these along.
 
 use super::checkpoint::Checkpoint;
 use super::copying::{self, Halt, Staging};
@@ -55,8 +56,8 @@ pub struct ExportedFile {
     pub checksum: Option<(Vec<u8>, String)>,
 }
 
-/// What is known of an exported column family. Whoever takes the files elsewhere may take this apart, and
-/// put it together there.
+/// What is known of an exported column family. Whoever takes the files elsewhere may take this
+/// apart, and put it together there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportImportFilesMetaData {
     /// The name of the comparator that its keys are in the order of.
@@ -68,20 +69,21 @@ pub struct ExportImportFilesMetaData {
 /// How tables come into the database that imports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportColumnFamilyOptions {
-    /// Hard links, or copies where there can be none, and the exported files are removed at the end. Else
-    /// they are copied and stay. Default false.
+    /// Hard links, or copies where there can be none, and the exported files are removed at the
+    /// end. Else they are copied and stay. Default false.
     pub move_files: bool,
 }
 
 impl Checkpoint<'_> {
-    /// Puts the tables of a column family into `directory`, which must not be there and whose parent must:
-    /// hard links, or copies where there can be none. Memtables are flushed first. Waits on the calling
-    /// thread until the directory is durable.
+    /// Puts the tables of a column family into `directory`, which must not be there and whose
+    /// parent must: hard links, or copies where there can be none. Memtables are flushed first.
+    /// Waits on the calling thread until the directory is durable.
     ///
     /// # Errors
-    /// As [`create_checkpoint`](Checkpoint::create_checkpoint). `NotSupported`: the family has blob files,
-    /// or the database is of the write policy WritePrepared, whose tables may have what is not decided.
-    /// `InvalidArgument`: the family is of another database. `NotFound`: it was dropped.
+    /// As [`create_checkpoint`](Checkpoint::create_checkpoint). `NotSupported`: the family has blob
+    /// files, or the database is of the write policy WritePrepared, whose tables may have what is
+    /// not decided. `InvalidArgument`: the family is of another database. `NotFound`: it was
+    /// dropped.
     pub fn export_column_family(
         &self,
         family: &ColumnFamily,
@@ -90,8 +92,8 @@ impl Checkpoint<'_> {
         block_on(self.db.env(), self.export_column_family_async(family, directory.as_ref()))
     }
 
-    /// The asynchronous form of [`export_column_family`](Self::export_column_family). Dropped, it takes
-    /// away soon what it has made.
+    /// The asynchronous form of [`export_column_family`](Self::export_column_family). Dropped, it
+    /// takes away soon what it has made.
     ///
     /// # Errors
     /// As [`export_column_family`](Self::export_column_family).
@@ -170,17 +172,17 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
 }
 
 impl Db {
-    /// Creates a column family of tables that were exported, with what `options` has for one of this
-    /// name. Blocks: it copies or links the tables, opens each, and writes OPTIONS.
+    /// Creates a column family of tables that were exported, with what `options` has for one of
+    /// this name. Blocks: it copies or links the tables, opens each, and writes OPTIONS.
     ///
-    /// All of it is there when the call returns, or no such family is. If the process ends meanwhile, the
-    /// family may be there and empty.
+    /// All of it is there when the call returns, or no such family is. If the process ends
+    /// meanwhile, the family may be there and empty.
     ///
     /// # Errors
-    /// As [`Db::create_column_family`]. `InvalidArgument`: there are no files, they are in the order of
-    /// another comparator, are in levels that the family has not, or overlap within one. `NotFound`,
-    /// `Corruption`: a file is missing, or is not what the metadata says it is. The exported files stay
-    /// then.
+    /// As [`Db::create_column_family`]. `InvalidArgument`: there are no files, they are in the
+    /// order of another comparator, are in levels that the family has not, or overlap within one.
+    /// `NotFound`, `Corruption`: a file is missing, or is not what the metadata says it is. The
+    /// exported files stay then.
     pub fn create_column_family_with_import(
         &self,
         name: &str,

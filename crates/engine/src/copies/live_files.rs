@@ -1,14 +1,16 @@
 //! Deletions held back, the log locked, and the files that make up the database.
 //!
-//! In: an open database. Out: for each file its name, directory, size and kind, and what of it counts.
+//! In: an open database. Out: for each file its name, directory, size and kind, and what of it
+//! counts.
 //!
 //! Invariants:
 //! - The list is one state of the database: a MANIFEST up to some record, every table and blob file
 //!   that this names, and the logs behind them up to some record that came later.
 //! - Logs and MANIFEST count up to their size only. What is behind it is being written.
 //!
-//! Compat: RocksDB's `GetLiveFilesStorageInfo`, without temperatures. There the older logs need not be
-//! trimmed; here all are, since one that is ended may still give back space, or be recycled later.
+//! Compat: RocksDB's `GetLiveFilesStorageInfo`, without temperatures. There the older logs need not
+//! be trimmed; here all are, since one that is ended may still give back space, or be recycled
+//! later.
 
 use crate::background::FlushOptions;
 use crate::db::Db;
@@ -31,8 +33,8 @@ pub struct LiveFilesStorageInfoOptions {
     /// Tell the checksums of tables that the MANIFEST has. Default false.
     pub include_checksum_info: bool,
     /// Flush all memtables first if the logs have at least so many bytes together: 0 for always,
-    /// `u64::MAX` for never. Without a flush, what was written with `disable_wal` and is not in tables
-    /// is missing. Default 0.
+    /// `u64::MAX` for never. Without a flush, what was written with `disable_wal` and is not in
+    /// tables is missing. Default 0.
     pub wal_size_for_flush: u64,
 }
 
@@ -71,8 +73,8 @@ pub struct DatabaseFile {
     /// The checksum of the whole file and the name of its function, if it was asked for and the
     /// MANIFEST has it.
     pub checksum: Option<(Vec<u8>, String)>,
-    /// It may have more bytes than count, and has to be copied up to its size. Otherwise it does not
-    /// change any more, and a hard link will do.
+    /// It may have more bytes than count, and has to be copied up to its size. Otherwise it does
+    /// not change any more, and a hard link will do.
     pub trim_to_size: bool,
     /// What the copy has to hold instead of what the file holds, which may be replaced at any time.
     pub replacement_contents: Option<String>,
@@ -99,8 +101,8 @@ impl Db {
     /// [`Db::enable_file_deletions`] was called as often. When this returns, none is being removed.
     /// Blocks until then.
     ///
-    /// Files that nobody needs pile up meanwhile, and are removed when deletions are enabled again, or
-    /// when the database is opened the next time.
+    /// Files that nobody needs pile up meanwhile, and are removed when deletions are enabled again,
+    /// or when the database is opened the next time.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
@@ -108,8 +110,8 @@ impl Db {
         block_on(self.env(), self.disable_file_deletions_async())
     }
 
-    /// The asynchronous form of [`Db::disable_file_deletions`]. It counts from its first poll on, also
-    /// if it is dropped.
+    /// The asynchronous form of [`Db::disable_file_deletions`]. It counts from its first poll on,
+    /// also if it is dropped.
     ///
     /// # Errors
     /// As [`Db::disable_file_deletions`].
@@ -118,9 +120,9 @@ impl Db {
         Ok(())
     }
 
-    /// Takes one [`Db::disable_file_deletions`] back. Once all are, what is not needed is removed in the
-    /// background; copies that are being made keep files for themselves. Without one to take back it
-    /// does nothing. Does not wait.
+    /// Takes one [`Db::disable_file_deletions`] back. Once all are, what is not needed is removed
+    /// in the background; copies that are being made keep files for themselves. Without one to take
+    /// back it does nothing. Does not wait.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
@@ -129,11 +131,12 @@ impl Db {
         Ok(())
     }
 
-    /// Lets no write go on until [`Db::unlock_wal`] was called as often. What was acknowledged has left
-    /// the process when this returns, and is what every read sees meanwhile. Blocks until then.
+    /// Lets no write go on until [`Db::unlock_wal`] was called as often. What was acknowledged has
+    /// left the process when this returns, and is what every read sees meanwhile. Blocks until
+    /// then.
     ///
-    /// Writes wait, blocking ones on their threads; those with `no_slowdown` fail with `Incomplete`.
-    /// Flushes and compactions go on, as they change nothing that is read.
+    /// Writes wait, blocking ones on their threads; those with `no_slowdown` fail with
+    /// `Incomplete`. Flushes and compactions go on, as they change nothing that is read.
     ///
     /// # Errors
     /// The database is open for reading only or closed, or the log failed; it is not locked then.
@@ -159,15 +162,16 @@ impl Db {
 
     /// The files that make up the database, as of one moment: a copy of all of them, each up to its
     /// size, is a database with everything that was acknowledged before this call, but for what was
-    /// written with `disable_wal` and was not flushed. Blocks: it may flush, and writes out the log.
+    /// written with `disable_wal` and was not flushed. Blocks: it may flush, and writes out the
+    /// log.
     ///
-    /// Files may be removed as soon as nobody needs them, so call [`Db::disable_file_deletions`] before
-    /// and [`Db::enable_file_deletions`] when they are copied. IDENTITY is not among them: a copy gets
-    /// its own. A log goes into the directory of the copy, wherever it is now.
+    /// Files may be removed as soon as nobody needs them, so call [`Db::disable_file_deletions`]
+    /// before and [`Db::enable_file_deletions`] when they are copied. IDENTITY is not among them: a
+    /// copy gets its own. A log goes into the directory of the copy, wherever it is now.
     ///
     /// # Errors
-    /// The database is open for reading only or closed; memtables cannot be flushed, or the log not be
-    /// written.
+    /// The database is open for reading only or closed; memtables cannot be flushed, or the log not
+    /// be written.
     pub fn live_files_storage_info(
         &self,
         options: &LiveFilesStorageInfoOptions,
@@ -286,8 +290,8 @@ async fn described_files(
     Ok(files)
 }
 
-/// The logs up to the newest of `written`, of which those named there have so many bytes. The others
-/// have ended, and are as long as their files.
+/// The logs up to the newest of `written`, of which those named there have so many bytes. The
+/// others have ended, and are as long as their files.
 async fn logs(db: &Db, moment: &Moment, written: Vec<(FileNumber, u64)>) -> Result<Vec<DatabaseFile>> {
     let directory = match db.options().wal_dir.as_str() {
         "" => db.path().clone(),

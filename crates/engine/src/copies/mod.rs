@@ -11,9 +11,10 @@
 //! | `export` | a column family that another database imports |
 //! | `backup` | copies that share what they have in common, in RocksDB's layout |
 //!
-//! Every copy is made in the same order: files are held, memtables are flushed if that is wanted, the
-//! MANIFEST is looked at, and only then the logs. So the logs reach at least as far as the trees, and a
-//! copy is a state that a crash could have left: what it has is a prefix of what was written.
+//! Every copy is made in the same order: files are held, memtables are flushed if that is wanted,
+//! the MANIFEST is looked at, and only then the logs. So the logs reach at least as far as the
+//! trees, and a copy is a state that a crash could have left: what it has is a prefix of what was
+//! written.
 
 mod backup;
 mod checkpoint;

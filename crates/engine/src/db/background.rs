@@ -1,4 +1,5 @@
-//! Background work as the user directs it: flush, pause, wait, resume. Each call that waits has a blocking form and an asynchronous one.
+//! Background work as the user directs it: flush, pause, wait, resume. Each call that waits has a
+//! blocking form and an asynchronous one.
 
 use super::Db;
 use crate::background::{FlushOptions, WaitForCompactOptions};
@@ -24,7 +25,8 @@ impl Db {
     /// Writes what the default column family has in memory to a table of L0.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, or a background error stands in the way or came.
+    /// The database is open for reading only or closed, or a background error stands in the way or
+    /// came.
     pub fn flush(&self, options: &FlushOptions) -> Result<()> {
         karst_io::block_on(self.env(), self.flush_async(options))
     }
@@ -56,10 +58,12 @@ impl Db {
         self.live()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
     }
 
-    /// Goes on after a background error: everything in memory is flushed, and writes are accepted again. No error if there is nothing to overcome.
+    /// Goes on after a background error: everything in memory is flushed, and writes are accepted
+    /// again. No error if there is nothing to overcome.
     ///
     /// # Errors
-    /// It is an error that only opening the database anew overcomes, or what went wrong goes wrong still.
+    /// It is an error that only opening the database anew overcomes, or what went wrong goes wrong
+    /// still.
     pub fn resume(&self) -> Result<()> {
         karst_io::block_on(self.env(), self.resume_async())
     }
@@ -77,7 +81,8 @@ impl Db {
         self.0.live.as_ref().and_then(|live| live.health.current())
     }
 
-    /// Waits until no flush and no compaction runs, and starts none until [`Db::continue_background_work`]. Calls add up.
+    /// Waits until no flush and no compaction runs, and starts none until
+    /// [`Db::continue_background_work`]. Calls add up.
     ///
     /// # Errors
     /// The database is open for reading only.
@@ -106,7 +111,8 @@ impl Db {
     /// Waits until nothing is left to flush or to compact by itself.
     ///
     /// # Errors
-    /// A background error; the database is closed meanwhile; `TimedOut`; with `abort_on_pause`, `Incomplete` where background work is paused.
+    /// A background error; the database is closed meanwhile; `TimedOut`; with `abort_on_pause`,
+    /// `Incomplete` where background work is paused.
     pub fn wait_for_compact(&self, options: &WaitForCompactOptions) -> Result<()> {
         karst_io::block_on(self.env(), self.wait_for_compact_async(options))
     }
@@ -119,7 +125,8 @@ impl Db {
         self.live()?.background.wait_for_compact(*options).await
     }
 
-    /// Lets compactions of these column families start by themselves: sets `disable_auto_compactions`. Blocks, as [`Db::set_options`] does.
+    /// Lets compactions of these column families start by themselves: sets
+    /// `disable_auto_compactions`. Blocks, as [`Db::set_options`] does.
     ///
     /// # Errors
     /// As [`Db::set_options`], at the first family that it fails for.
@@ -129,7 +136,8 @@ impl Db {
             .try_for_each(|family| self.set_options(family, &[(DISABLE_AUTO_COMPACTIONS, "false")]))
     }
 
-    /// Lets no compaction of these column families start by itself. Those that run go on. Blocks, as [`Db::set_options`] does.
+    /// Lets no compaction of these column families start by itself. Those that run go on. Blocks,
+    /// as [`Db::set_options`] does.
     ///
     /// # Errors
     /// As [`Db::enable_auto_compaction`].
@@ -254,8 +262,8 @@ mod tests {
         }
     }
 
-    /// A family that was looked at before it was sealed would be flushed without it, and a batch that went to both in
-    /// part.
+    /// A family that was looked at before it was sealed would be flushed without it, and a batch
+    /// that went to both in part.
     #[test]
     fn what_is_sealed_while_an_atomic_flush_is_chosen_is_left_to_the_next() {
         let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -305,8 +313,8 @@ mod tests {
         }
     }
 
-    /// What the log may lose is a hole for whoever is said to need none before the next one, and the next change of the
-    /// MANIFEST may say so.
+    /// What the log may lose is a hole for whoever is said to need none before the next one, and
+    /// the next change of the MANIFEST may say so.
     #[test]
     fn a_family_without_anything_in_memory_needs_its_log_until_that_is_synced() {
         let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());
@@ -342,7 +350,8 @@ mod tests {
         }
     }
 
-    /// The next opening needs that log for what is prepared, and finds its torn end; no table may have what came behind.
+    /// The next opening needs that log for what is prepared, and finds its torn end; no table may
+    /// have what came behind.
     #[test]
     fn a_recovery_puts_nothing_into_tables_when_the_log_that_prepared_sections_need_has_failed() {
         let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());

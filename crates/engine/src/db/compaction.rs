@@ -1,4 +1,5 @@
-//! Compactions as the user asks for them. Each call has a blocking form and an asynchronous one; the work is done by background threads either way.
+//! Compactions as the user asks for them. Each call has a blocking form and an asynchronous one;
+//! the work is done by background threads either way.
 
 use super::Db;
 use karst_base::error::Result;
@@ -7,11 +8,13 @@ use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions, UserKeyRange};
 use karst_storage::column_family::ColumnFamily;
 
 impl Db {
-    /// Compacts the keys of the default column family from `begin` to `end`, both included; `None` is open: what is in memory goes to tables, and the tables
-    /// down to the deepest level that has data of the range. Blocks until it is done.
+    /// Compacts the keys of the default column family from `begin` to `end`, both included; `None`
+    /// is open: what is in memory goes to tables, and the tables down to the deepest level that has
+    /// data of the range. Blocks until it is done.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, the options do not fit, or a flush or a compaction failed.
+    /// The database is open for reading only or closed, the options do not fit, or a flush or a
+    /// compaction failed.
     pub fn compact_range(
         &self,
         options: &CompactRangeOptions,
@@ -35,7 +38,8 @@ impl Db {
         karst_io::block_on(self.env(), self.compact_range_cf_async(options, family, begin, end))
     }
 
-    /// The asynchronous form of [`Db::compact_range`]. Dropping the future cancels what it runs; what was done stays done.
+    /// The asynchronous form of [`Db::compact_range`]. Dropping the future cancels what it runs;
+    /// what was done stays done.
     ///
     /// # Errors
     /// As [`Db::compact_range`].
@@ -48,7 +52,8 @@ impl Db {
         self.compact_range_cf_async(options, self.default_column_family(), begin, end).await
     }
 
-    /// The asynchronous form of [`Db::compact_range_cf`]. Dropping the future cancels what it runs; what was done stays done.
+    /// The asynchronous form of [`Db::compact_range_cf`]. Dropping the future cancels what it runs;
+    /// what was done stays done.
     ///
     /// # Errors
     /// As [`Db::compact_range_cf`].
@@ -63,7 +68,8 @@ impl Db {
         self.live()?.background.compact_range(family, options.clone(), begin, end).await
     }
 
-    /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted before others, one level at a time, as far as compactions start by themselves. Does not
+    /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted
+    /// before others, one level at a time, as far as compactions start by themselves. Does not
     /// wait, and is forgotten when the database is closed. What is in memory takes no part.
     ///
     /// # Errors
@@ -79,11 +85,14 @@ impl Db {
         Ok(())
     }
 
-    /// Deletes the table files whose keys all lie within one of the ranges (the second key included if `include_end` says so; `None` is open), in one change. Files of L0, files that are being
-    /// compacted and what is in memory stay, and so may keys of the range; older entries of deleted keys may come to light, also for snapshots. Blocks.
+    /// Deletes the table files whose keys all lie within one of the ranges (the second key included
+    /// if `include_end` says so; `None` is open), in one change. Files of L0, files that are being
+    /// compacted and what is in memory stay, and so may keys of the range; older entries of deleted
+    /// keys may come to light, also for snapshots. Blocks.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, the column family is of another database, or the MANIFEST could not be written.
+    /// The database is open for reading only or closed, the column family is of another database,
+    /// or the MANIFEST could not be written.
     pub fn delete_files_in_ranges(
         &self,
         family: &ColumnFamily,
@@ -107,10 +116,12 @@ impl Db {
         self.live()?.background.delete_files_in_ranges(family, ranges, include_end).await
     }
 
-    /// Compacts the files with these numbers, and those that have to go along, to `output_level`. Returns the numbers of the files that came of it. Blocks.
+    /// Compacts the files with these numbers, and those that have to go along, to `output_level`.
+    /// Returns the numbers of the files that came of it. Blocks.
     ///
     /// # Errors
-    /// As [`Db::compact_range`]; a file is not in the tree or is being compacted, or the level cannot be.
+    /// As [`Db::compact_range`]; a file is not in the tree or is being compacted, or the level
+    /// cannot be.
     pub fn compact_files(
         &self,
         options: &CompactFilesOptions,

@@ -1,4 +1,5 @@
-//! The life of a database: opened for writing, closed, destroyed; its column families created and dropped.
+//! The life of a database: opened for writing, closed, destroyed; its column families created and
+//! dropped.
 //!
 //! All calls block: they read and write files. `lifecycle_async` has the forms that do not.
 
@@ -10,11 +11,14 @@ use karst_storage::column_family::ColumnFamily;
 use std::path::Path;
 
 impl Db {
-    /// Opens the database in directory `path` for reading and writing, with all its column families.
+    /// Opens the database in directory `path` for reading and writing, with all its column
+    /// families.
     ///
-    /// With `create_if_missing` it is made if there is none; with `error_if_exists` there must be none. Both are taken from `options` alone, never from the
-    /// database's OPTIONS file, and so is `create_missing_column_families`. What is only in the logs is recovered as `wal_recovery_mode` says and, unless
-    /// `avoid_flush_during_recovery` is set, written to tables.
+    /// With `create_if_missing` it is made if there is none; with `error_if_exists` there must be
+    /// none. Both are taken from `options` alone, never from the database's OPTIONS file, and so is
+    /// `create_missing_column_families`. What is only in the logs is recovered as
+    /// `wal_recovery_mode` says and, unless `avoid_flush_during_recovery` is set, written to
+    /// tables.
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists
@@ -25,9 +29,11 @@ impl Db {
         Self::open_for_writing(path.as_ref(), options, None)
     }
 
-    /// The same, with the column families named; the default one need not be. All that exist have to be named.
+    /// The same, with the column families named; the default one need not be. All that exist have
+    /// to be named.
     ///
-    /// With `create_missing_column_families` those that are missing are made, with the options that `options` has for them.
+    /// With `create_missing_column_families` those that are missing are made, with the options that
+    /// `options` has for them.
     ///
     /// # Errors
     /// As [`Db::open`]; a column family exists that is not named, or is named and missing.
@@ -52,7 +58,8 @@ impl Db {
         open::list_column_families(path.as_ref(), options)
     }
 
-    /// Removes the database in `path`: all files with names that a database's files have. Others stay, and then the directory does. No error if there is no database.
+    /// Removes the database in `path`: all files with names that a database's files have. Others
+    /// stay, and then the directory does. No error if there is no database.
     ///
     /// # Errors
     /// It is open, or a file could not be removed; the others are removed all the same.
@@ -60,7 +67,8 @@ impl Db {
         open::destroy(path.as_ref(), options)
     }
 
-    /// Creates a column family, with what `options` has for one of this name over RocksDB's defaults.
+    /// Creates a column family, with what `options` has for one of this name over RocksDB's
+    /// defaults.
     ///
     /// # Errors
     /// The database is open for reading only or closed, there is one of this name, its options
@@ -85,7 +93,8 @@ impl Db {
         Ok(families.into_iter().map(ColumnFamily).collect())
     }
 
-    /// Drops a column family. It cannot be written any more; reads with handles, iterators and snapshots that exist go on, and the last of them frees its files.
+    /// Drops a column family. It cannot be written any more; reads with handles, iterators and
+    /// snapshots that exist go on, and the last of them frees its files.
     ///
     /// # Errors
     /// It is the default one, is of another database or was dropped before, the database is open
@@ -93,7 +102,8 @@ impl Db {
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
         let Some(live) = &self.0.live else { return open::drop_column_family(&self.0.opened, family) };
-        // Why: the family's memtable may be all that keeps the log of a section whose commit is not durable. Why also behind it: one may have been committed meanwhile.
+        // Why: the family's memtable may be all that keeps the log of a section whose commit is not
+        // durable. Why also behind it: one may have been committed meanwhile.
         let sync_decisions = || block_on(self.env(), live.pipeline.sync_decisions());
         sync_decisions()?;
         open::drop_column_family(&self.0.opened, family)?;
@@ -122,7 +132,8 @@ impl Db {
     /// closed by a thread of its own, and the drop does not wait for it.
     ///
     /// # Errors
-    /// What had to be written could not be. `InvalidArgument`: it is called inside a background job.
+    /// What had to be written could not be. `InvalidArgument`: it is called inside a background
+    /// job.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }

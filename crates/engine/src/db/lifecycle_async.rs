@@ -27,8 +27,9 @@ fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 /// These futures never block. What they ask for begins when they are first polled, and is carried
-/// through even if they are dropped after that; a database whose opening is not waited for is closed
-/// again. They borrow nothing. Beside the errors that are named, there may be no thread (`Io`).
+/// through even if they are dropped after that; a database whose opening is not waited for is
+/// closed again. They borrow nothing. Beside the errors that are named, there may be no thread
+/// (`Io`).
 impl Db {
     /// The asynchronous form of [`Db::open`].
     ///

@@ -1,13 +1,19 @@
-//! Where a read reads: the sequence number that it takes when it begins, and what it has to wait for.
+//! Where a read reads: the sequence number that it takes when it begins, and what it has to wait
+//! for.
 //!
-//! In: read options. Out: a sequence number with what does not count up to it, and whether everything up to it is in the memtables yet. It always is unless the database has `unordered_write` set and a write
-//! is being inserted right now; then the blocking calls wait on the calling thread and the asynchronous ones as futures.
+//! In: read options. Out: a sequence number with what does not count up to it, and whether
+//! everything up to it is in the memtables yet. It always is unless the database has
+//! `unordered_write` set and a write is being inserted right now; then the blocking calls wait on
+//! the calling thread and the asynchronous ones as futures.
 //!
 //! Invariants:
-//! - First the superversion is pinned, then the sequence number is taken, then waited for, and the pinned superversion is read at that number. Why not pinned anew after the
-//!   wait: a job may have dropped meanwhile what is read at the number.
-//! - What is pinned has everything up to the number. Where memtables were exchanged between the two, both are taken again. Otherwise the read would end at the exchange, while what was decided about
-//!   prepared transactions behind it would count already: one that was rolled back would be seen, without what its rollback had brought back.
+//! - First the superversion is pinned, then the sequence number is taken, then waited for, and the
+//!   pinned superversion is read at that number. Why not pinned anew after the wait: a job may have
+//!   dropped meanwhile what is read at the number.
+//! - What is pinned has everything up to the number. Where memtables were exchanged between the
+//!   two, both are taken again. Otherwise the read would end at the exchange, while what was
+//!   decided about prepared transactions behind it would count already: one that was rolled back
+//!   would be seen, without what its rollback had brought back.
 
 use super::Db;
 use crate::read::Gate;
@@ -25,7 +31,8 @@ use std::sync::Arc;
 type View<'a> = (&'a Arc<Family>, Guard<Arc<SuperVersion>>, ReadAt);
 
 impl Db {
-    /// Pins a column family and says where to read it. Wait for that sequence number before reading.
+    /// Pins a column family and says where to read it. Wait for that sequence number before
+    /// reading.
     #[inline]
     pub(super) fn view<'a>(&self, options: &ReadOptions, family: &'a ColumnFamily) -> Result<View<'a>> {
         let family = self.family(family)?;
@@ -75,7 +82,8 @@ impl Db {
         Some(Box::new(live.pipeline.readable(seq)))
     }
 
-    /// `read`, at once if `seq` can be read, and otherwise when it can. `read` borrows nothing that a wait must not hold.
+    /// `read`, at once if `seq` can be read, and otherwise when it can. `read` borrows nothing that
+    /// a wait must not hold.
     #[inline]
     pub(super) fn attempt_at<'a, T: Send + 'a>(
         &self,
@@ -182,7 +190,8 @@ mod tests {
         },
     ];
 
-    /// Every way to read, overtaken by new memtables for one of two families, a plain write to them, and what then decides about a transaction that was prepared before.
+    /// Every way to read, overtaken by new memtables for one of two families, a plain write to
+    /// them, and what then decides about a transaction that was prepared before.
     fn overtaken(decide: fn(&Db), k: &str) {
         let wanted = |key: &str| Some(if key == "a" { "first" } else { k }.as_bytes().to_vec());
         for (number, read) in READS.into_iter().enumerate() {

@@ -15,9 +15,11 @@ impl Db {
         Ok(self.family(family)?.settings().options.clone())
     }
 
-    /// Changes options of a column family, by RocksDB's names (`"write_buffer_size"`, `"compaction_options_fifo"`, `"block_based_table_factory"` with those of tables in
-    /// braces). All of them change or none does. They are in force for whatever begins after the call, written to the OPTIONS file, and found there by the next opening
-    /// unless that sets them itself. Reads and jobs that run go on as they began. Blocks.
+    /// Changes options of a column family, by RocksDB's names (`"write_buffer_size"`,
+    /// `"compaction_options_fifo"`, `"block_based_table_factory"` with those of tables in braces).
+    /// All of them change or none does. They are in force for whatever begins after the call,
+    /// written to the OPTIONS file, and found there by the next opening unless that sets them
+    /// itself. Reads and jobs that run go on as they began. Blocks.
     ///
     /// # Errors
     /// An option is not known, cannot change while the database is open or not to this value, and

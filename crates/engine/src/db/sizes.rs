@@ -1,4 +1,5 @@
-//! What can be told of keys without reading their values: how much there is of a range, and whether a key may be there.
+//! What can be told of keys without reading their values: how much there is of a range, and whether
+//! a key may be there.
 
 use super::Db;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
@@ -8,8 +9,9 @@ use karst_storage::column_family::ColumnFamily;
 use karst_storage::value::Value;
 
 impl Db {
-    /// About how many bytes of table files each range of the default column family takes: the keys from the first on and before the second. Reads indexes that are not in memory, and waits for them on
-    /// the calling thread.
+    /// About how many bytes of table files each range of the default column family takes: the keys
+    /// from the first on and before the second. Reads indexes that are not in memory, and waits for
+    /// them on the calling thread.
     ///
     /// # Errors
     /// An index could not be read, or is damaged.
@@ -44,7 +46,8 @@ impl Db {
         sizes::approximate_sizes(&family.tables, &family.superversion(), options, ranges).await
     }
 
-    /// About how many entries the memtables of a column family have for the keys of a range, older versions too, and how many bytes they take. Reads nothing.
+    /// About how many entries the memtables of a column family have for the keys of a range, older
+    /// versions too, and how many bytes they take. Reads nothing.
     ///
     /// # Errors
     /// The column family is of another database.
@@ -58,7 +61,8 @@ impl Db {
         Ok(each.fold((0, 0), |(entries, bytes), of| (entries + of.0, bytes + of.1)))
     }
 
-    /// Whether `key` may be in the default column family, as far as memory tells: no is certain, yes is not. Never reads from storage.
+    /// Whether `key` may be in the default column family, as far as memory tells: no is certain,
+    /// yes is not. Never reads from storage.
     ///
     /// # Errors
     /// As [`Db::get`], of what is in memory: it is damaged, or merge operands cannot be merged.

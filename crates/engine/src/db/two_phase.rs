@@ -1,15 +1,23 @@
-//! Two-phase commit, as the database does it: prepare, then commit or roll back, across a crash in between.
+//! Two-phase commit, as the database does it: prepare, then commit or roll back, across a crash in
+//! between.
 //!
-//! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is committed. Locks and snapshots are the business of whoever calls.
+//! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is
+//! committed. Locks and snapshots are the business of whoever calls.
 //!
-//! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted when it is prepared, and nobody sees it; a commit says from where on everybody does, and a rollback writes what was
-//! there before. Without, it is inserted when it is committed. docs/decisions/write-prepared.md has the argument.
+//! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted when it
+//! is prepared, and nobody sees it; a commit says from where on everybody does, and a rollback
+//! writes what was there before. Without, it is inserted when it is committed.
+//! docs/decisions/write-prepared.md has the argument.
 //!
 //! Invariants:
-//! - Each phase is logged, whatever the write options say of the log; a commit that only the memtables knew of could come again.
-//! - A name is in the list from when its prepare is begun until it is decided, with what is being done to it ([`Stage`]); so nobody else prepares, or decides, under it meanwhile.
-//! - The log with a prepared section is kept until that is decided, and after a commit until all that it brought is in tables.
-//! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of the section kept, until the database is opened anew.
+//! - Each phase is logged, whatever the write options say of the log; a commit that only the
+//!   memtables knew of could come again.
+//! - A name is in the list from when its prepare is begun until it is decided, with what is being
+//!   done to it ([`Stage`]); so nobody else prepares, or decides, under it meanwhile.
+//! - The log with a prepared section is kept until that is decided, and after a commit until all
+//!   that it brought is in tables.
+//! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of
+//!   the section kept, until the database is opened anew.
 
 use super::Db;
 use crate::live::Live;
@@ -102,10 +110,13 @@ pub struct PreparedTransaction {
 }
 
 impl Db {
-    /// Makes `batch` durable under `name`, without effect. The database must have been opened with `allow_2pc`.
+    /// Makes `batch` durable under `name`, without effect. The database must have been opened with
+    /// `allow_2pc`.
     ///
     /// # Errors
-    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off. Then it is not prepared, but for an `Io` error of the log, after which it may be found so when the database is opened anew.
+    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off. Then it is
+    /// not prepared, but for an `Io` error of the log, after which it may be found so when the
+    /// database is opened anew.
     pub async fn prepare(
         &self,
         by: Caller,
@@ -122,7 +133,8 @@ impl Db {
         let section = Arc::new(Section::new(name, batch, numbers));
         self.0.sections.lock().begin(&section)?;
         let outcome = phase(live, by, options, &section, Phase::Prepare).await;
-        // Why not if it may be in memtables: an insert panicked, and what was inserted must stay hidden. It is prepared in the log, so the next opening finds it.
+        // Why not if it may be in memtables: an insert panicked, and what was inserted must stay
+        // hidden. It is prepared in the log, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
             self.0.sections.lock().remove(name);
             self.release(live, &section);
@@ -136,7 +148,9 @@ impl Db {
     /// Writes what was prepared under `name`.
     ///
     /// # Errors
-    /// `NotFound` if nothing is; `Busy` if somebody prepares or decides it right now; otherwise as [`Db::write`], and then it is prepared as before, but for an `Io` error of the log, after which it may be found committed when the database is opened anew.
+    /// `NotFound` if nothing is; `Busy` if somebody prepares or decides it right now; otherwise as
+    /// [`Db::write`], and then it is prepared as before, but for an `Io` error of the log, after
+    /// which it may be found committed when the database is opened anew.
     pub async fn commit_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
         self.decide(by, options, name, Phase::Commit).await
     }
@@ -159,7 +173,9 @@ impl Db {
         match outcome {
             Ok(()) => {
                 self.0.sections.lock().remove(name);
-                // Why its log stays if this fails: the decision may be lost with what was written before it, and then it is prepared again; and what was inserted must not look like a plain write.
+                // Why its log stays if this fails: the decision may be lost with what was written
+                // before it, and then it is prepared again; and what was inserted must not look
+                // like a plain write.
                 if !section.waits_for_sync() || self.sync_logs(live, by).await {
                     self.release(live, &section);
                 }
@@ -194,7 +210,8 @@ impl Db {
 
     /// Rolls back what was inserted: writes what was there before over it.
     ///
-    /// Why what is read is what was there: nobody sees the section, and nobody else writes its keys while it is prepared.
+    /// Why what is read is what was there: nobody sees the section, and nobody else writes its keys
+    /// while it is prepared.
     async fn restore(
         &self,
         live: &Live,

@@ -1,7 +1,9 @@
-//! What transactions need of the database: whether a key was written since, and writes that depend on keys not having been.
+//! What transactions need of the database: whether a key was written since, and writes that depend
+//! on keys not having been.
 //!
-//! In: keys with the sequence numbers from which on nobody may have written them. Out: the write in its place in the order, or `Busy`. Both forms of each call run one code
-//! ([`Caller`]). docs/decisions/transactions.md says why nothing slips through.
+//! In: keys with the sequence numbers from which on nobody may have written them. Out: the write in
+//! its place in the order, or `Busy`. Both forms of each call run one code ([`Caller`]).
+//! docs/decisions/transactions.md says why nothing slips through.
 
 use super::Db;
 use crate::read::newest;
@@ -25,15 +27,19 @@ pub struct Unchanged {
 }
 
 impl Db {
-    /// From now on takes note of the keys of every write, in so many buckets, so that writes can depend on keys: [`Db::write_if_unchanged`]. A second time does nothing.
+    /// From now on takes note of the keys of every write, in so many buckets, so that writes can
+    /// depend on keys: [`Db::write_if_unchanged`]. A second time does nothing.
     ///
     /// # Errors
-    /// The database is open for reading only. `NotSupported`: with [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was written before, and no key would tell of it.
+    /// The database is open for reading only. `NotSupported`: with
+    /// [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was
+    /// written before, and no key would tell of it.
     pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
         self.live()?.pipeline.track_conflicts(buckets)
     }
 
-    /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does not see, be it that it was inserted before and decided since. The caller holds the snapshot.
+    /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does
+    /// not see, be it that it was inserted before and decided since. The caller holds the snapshot.
     ///
     /// # Errors
     /// The column family is of another database; what had to be read could not be.
@@ -64,8 +70,9 @@ impl Db {
         by.wait(self.env(), search).await
     }
 
-    /// Writes a batch if none of `keys` was written since the sequence number that comes with it, by whomever; the two are one step. The caller holds a snapshot at or below all of
-    /// these numbers.
+    /// Writes a batch if none of `keys` was written since the sequence number that comes with it,
+    /// by whomever; the two are one step. The caller holds a snapshot at or below all of these
+    /// numbers.
     ///
     /// # Errors
     /// `Busy` if one was written: then the batch was not. Otherwise as [`Db::write`].

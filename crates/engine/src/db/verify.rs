@@ -9,14 +9,19 @@ use karst_storage::table::verify;
 use std::sync::Arc;
 
 impl Db {
-    /// Reads all table and blob files of all column families, and verifies the checksum of every block and of every record of a blob file. Waits on the calling thread; the files of now are kept until it is done.
+    /// Reads all table and blob files of all column families, and verifies the checksum of every
+    /// block and of every record of a blob file. Waits on the calling thread; the files of now are
+    /// kept until it is done.
     ///
-    /// What it reads is counted in the ticker `rocksdb.verify_checksum.read.bytes`. Unlike RocksDB's call of this name, it reads blob files too.
-    /// The headers of blob files and the footers of tables before format_version 6 have no checksum: of these it sees that they are possible. Memtables and logs are not looked at. Without
-    /// `use_direct_reads` the operating system may answer from its cache, and what the device has become is not seen.
+    /// What it reads is counted in the ticker `rocksdb.verify_checksum.read.bytes`. Unlike
+    /// RocksDB's call of this name, it reads blob files too. The headers of blob files and the
+    /// footers of tables before format_version 6 have no checksum: of these it sees that they are
+    /// possible. Memtables and logs are not looked at. Without `use_direct_reads` the operating
+    /// system may answer from its cache, and what the device has become is not seen.
     ///
     /// # Errors
-    /// The first file that cannot be read, or a part of which is not what was written: `Corruption`, with the file and the offset.
+    /// The first file that cannot be read, or a part of which is not what was written:
+    /// `Corruption`, with the file and the offset.
     pub fn verify_checksum(&self) -> Result<()> {
         karst_io::block_on(self.env(), self.verify_checksum_async())
     }
@@ -37,11 +42,14 @@ impl Db {
         Ok(())
     }
 
-    /// Reads all table and blob files of all column families that were written with a checksum of the whole file (`file_checksum_gen_factory`), and verifies it. Returns how many files that were. Waits on the
-    /// calling thread.
+    /// Reads all table and blob files of all column families that were written with a checksum of
+    /// the whole file (`file_checksum_gen_factory`), and verifies it. Returns how many files that
+    /// were. Waits on the calling thread.
     ///
     /// # Errors
-    /// The first file that cannot be read, or is not what was written: `Corruption`, with its name. `NotSupported`: its checksum was made by a function other than RocksDB's `FileChecksumCrc32c`.
+    /// The first file that cannot be read, or is not what was written: `Corruption`, with its name.
+    /// `NotSupported`: its checksum was made by a function other than RocksDB's
+    /// `FileChecksumCrc32c`.
     pub fn verify_file_checksums(&self) -> Result<u64> {
         karst_io::block_on(self.env(), self.verify_file_checksums_async())
     }

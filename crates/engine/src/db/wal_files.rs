@@ -15,7 +15,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WalFile {
-    /// Its name below the directory of logs, as RocksDB has it: `/archive/000012.log` or `/000013.log`.
+    /// Its name below the directory of logs, as RocksDB has it: `/archive/000012.log` or
+    /// `/000013.log`.
     pub name: String,
     /// Its number. A log with a larger one is younger.
     pub number: u64,
@@ -39,7 +40,8 @@ fn directory_of(db: &Db) -> PathBuf {
 pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
     let directory = directory_of(db);
     let mut logs: BTreeSet<_> = db.0.opened.logs().into_iter().collect();
-    // Why: a log is archived some time after nobody needs it any more. Why in this order: so one that is archived meanwhile is in one of the two.
+    // Why: a log is archived some time after nobody needs it any more. Why in this order: so one
+    // that is archived meanwhile is in one of the two.
     if Archive::of(&db.options(), &directory).is_some() {
         logs.extend(logs_in(db.env(), &directory)?);
     }
@@ -84,8 +86,9 @@ impl LogFile {
 }
 
 impl Db {
-    /// The logs that are there, the oldest first: archived ones (`WAL_ttl_seconds`, `WAL_size_limit_MB`) and those that hold what is not in tables. Those without a
-    /// record are passed over. Blocks: it reads all of them.
+    /// The logs that are there, the oldest first: archived ones (`WAL_ttl_seconds`,
+    /// `WAL_size_limit_MB`) and those that hold what is not in tables. Those without a record are
+    /// passed over. Blocks: it reads all of them.
     ///
     /// # Errors
     /// A directory cannot be listed or a log not be read.

@@ -1,6 +1,8 @@
-//! What was written since some sequence number, read from the logs: for those who follow a database.
+//! What was written since some sequence number, read from the logs: for those who follow a
+//! database.
 //!
-//! In: a sequence number; the logs, archived ones included. Out: batches in the order in which they were written, whole, as far as they are visible.
+//! In: a sequence number; the logs, archived ones included. Out: batches in the order in which they
+//! were written, whole, as far as they are visible.
 //!
 //! | a reader finds | it gives |
 //! |---|---|
@@ -10,14 +12,17 @@
 //! | a batch that `WriteBatch::from_bytes` refuses | its error, once; then it goes on behind the batch |
 //! | damage in a log that has ended | an error with file and offset, once; then it goes on with the next log |
 //!
-//! A log is read as a whole when the one before is done, or when more of it has become visible. Why not piece by piece: a log is about as large as a memtable, and compressed logs and recycled files can
-//! only be read from their beginning.
+//! A log is read as a whole when the one before is done, or when more of it has become visible. Why
+//! not piece by piece: a log is about as large as a memtable, and compressed logs and recycled
+//! files can only be read from their beginning.
 //!
-//! Invariant: a log counts as done only once a younger one is seen to have a record: whoever writes ends a log before the next one gets its first byte. The older one is read again
-//! after that, so nothing that came late is missed.
+//! Invariant: a log counts as done only once a younger one is seen to have a record: whoever writes
+//! ends a log before the next one gets its first byte. The older one is read again after that, so
+//! nothing that came late is missed.
 //!
-//! Compat: RocksDB's `GetUpdatesSince`. Its reader ends for good when a new log begins ("create a new iterator"), this one goes on; its first batch may likewise have a larger number than was asked for,
-//! if the logs do not reach back so far.
+//! Compat: RocksDB's `GetUpdatesSince`. Its reader ends for good when a new log begins ("create a
+//! new iterator"), this one goes on; its first batch may likewise have a larger number than was
+//! asked for, if the logs do not reach back so far.
 
 use super::Db;
 use super::wal_files::{LogFile, logs_of};
@@ -38,7 +43,8 @@ pub struct WalUpdate {
     pub batch: WriteBatch,
 }
 
-/// The batches since some sequence number; see [`Db::get_updates_since`]. Each step may read a log, and blocks while it does. `None` is not the end: ask again later.
+/// The batches since some sequence number; see [`Db::get_updates_since`]. Each step may read a log,
+/// and blocks while it does. `None` is not the end: ask again later.
 #[derive(Debug)]
 pub struct WalUpdates {
     db: Db,
@@ -62,11 +68,15 @@ struct Contents {
 }
 
 impl Db {
-    /// The batches that were written since `sequence`: the first is the one with this number, or the oldest behind it that the logs have. How far back they reach,
-    /// `WAL_ttl_seconds` and `WAL_size_limit_MB` say. With `manual_wal_flush`, what was not flushed to the log is not found yet. Batches without operations are passed over.
+    /// The batches that were written since `sequence`: the first is the one with this number, or
+    /// the oldest behind it that the logs have. How far back they reach, `WAL_ttl_seconds` and
+    /// `WAL_size_limit_MB` say. With `manual_wal_flush`, what was not flushed to the log is not
+    /// found yet. Batches without operations are passed over.
     ///
     /// # Errors
-    /// `NotFound`: nothing with this number was written yet. `NotSupported`: with `allow_2pc` records and sequence numbers do not go together. `Io`: a directory cannot be listed, or a log not be read.
+    /// `NotFound`: nothing with this number was written yet. `NotSupported`: with `allow_2pc`
+    /// records and sequence numbers do not go together. `Io`: a directory cannot be listed, or a
+    /// log not be read.
     pub fn get_updates_since(&self, sequence: u64) -> Result<WalUpdates> {
         self.check_open()?;
         if self.options().allow_2pc {
@@ -101,7 +111,8 @@ impl WalUpdates {
 
     /// What is visible in `log` behind what was given.
     fn contents(&self, log: FileNumber) -> Result<Contents> {
-        // Why before it is read: what is visible then is in the file, if it was logged and left the process.
+        // Why before it is read: what is visible then is in the file, if it was logged and left the
+        // process.
         let visible = self.db.latest_sequence_number();
         let Some(file) = LogFile::read(&self.db, log)? else { return Ok(Contents::default()) };
         let damaged = |what: &dyn Display| {

@@ -1,7 +1,9 @@
 //! The calls that write.
 //!
-//! In: operations and batches. Out: writes for the commit pipeline. Every call comes in three forms: plain, with options, in a column family; and each of them blocking or asynchronous. The
-//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. What a call is refused for is said before anything is written.
+//! In: operations and batches. Out: writes for the commit pipeline. Every call comes in three
+//! forms: plain, with options, in a column family; and each of them blocking or asynchronous. The
+//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. What a
+//! call is refused for is said before anything is written.
 
 use super::Db;
 use crate::live::Live;
@@ -46,7 +48,8 @@ impl Db {
             ));
         }
         for family in batch.merged() {
-            // Why not an error here if it is not open: whether it may be missing, the options of the write say.
+            // Why not an error here if it is not open: whether it may be missing, the options of
+            // the write say.
             if let Some(family) = self.0.opened.families.get(*family) {
                 check_operator(&family)?;
             }
@@ -80,11 +83,14 @@ macro_rules! calls {
             $(
                 $(#[$doc])*
                 ///
-                /// In the default column family. Blocks the calling thread until the write is visible, and in the log unless the options say otherwise.
+                /// In the default column family. Blocks the calling thread until the write is
+                /// visible, and in the log unless the options say otherwise.
                 ///
                 /// # Errors
-                /// Nothing was written if a key or value is over its limit, the database is open for reading only or closed, writes are refused because of a background error,
-                /// or what is asked does not fit. After an `Io` error of the log itself it is not known whether the write is found when the database is opened anew.
+                /// Nothing was written if a key or value is over its limit, the database is open
+                /// for reading only or closed, writes are refused because of a background error, or
+                /// what is asked does not fit. After an `Io` error of the log itself it is not
+                /// known whether the write is found when the database is opened anew.
                 pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, $($arg),*)
                 }
@@ -144,7 +150,8 @@ calls! {
     put put_opt put_cf put_async put_opt_async put_cf_async (key: K, value: V) = |cf, key, value| Op::Put { cf, key, value };
     /// Removes `key`. No error if it is not there.
     delete delete_opt delete_cf delete_async delete_opt_async delete_cf_async (key: K) = |cf, key| Op::Delete { cf, key };
-    /// Removes `key`, which must have been put at most once since it was last removed, and not merged. Cheaper than a delete: it vanishes together with that put.
+    /// Removes `key`, which must have been put at most once since it was last removed, and not
+    /// merged. Cheaper than a delete: it vanishes together with that put.
     single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key: K) = |cf, key| Op::SingleDelete { cf, key };
     /// Adds a merge operand to `key`. The column family needs a merge operator.
     merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key: K, operand: V) = |cf, key, operand| Op::Merge { cf, key, operand };
@@ -154,7 +161,8 @@ calls! {
 }
 
 impl Db {
-    /// Writes a batch: all of it or nothing, seen by readers all at once. The batch stays as it is and may be written again.
+    /// Writes a batch: all of it or nothing, seen by readers all at once. The batch stays as it is
+    /// and may be written again.
     ///
     /// # Errors
     /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in
@@ -164,7 +172,8 @@ impl Db {
         live.pipeline.write(options, source)
     }
 
-    /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing; after that the batch is written whole or not at all.
+    /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing;
+    /// after that the batch is written whole or not at all.
     pub fn write_async<'a>(
         &'a self,
         options: &WriteOptions,
@@ -174,9 +183,12 @@ impl Db {
         WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
     }
 
-    /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync` everything in the logs reach the device.
+    /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync`
+    /// everything in the logs reach the device.
     ///
-    /// After a failure of the log that was overcome (`Db::resume`) it says the same of what was acknowledged before, which is in tables on the device then, though it may never have reached the log.
+    /// After a failure of the log that was overcome (`Db::resume`) it says the same of what was
+    /// acknowledged before, which is in tables on the device then, though it may never have reached
+    /// the log.
     ///
     /// # Errors
     /// The log failed, now or before, or the database is open for reading only.

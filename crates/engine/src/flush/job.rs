@@ -1,10 +1,13 @@
 //! One flush: the sealed memtables of a family, or of several at once, become tables of L0.
 //!
-//! In: memtables, oldest first. Out: for each family at most one table and its blob files, installed by one atomic change, and the memtables gone from the superversion.
+//! In: memtables, oldest first. Out: for each family at most one table and its blob files,
+//! installed by one atomic change, and the memtables gone from the superversion.
 //!
 //! Invariants:
-//! - What is read of the memtables is counted and compared with what went in, so that a lost entry fails the flush rather than the user.
-//! - Until the change is installed nothing refers to the files; a flush that ends early, in whatever way, removes them.
+//! - What is read of the memtables is counted and compared with what went in, so that a lost entry
+//!   fails the flush rather than the user.
+//! - Until the change is installed nothing refers to the files; a flush that ends early, in
+//!   whatever way, removes them.
 
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
@@ -70,7 +73,8 @@ pub(crate) struct FamilyFlush {
 }
 
 impl FamilyFlush {
-    /// Everything that is sealed of the family, or of it what has at most the sequence number `through`; `None` if nothing is.
+    /// Everything that is sealed of the family, or of it what has at most the sequence number
+    /// `through`; `None` if nothing is.
     pub(crate) fn of(versions: &Versions, family: &Arc<Family>, through: Option<SeqNo>) -> Option<Self> {
         let view = family.superversion();
         let within = |m: &&Arc<MemTable>| {
@@ -210,15 +214,20 @@ impl FlushContext {
         }
         let depends_on_logs = self.families.all().len() > 1 || self.options.get().allow_2pc;
         if reason == FlushReason::ErrorRecovery && self.pipeline.log_has_failed() {
-            // Why again: it may have failed since the recovery began. If anything is prepared, that log is still needed, and a table must not have what comes behind its end.
+            // Why again: it may have failed since the recovery began. If anything is prepared, that
+            // log is still needed, and a table must not have what comes behind its end.
             self.pipeline.check_resumable().map_err(|e| (Phase::Write, e))?;
         } else if depends_on_logs {
-            // Why: a batch goes to several families. If this one's part of it is in a table and the others' is lost with the end of a log, the
-            // batch is torn, and the database does not open. And what a table has of a transaction must not outlive the record of its prepare or commit.
-            // Why not when the log has failed: what recovers from that flushes all families in one change, so that no log is needed.
+            // Why: a batch goes to several families. If this one's part of it is in a table and the
+            // others' is lost with the end of a log, the batch is torn, and the database does not
+            // open. And what a table has of a transaction must not outlive the record of its
+            // prepare or commit.
+            // Why not when the log has failed: what recovers from that flushes all families in one
+            // change, so that no log is needed.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
         }
-        // Why not before the sync: another install may record it at any time, and then what these logs lose is a hole.
+        // Why not before the sync: another install may record it at any time, and then what these
+        // logs lose is a hole.
         self.advance_idle(jobs);
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
@@ -238,12 +247,14 @@ impl FlushContext {
         Ok(flushed)
     }
 
-    /// Lets families without anything in memory need no log from before this flush either, since they would keep what others have filled.
+    /// Lets families without anything in memory need no log from before this flush either, since
+    /// they would keep what others have filled.
     fn advance_idle(&self, jobs: &[(FamilyFlush, FlushInfo)]) {
         let Some(log) = jobs.iter().map(|(flush, _)| flush.seal().0).max() else { return };
         for family in self.families.all().iter() {
             let view = family.superversion();
-            // Invariant: everything ordered before that log began is visible, so nothing of it is on its way to a memtable that is empty now.
+            // Invariant: everything ordered before that log began is visible, so nothing of it is
+            // on its way to a memtable that is empty now.
             if view.mem().is_empty() && view.immutable().is_empty() {
                 self.versions.advance_log_number(family.id(), log);
             }
@@ -317,7 +328,8 @@ impl FlushContext {
     /// Writes what of the memtables' entries survives.
     async fn write_entries(&self, flush: &FamilyFlush, outputs: Outputs) -> Result<(RunFiles, EntryCounts)> {
         let config = &flush.family.settings();
-        // Invariant: copied after everything in the memtables became visible, so no snapshot that is taken later needs what the filter drops.
+        // Invariant: copied after everything in the memtables became visible, so no snapshot that
+        // is taken later needs what the filter drops.
         let stripes = Stripes::of_readers(&self.snapshots.readers());
         for memtable in &flush.memtables {
             memtable.check_tombstones()?;

@@ -1,8 +1,10 @@
 //! What makes a memtable be sealed and flushed: writers notice, and tell whoever schedules.
 //!
-//! In: each insert, each append to the log; from the commit pipeline, on the writer's thread. Out: at most one [`Trigger`] a cause, until it is dealt with.
+//! In: each insert, each append to the log; from the commit pipeline, on the writer's thread. Out:
+//! at most one [`Trigger`] a cause, until it is dealt with.
 //!
-//! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits nor takes a lock that a caller may hold.
+//! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits
+//! nor takes a lock that a caller may hold.
 
 use karst_base::options::ColumnFamilyOptions;
 use karst_base::pacing::WriteBufferManager;

@@ -1,10 +1,12 @@
 //! The bulk loader: a new database from streams of entries.
 //!
-//! In: entries. Those in any order gather in a memtable and leave it as a sorted run; sorted ones are written straight away. Out: a database directory.
+//! In: entries. Those in any order gather in a memtable and leave it as a sorted run; sorted ones
+//! are written straight away. Out: a database directory.
 //!
-//! Order: runs are written from the oldest to the newest, so a run goes to a level above all before it; only L0 takes many. This is checked,
-//! since otherwise reads would find older entries first.
-//! Invariant: CURRENT is written last; without it the directory is no database, however far the load came.
+//! Order: runs are written from the oldest to the newest, so a run goes to a level above all before
+//! it; only L0 takes many. This is checked, since otherwise reads would find older entries first.
+//! Invariant: CURRENT is written last; without it the directory is no database, however far the
+//! load came.
 
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
 use karst_base::error::{Error, ErrorKind, Named, Result};
@@ -39,7 +41,8 @@ use std::sync::Arc;
 /// # Ok::<(), karst_engine::Error>(())
 /// ```
 ///
-/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`] leaves files but no database.
+/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`] leaves
+/// files but no database.
 pub struct BulkLoader {
     env: Env,
     path: PathBuf,
@@ -115,7 +118,8 @@ struct Identity {
 }
 
 impl BulkLoader {
-    /// Begins a database in directory `path`, which is made if it is missing. The default column family gets the options that `options` say.
+    /// Begins a database in directory `path`, which is made if it is missing. The default column
+    /// family gets the options that `options` say.
     ///
     /// # Errors
     /// There is a database already, it is locked, or the options cannot be used.
@@ -206,8 +210,8 @@ impl BulkLoader {
         self.write(ColumnFamilyId::DEFAULT, ValueType::RangeDeletion, start, end)
     }
 
-    /// Adds an entry of any kind that tables store, newer than all before. Entries may come in any order of keys; when they fill a write buffer
-    /// (`write_buffer_size`) they are written to L0.
+    /// Adds an entry of any kind that tables store, newer than all before. Entries may come in any
+    /// order of keys; when they fill a write buffer (`write_buffer_size`) they are written to L0.
     ///
     /// # Errors
     /// There is no such column family, tables cannot store the kind, or writing failed.
@@ -228,10 +232,12 @@ impl BulkLoader {
         Ok(())
     }
 
-    /// Writes what was added to the default column family since the last seal as one sorted run of `level`.
+    /// Writes what was added to the default column family since the last seal as one sorted run of
+    /// `level`.
     ///
     /// # Errors
-    /// The level is not above all runs written before, the tree does not have it, or writing failed.
+    /// The level is not above all runs written before, the tree does not have it, or writing
+    /// failed.
     pub fn seal(&mut self, level: usize) -> Result<()> {
         self.seal_family(0, level)
     }
@@ -245,10 +251,12 @@ impl BulkLoader {
         self.seal_family(index, level)
     }
 
-    /// Begins a run of `level` whose keys come in ascending order, newer than all before; they go straight to files.
+    /// Begins a run of `level` whose keys come in ascending order, newer than all before; they go
+    /// straight to files.
     ///
     /// # Errors
-    /// As [`BulkLoader::seal`]; and if entries of the family wait to be sealed, which would be older.
+    /// As [`BulkLoader::seal`]; and if entries of the family wait to be sealed, which would be
+    /// older.
     pub fn sorted_run(&mut self, family: ColumnFamilyId, level: usize) -> Result<SortedRun<'_>> {
         let index = self.index(family)?;
         if !self.families[index].memtable.is_empty() {
@@ -319,7 +327,8 @@ impl BulkLoader {
                 if writer.needs_room() {
                     karst_io::block_on(&self.env, writer.make_room())?;
                 }
-                // Why: nobody can read what a value or a deletion hides; a merge operand or a single delete needs what is below it.
+                // Why: nobody can read what a value or a deletion hides; a merge operand or a
+                // single delete needs what is below it.
                 done_with = hides_older(trailer as u8).then_some(user_key);
             }
             at = full.next(position);
@@ -341,7 +350,8 @@ impl BulkLoader {
     ) -> Result<RunWriter<TargetSize>> {
         let family = &self.families[index];
         let options = &family.config.options;
-        // Compat: an L0 file is as large as what was flushed; below, files grow from level to level.
+        // Compat: an L0 file is as large as what was flushed; below, files grow from level to
+        // level.
         let factor = u64::try_from(options.target_file_size_multiplier).unwrap_or(1);
         let growth = factor.saturating_pow(level.saturating_sub(1) as u32);
         let target = match level {
@@ -479,7 +489,8 @@ impl Identity {
     }
 }
 
-/// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropped without [`SortedRun::finish`], it has never been.
+/// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropped without
+/// [`SortedRun::finish`], it has never been.
 pub struct SortedRun<'a> {
     loader: &'a mut BulkLoader,
     index: usize,

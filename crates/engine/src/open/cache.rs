@@ -25,7 +25,8 @@ impl BlockCache {
         Self::with_options(CacheOptions { capacity_bytes, ..CacheOptions::default() })
     }
 
-    /// A cache with all its options: strictness, the part kept for metadata, the size of a typical block.
+    /// A cache with all its options: strictness, the part kept for metadata, the size of a typical
+    /// block.
     pub fn with_options(options: CacheOptions) -> Self {
         Self(Arc::new(karst_mem::BlockCache::new(options)))
     }
@@ -45,17 +46,20 @@ impl BlockCache {
         self.0.usage_bytes()
     }
 
-    /// Of those, bytes of memtables; see [`WriteBufferManager::with_cache`](crate::WriteBufferManager::with_cache).
+    /// Of those, bytes of memtables; see
+    /// [`WriteBufferManager::with_cache`](crate::WriteBufferManager::with_cache).
     pub fn memtable_bytes(&self) -> usize {
         self.0.charged_bytes(budget::MEMTABLES)
     }
 
-    /// Of those, bytes that open tables keep outside of it; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    /// Of those, bytes that open tables keep outside of it; see
+    /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn table_bytes(&self) -> usize {
         self.0.charged_bytes(budget::TABLES)
     }
 
-    /// Of those, bytes of reads in flight and of what iterators have read ahead; see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    /// Of those, bytes of reads in flight and of what iterators have read ahead; see
+    /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn read_bytes(&self) -> usize {
         self.0.charged_bytes(budget::READS)
     }

@@ -1,9 +1,10 @@
 //! Options that change while the database is open.
 //!
-//! In: names and values as RocksDB's `SetOptions` and `SetDBOptions` take them. Out: all options after the change, checked and written to a new OPTIONS file; the caller puts
-//! them in force.
+//! In: names and values as RocksDB's `SetOptions` and `SetDBOptions` take them. Out: all options
+//! after the change, checked and written to a new OPTIONS file; the caller puts them in force.
 //!
-//! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is in force is what the next opening finds.
+//! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is
+//! in force is what the next opening finds.
 
 use super::writable::{OptionsInForce, write_options};
 use super::{Opened, check_options};

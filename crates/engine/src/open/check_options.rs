@@ -1,4 +1,5 @@
-//! Options that contradict each other or ask for what is not done: refused before anything is changed.
+//! Options that contradict each other or ask for what is not done: refused before anything is
+//! changed.
 //!
 //! In: the options of a database or of a column family. Out: an error that names the options.
 
@@ -63,7 +64,9 @@ pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
         ));
         options.recycle_log_file_num = 0;
     }
-    // Why: a log in memory is longer than what was put there, and a process that ends in the middle of a record leaves zeros behind its half. To those who do not take that for the end of the log it is damage.
+    // Why: a log in memory is longer than what was put there, and a process that ends in the middle
+    // of a record leaves zeros behind its half. To those who do not take that for the end of the
+    // log it is damage.
     if options.allow_mmap_writes && recovery_mode(options) != RecoveryMode::PointInTimeRecovery {
         notes.push(format!(
             "allow_mmap_writes is taken for false: logs are not written in memory with wal_recovery_mode {mode}"
@@ -85,9 +88,11 @@ fn recovery_mode(options: &DbOptions) -> RecoveryMode {
     RecoveryMode::from_name(options.wal_recovery_mode.name()).unwrap_or_default()
 }
 
-/// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, as its point-in-time recovery could not tell a hole from a log's end.
+/// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, as its
+/// point-in-time recovery could not tell a hole from a log's end.
 ///
-/// Why not in the two other modes: the end of the newest log of a database that was not closed looks like damage, which they do not excuse.
+/// Why not in the two other modes: the end of the newest log of a database that was not closed
+/// looks like damage, which they do not excuse.
 fn allows_recycled_logs(options: &DbOptions) -> bool {
     let tells_the_end = matches!(
         recovery_mode(options),

@@ -1,8 +1,10 @@
 //! Column families that come and go while a database is open.
 //!
-//! In: a name and options, or a family. Out: the MANIFEST says so, and then the open families do; OPTIONS is written anew.
+//! In: a name and options, or a family. Out: the MANIFEST says so, and then the open families do;
+//! OPTIONS is written anew.
 //!
-//! Invariant: a family is in the MANIFEST before anyone can write to it, and out of it before its files are removed. Reads that hold a dropped family go on.
+//! Invariant: a family is in the MANIFEST before anyone can write to it, and out of it before its
+//! files are removed. Reads that hold a dropped family go on.
 
 use super::load::make_family;
 use super::options::{Options, new_family_options};

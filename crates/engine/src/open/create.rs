@@ -1,7 +1,8 @@
 //! A new database in a directory, its column families by name, and the removal of a database.
 //!
-//! In: a directory. Out: IDENTITY, a first MANIFEST and CURRENT, which is written last: without it the directory is no database. What a crash leaves
-//! before that is overwritten by the next attempt.
+//! In: a directory. Out: IDENTITY, a first MANIFEST and CURRENT, which is written last: without it
+//! the directory is no database. What a crash leaves before that is overwritten by the next
+//! attempt.
 //!
 //! Invariant: a directory that has lost its CURRENT but holds data is never taken for an empty one.
 
@@ -29,7 +30,8 @@ pub(super) enum Found {
 /// Looks for a database, and whether it may be there or not. Changes nothing.
 ///
 /// # Errors
-/// `InvalidArgument` if there is one and must not be, or the other way round; `Corruption` if CURRENT is missing beside data.
+/// `InvalidArgument` if there is one and must not be, or the other way round; `Corruption` if
+/// CURRENT is missing beside data.
 pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<Found> {
     let fs = env.fs();
     if fs.exists(&path.join(FileName::Current.to_string()))? {
@@ -119,8 +121,8 @@ pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec
     Ok(manifest.replay.column_families().map(|found| found.name.to_owned()).collect())
 }
 
-/// Removes the database in `path`: every file whose name says that it is a database's, archived logs included, then the directories if they are empty. No error
-/// if there is none.
+/// Removes the database in `path`: every file whose name says that it is a database's, archived
+/// logs included, then the directories if they are empty. No error if there is none.
 ///
 /// # Errors
 /// It is open, or a file could not be removed; the others are.

@@ -1,6 +1,7 @@
 //! The files of a database directory: finding them, and reading the small ones.
 //!
-//! In: a directory. Out: file names by kind; the bytes of CURRENT, MANIFEST, OPTIONS, IDENTITY. Only reads: nothing is created, not even LOCK.
+//! In: a directory. Out: file names by kind; the bytes of CURRENT, MANIFEST, OPTIONS, IDENTITY.
+//! Only reads: nothing is created, not even LOCK.
 //!
 //! Invariant: every error names the file, or the directory in which it is missing.
 

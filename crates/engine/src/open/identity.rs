@@ -1,6 +1,7 @@
 //! Who a database is: its id, for life, and the id of one time it is open.
 //!
-//! In: the environment's randomness. Out: ids in RocksDB's form, which tables carry in their properties.
+//! In: the environment's randomness. Out: ids in RocksDB's form, which tables carry in their
+//! properties.
 
 use karst_io::Env;
 

@@ -1,14 +1,17 @@
-//! What a database directory holds, read: the same for a database that is opened for reading and for one that is to be written.
+//! What a database directory holds, read: the same for a database that is opened for reading and
+//! for one that is to be written.
 //!
-//! In: a directory and [`Options`]. Out: [`Loaded`]: options, column families with their trees and what the logs hold; or an error that names the file, the
-//! offset and what was expected.
+//! In: a directory and [`Options`]. Out: [`Loaded`]: options, column families with their trees and
+//! what the logs hold; or an error that names the file, the offset and what was expected.
 //!
-//! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and blob files, which logs there are; then, by [`Logs::replay`], the
-//! logs. All reads block the calling thread.
+//! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and
+//! blob files, which logs there are; then, by [`Logs::replay`], the logs. All reads block the
+//! calling thread.
 //! Invariant: nothing is written.
 //!
-//! Why the directory again: where another process writes, logs that were listed before the MANIFEST was read may not be all that it refers to. Logs listed
-//! behind it are, as long as it has not changed in between.
+//! Why the directory again: where another process writes, logs that were listed before the MANIFEST
+//! was read may not be all that it refers to. Logs listed behind it are, as long as it has not
+//! changed in between.
 
 use super::cache::BlockCache;
 use super::directory::{Directory, io_error, read_file};
@@ -115,7 +118,8 @@ pub(super) fn load(
     })
 }
 
-/// The MANIFEST, and the directory as it was behind it: listed when the MANIFEST had been read and had not changed.
+/// The MANIFEST, and the directory as it was behind it: listed when the MANIFEST had been read and
+/// had not changed.
 fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
     const ATTEMPTS: usize = 10;
     let mut directory = Directory::list(env, path)?;
@@ -178,7 +182,8 @@ fn build_trees(
     trees.map_err(|e| Error::corruption_at(&manifest.path, manifest.size_bytes, e))
 }
 
-/// Checks that every table is there and has the size the MANIFEST says, and that every blob file is there.
+/// Checks that every table is there and has the size the MANIFEST says, and that every blob file is
+/// there.
 ///
 /// Why at open: a missing file is better told now than by the first read that needs it.
 fn check_files(
@@ -276,7 +281,8 @@ impl Logs {
             }),
         };
         let wal_directory = separate.as_ref().unwrap_or(directory);
-        // Compat: with two-phase commit a log older than every family's own may hold prepared sections that a later one commits.
+        // Compat: with two-phase commit a log older than every family's own may hold prepared
+        // sections that a later one commits.
         let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
         if db_options.track_and_verify_wals_in_manifest {
             check_logs(env, wal_directory, set)?;
@@ -295,8 +301,9 @@ impl Logs {
         })
     }
 
-    /// Replays them into the memtables of `families`, which are those they were found for. `full` is called for each memtable that has reached the bytes of memory that
-    /// `most_bytes` allows its family, and puts another in its place.
+    /// Replays them into the memtables of `families`, which are those they were found for. `full`
+    /// is called for each memtable that has reached the bytes of memory that `most_bytes` allows
+    /// its family, and puts another in its place.
     pub(super) fn replay(
         &self,
         env: &Env,
@@ -382,8 +389,9 @@ impl Tables for FamilyTables {
 
 /// How much of each log is read: its size as of one moment.
 ///
-/// Why the newest is asked first: where another process writes, a log has all its records before the next one has any. So whatever is in the part of a log that is
-/// read, all that was written before it is read too.
+/// Why the newest is asked first: where another process writes, a log has all its records before
+/// the next one has any. So whatever is in the part of a log that is read, all that was written
+/// before it is read too.
 fn sizes_now(env: &Env, directory: &Path, logs: &[FileNumber]) -> Result<Vec<(FileNumber, usize)>> {
     let size_of = |number: &FileNumber| {
         let metadata = env.fs().metadata(&directory.join(FileName::Wal(*number).to_string()));
@@ -450,7 +458,8 @@ pub(super) fn make_family(
     Arc::new(Family::new(database, config, tables, superversion))
 }
 
-/// What the default column family's options say of the block cache. The others' say the same or nothing.
+/// What the default column family's options say of the block cache. The others' say the same or
+/// nothing.
 fn cache_options(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<CacheOptions> {
     let default = configs.get(&ColumnFamilyId::DEFAULT)?;
     cache_of(&default.options.table_factory.block_based.block_cache)

@@ -1,7 +1,8 @@
 //! The database's state from its MANIFEST.
 //!
-//! In: the MANIFEST's bytes. Out: the edits replayed, and then, once the column families' options are known, the trees. Errors have the MANIFEST's path and the
-//! offset of the record they come from.
+//! In: the MANIFEST's bytes. Out: the edits replayed, and then, once the column families' options
+//! are known, the trees. Errors have the MANIFEST's path and the offset of the record they come
+//! from.
 
 use karst_base::error::{Error, Result};
 use karst_format::file_name::FileName;
@@ -33,7 +34,8 @@ impl Manifest {
         let mut records = 0;
         while let Some(record) = reader.next_record() {
             let record = record.map_err(|damage| Error::in_file(&path, 0, damage.corruption))?;
-            // Why: a record may be cut into fragments with headers between them, so an offset within it is given as text.
+            // Why: a record may be cut into fragments with headers between them, so an offset
+            // within it is given as text.
             let edit = VersionEdit::decode(record.bytes).map_err(|e| {
                 let what = format!("version edit: {} (byte {} of the record)", e.what, e.offset);
                 Error::corruption_at(&path, record.offset, what)

@@ -1,6 +1,8 @@
-//! Opening a database: from a directory to column families that can be read, and written if that is asked.
+//! Opening a database: from a directory to column families that can be read, and written if that is
+//! asked.
 //!
-//! In: a directory and [`Options`]. Out: everything [`Db`](crate::Db) keeps, or an error that names the file, the offset and what was expected.
+//! In: a directory and [`Options`]. Out: everything [`Db`](crate::Db) keeps, or an error that names
+//! the file, the offset and what was expected.
 //!
 //! | file | holds |
 //! |---|---|
@@ -16,7 +18,8 @@
 //! | `check_options` | options that contradict each other or cannot be followed |
 //! | `option_rules` | what RocksDB refuses of a column family's options |
 //!
-//! Invariant: opening for reading leaves the directory byte for byte as it was. What another process writes later is not seen.
+//! Invariant: opening for reading leaves the directory byte for byte as it was. What another
+//! process writes later is not seen.
 
 mod cache;
 mod change_options;
@@ -100,9 +103,11 @@ pub(crate) struct Opened {
     pub(crate) writable: Option<Writable>,
 }
 
-/// Opens the database in `path` for reading. `wanted` names the column families to open, the default one always included; `None` opens all.
+/// Opens the database in `path` for reading. `wanted` names the column families to open, the
+/// default one always included; `None` opens all.
 ///
-/// Where another process changes the files while they are read, this starts over, a bounded number of times.
+/// Where another process changes the files while they are read, this starts over, a bounded number
+/// of times.
 pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
     const ATTEMPTS: usize = 10;
     check_path(path)?;

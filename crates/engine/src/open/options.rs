@@ -1,10 +1,11 @@
 //! How a database is opened: what the user sets, over what its OPTIONS file says.
 //!
-//! In: changes to options by field or by name, and things that no file can hold: environment, statistics, caches, comparators and other instances.
-//! Out: the options of the database and of each column family, resolved against what was found on disk.
+//! In: changes to options by field or by name, and things that no file can hold: environment,
+//! statistics, caches, comparators and other instances. Out: the options of the database and of
+//! each column family, resolved against what was found on disk.
 //!
-//! Why changes rather than values: a plain struct could not tell "set to the default" from "not set", and the second must leave alone what
-//! the OPTIONS file says.
+//! Why changes rather than values: a plain struct could not tell "set to the default" from "not
+//! set", and the second must leave alone what the OPTIONS file says.
 
 use super::cache::BlockCache;
 use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
@@ -59,7 +60,8 @@ impl std::str::FromStr for DamagedOptions {
     }
 }
 
-/// How a database is opened. Start from [`Options::new`] and change what shall differ from the database's own OPTIONS file.
+/// How a database is opened. Start from [`Options::new`] and change what shall differ from the
+/// database's own OPTIONS file.
 ///
 /// ```
 /// use karst_engine::Options;
@@ -111,7 +113,8 @@ impl Options {
         Self::default()
     }
 
-    /// The environment: files, clock, threads, I/O channels. Default: the operating system's, one for each database.
+    /// The environment: files, clock, threads, I/O channels. Default: the operating system's, one
+    /// for each database.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = Some(env);
@@ -125,7 +128,8 @@ impl Options {
         self
     }
 
-    /// The block cache, which several databases may share. Default: one of [`Options::block_cache_bytes`] for this database.
+    /// The block cache, which several databases may share. Default: one of
+    /// [`Options::block_cache_bytes`] for this database.
     #[must_use]
     pub fn block_cache(mut self, cache: BlockCache) -> Self {
         self.block_cache = Some(cache);
@@ -152,14 +156,16 @@ impl Options {
         self
     }
 
-    /// What limits how fast flushes and compactions write; several databases may share it. Default: nothing does.
+    /// What limits how fast flushes and compactions write; several databases may share it. Default:
+    /// nothing does.
     #[must_use]
     pub fn rate_limiter(mut self, limiter: RateLimiter) -> Self {
         self.rate_limiter = Some(limiter);
         self
     }
 
-    /// The budget of memtables, which several databases may share. Default: one of `db_write_buffer_size` for this database.
+    /// The budget of memtables, which several databases may share. Default: one of
+    /// `db_write_buffer_size` for this database.
     #[must_use]
     pub fn write_buffer_manager(mut self, manager: WriteBufferManager) -> Self {
         self.write_buffers = Some(manager);
@@ -183,8 +189,8 @@ impl Options {
         self
     }
 
-    /// Accept an OPTIONS file with options that are not known, as another engine's or a fork's may have. Default: refuse it unless a newer
-    /// RocksDB than the newest one known wrote it.
+    /// Accept an OPTIONS file with options that are not known, as another engine's or a fork's may
+    /// have. Default: refuse it unless a newer RocksDB than the newest one known wrote it.
     #[must_use]
     pub fn ignore_unknown_options(mut self, ignore: bool) -> Self {
         self.ignore_unknown_options = ignore;
@@ -207,16 +213,20 @@ impl Options {
         self
     }
 
-    /// The directories of table files, by path id, as RocksDB's `db_paths` has them: in place of the database's own directory, which should be among them (first, as a rule) if it has tables. No
-    /// file records them: give the same ones at every opening. Default: only the database's directory.
+    /// The directories of table files, by path id, as RocksDB's `db_paths` has them: in place of
+    /// the database's own directory, which should be among them (first, as a rule) if it has
+    /// tables. No file records them: give the same ones at every opening. Default: only the
+    /// database's directory.
     #[must_use]
     pub fn db_paths(mut self, paths: Vec<PathBuf>) -> Self {
         self.paths = paths;
         self
     }
 
-    /// Transactions insert when they are prepared, RocksDB's policy WritePrepared: what `karst_txn::TransactionDb` sets for it. No file records it; logs with prepared transactions say under which
-    /// policy they were. Without effect on a database that is opened for reading. Default false.
+    /// Transactions insert when they are prepared, RocksDB's policy WritePrepared: what
+    /// `karst_txn::TransactionDb` sets for it. No file records it; logs with prepared transactions
+    /// say under which policy they were. Without effect on a database that is opened for reading.
+    /// Default false.
     #[must_use]
     pub fn write_prepared(mut self, write_prepared: bool) -> Self {
         self.write_prepared = write_prepared;
@@ -270,7 +280,8 @@ impl Options {
         Ok(self)
     }
 
-    /// Sets options from an option string, `"name=value;name={nested=value}"`; see [`Options::set`].
+    /// Sets options from an option string, `"name=value;name={nested=value}"`; see
+    /// [`Options::set`].
     ///
     /// # Errors
     /// As [`Options::set`], and for ill-formed text.
@@ -286,14 +297,16 @@ impl Options {
         self
     }
 
-    /// The merge operator of a column family, in place of the one OPTIONS names; `None` for all families.
+    /// The merge operator of a column family, in place of the one OPTIONS names; `None` for all
+    /// families.
     #[must_use]
     pub fn merge_operator(mut self, family: Option<&str>, operator: Arc<dyn MergeOperator>) -> Self {
         self.instances_of(family).merge_operator = Some(operator);
         self
     }
 
-    /// The prefix extractor of a column family, in place of the one OPTIONS names; `None` for all families.
+    /// The prefix extractor of a column family, in place of the one OPTIONS names; `None` for all
+    /// families.
     #[must_use]
     pub fn prefix_extractor(mut self, family: Option<&str>, extractor: PrefixExtractor) -> Self {
         self.instances_of(family).prefix_extractor = Some(extractor);
@@ -307,7 +320,8 @@ impl Options {
         self
     }
 
-    /// What makes such a filter for each part of each job; asked where there is no filter of its own. `None` for all families.
+    /// What makes such a filter for each part of each job; asked where there is no filter of its
+    /// own. `None` for all families.
     #[must_use]
     pub fn compaction_filter_factory(
         mut self,
@@ -381,7 +395,8 @@ impl Options {
         self.statistics.as_ref()
     }
 
-    /// The cache to use: the one given, or a new one; `from_options` is what the column family's options say.
+    /// The cache to use: the one given, or a new one; `from_options` is what the column family's
+    /// options say.
     pub(crate) fn cache(&self, from_options: Option<CacheOptions>) -> BlockCache {
         if let Some(cache) = &self.block_cache {
             return cache.clone();
@@ -412,7 +427,8 @@ impl Options {
             UnknownOptions::RefuseUnlessNewer
         };
         let file = OptionsFile::parse(bytes, unknown).map_err(|e| {
-            // Compat: the text is a corruption only if it cannot be read; unknown options may be another engine's.
+            // Compat: the text is a corruption only if it cannot be read; unknown options may be
+            // another engine's.
             let kind = match e.kind {
                 karst_format::options::OptionErrorKind::Unknown => ErrorKind::NotSupported,
                 _ => ErrorKind::Corruption,

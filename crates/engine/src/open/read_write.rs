@@ -1,13 +1,17 @@
 //! Opening a database for writing.
 //!
-//! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller makes the commit pipeline, which creates the first log.
+//! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller makes
+//! the commit pipeline, which creates the first log.
 //!
-//! Order: options checked; CURRENT looked for, the database made if it is missing and that is asked; LOCK; everything read, as for reading; then written: what the logs
-//! held goes to tables of L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a crash left behind is removed.
+//! Order: options checked; CURRENT looked for, the database made if it is missing and that is
+//! asked; LOCK; everything read, as for reading; then written: what the logs held goes to tables of
+//! L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a
+//! crash left behind is removed.
 //!
 //! Invariants:
-//! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing refers to; they are removed if it comes to no more. What fails later leaves
-//!   the old state or the new one: one change to the MANIFEST brings all tables of all families.
+//! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing
+//!   refers to; they are removed if it comes to no more. What fails later leaves the old state or
+//!   the new one: one change to the MANIFEST brings all tables of all families.
 //! - While logs are replayed, no family has more in memory than a memtable that takes writes may
 //!   have; on a full disk all together no more than their memtables may have.
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is
@@ -46,14 +50,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens the database in `path` for writing. `families` names its column families, all of them; `None` opens what there is.
+/// Opens the database in `path` for writing. `families` names its column families, all of them;
+/// `None` opens what there is.
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
     check_path(path)?;
     let env = options.environment();
     // Why first: without them nothing that is started goes on, and whoever waits for it waits for
     // ever.
     env.ensure_threads()?;
-    // Compat: what is to be done with a missing or existing database is the caller's choice, never the OPTIONS file's.
+    // Compat: what is to be done with a missing or existing database is the caller's choice, never
+    // the OPTIONS file's.
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
     // Why before the lock: where there is nothing to open, nothing is left behind.
@@ -147,7 +153,8 @@ fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prep
     Ok(())
 }
 
-/// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed for them. Whatever a log from before says of them counts no more behind this one.
+/// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed
+/// for them. Whatever a log from before says of them counts no more behind this one.
 fn prepare_again(
     opened: &Opened,
     versions: &Arc<Versions>,
@@ -238,7 +245,8 @@ fn begin(
     let (recovered, tables) = replay(&opened, &versions, &logs, cramped)?;
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
-        // Why: should the power fail now, what is logged anew must not be there without what was read before it.
+        // Why: should the power fail now, what is logged anew must not be there without what was
+        // read before it.
         sync_logs(&env, &wal_path, &logs.numbers)?;
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }
@@ -249,8 +257,10 @@ fn begin(
         create::write_identity(&env, path, &db_id)?;
     }
     opened.db_id = Some(db_id);
-    // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be needed in part.
-    // Why not with anything inserted that is undecided: it was logged anew, and a family's log number has to say that it has it from before.
+    // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be
+    // needed in part.
+    // Why not with anything inserted that is undecided: it was logged anew, and a family's log
+    // number has to say that it has it from before.
     let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
     let avoids = opened.db_options.get().avoid_flush_during_recovery || cramped;
     let keeps = avoids && sound && tables.is_empty() && !undecided;
@@ -350,8 +360,9 @@ fn identity_of(loaded: &Loaded) -> Identity {
 
 /// Makes durable what was replayed.
 ///
-/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log of its own, would survive a loss of power that takes their
-/// ends away, and leave a hole in the history.
+/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log
+/// of its own, would survive a loss of power that takes their ends away, and leave a hole in the
+/// history.
 fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
     for number in logs {
         env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
@@ -391,7 +402,8 @@ impl RecoveredTables {
     }
 }
 
-/// Writes what of the logs is still in memory to tables, unless it is kept there and in them, and a new MANIFEST behind that.
+/// Writes what of the logs is still in memory to tables, unless it is kept there and in them, and a
+/// new MANIFEST behind that.
 fn install_recovered(
     opened: &Opened,
     versions: &Arc<Versions>,
@@ -425,7 +437,8 @@ fn install_recovered(
 
 /// Writes all of a memtable to a table of L0.
 ///
-/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops them.
+/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops
+/// them.
 async fn write_level0(
     opened: &Opened,
     versions: &Arc<Versions>,
@@ -511,7 +524,8 @@ fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -
     Ok(found)
 }
 
-/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs, temporary files, old MANIFESTs. Other names stay.
+/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs,
+/// temporary files, old MANIFESTs. Other names stay.
 ///
 /// `before` are the files that were there before this opening wrote any.
 fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {

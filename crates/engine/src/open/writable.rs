@@ -78,13 +78,15 @@ pub(super) struct OptionsInForce<'a> {
     pub(super) family: Option<&'a FamilyConfig>,
 }
 
-/// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest two.
+/// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest
+/// two.
 pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Result<()> {
     const KEPT: usize = 2;
     let Some(writable) = &opened.writable else {
         return Err(Error::invalid_argument("the database is open for reading only"));
     };
-    // Invariant: first the number, then what is in effect; so a file with a larger number is not older.
+    // Invariant: first the number, then what is in effect; so a file with a larger number is not
+    // older.
     let number = writable.versions.new_file_number();
     let db_options = opened.db_options.get();
     let mut text = changed_head(changed.db.unwrap_or(&db_options));

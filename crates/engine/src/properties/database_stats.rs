@@ -1,7 +1,9 @@
-//! `rocksdb.dbstats`: what writers and logs have done, since the database was opened and since somebody last asked.
+//! `rocksdb.dbstats`: what writers and logs have done, since the database was opened and since
+//! somebody last asked.
 //!
 //! In: counts that the commit pipeline and the door of writers keep. Out: RocksDB's text.
-//! Compat: a "commit group" is one turn of a leader at the log, with all batches that it wrote; RocksDB counts the leaders.
+//! Compat: a "commit group" is one turn of a leader at the log, with all batches that it wrote;
+//! RocksDB counts the leaders.
 
 use super::family_stats::human_count;
 use karst_base::stats::write_counts::WriteCounts;

@@ -1,6 +1,7 @@
 //! `rocksdb.cfstats`: RocksDB's table of levels with what flushes and compactions have done.
 //!
-//! Compat: the interval is the time since the database was opened, since nothing dumps statistics on its own.
+//! Compat: the interval is the time since the database was opened, since nothing dumps statistics
+//! on its own.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -35,7 +35,8 @@ pub struct LiveFile {
     pub checksum: Option<(Vec<u8>, String)>,
 }
 
-/// All tables by column family, level and place in the level, then the blob files of the column family.
+/// All tables by column family, level and place in the level, then the blob files of the column
+/// family.
 pub(crate) fn live_files(opened: &Opened) -> Vec<LiveFile> {
     let mut all = Vec::new();
     for family in opened.families.all().iter() {

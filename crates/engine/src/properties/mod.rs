@@ -1,7 +1,9 @@
 //! RocksDB's properties: what the database says of itself under `rocksdb.` names.
 //!
-//! In: a column family's current superversion. Out: numbers and texts in RocksDB's format. Properties about tables read their properties blocks and block for it.
-//! A name that stands for something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or not at all if any answer would be a guess.
+//! In: a column family's current superversion. Out: numbers and texts in RocksDB's format.
+//! Properties about tables read their properties blocks and block for it. A name that stands for
+//! something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or
+//! not at all if any answer would be a guess.
 
 mod database_stats;
 mod family_stats;
@@ -96,7 +98,8 @@ pub(crate) fn dump_stats(db: Subject<'_>) {
     let families = db.opened.families.all();
     let by_family: String =
         families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
-    // Why once, and not `rocksdb.stats` of each family: its interval is the time since somebody last asked.
+    // Why once, and not `rocksdb.stats` of each family: its interval is the time since somebody
+    // last asked.
     let database =
         families.first().and_then(|family| text(db, family, "rocksdb.dbstats")).unwrap_or_default();
     live.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));

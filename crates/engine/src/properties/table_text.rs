@@ -2,7 +2,8 @@
 
 use karst_format::properties::TableProperties;
 
-/// The properties as `name`, `between`, `value`, `behind`, each, in RocksDB 11.8's order and wording: `"; "` and `"="` in database properties,
+/// The properties as `name`, `between`, `value`, `behind`, each, in RocksDB 11.8's order and
+/// wording: `"; "` and `"="` in database properties,
 /// `"\n  "` and `": "` in `sst_dump`.
 #[must_use]
 pub fn table_properties_text(p: &TableProperties, behind: &str, between: &str) -> String {

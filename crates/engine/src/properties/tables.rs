@@ -1,4 +1,5 @@
-//! Properties that come from the tables' own properties blocks. Tables that are not open yet are opened, which blocks.
+//! Properties that come from the tables' own properties blocks. Tables that are not open yet are
+//! opened, which blocks.
 
 use super::table_text::table_properties_text;
 use karst_base::error::Result;

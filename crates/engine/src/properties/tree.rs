@@ -142,8 +142,8 @@ pub(super) fn blob_stats(version: &Version) -> String {
     )
 }
 
-/// Bytes of the tables that would be left after a compaction of everything, about: from the last level upwards, files that
-/// overlap none taken before; and the blobs that are not garbage.
+/// Bytes of the tables that would be left after a compaction of everything, about: from the last
+/// level upwards, files that overlap none taken before; and the blobs that are not garbage.
 pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     let comparator = version.comparator();
     // Sorted by largest key, not overlapping.

@@ -1,7 +1,7 @@
 //! `get`: one key.
 //!
-//! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup is moved into the loop that waits; only the
-//! asynchronous form allocates then.
+//! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup is moved
+//! into the loop that waits; only the asynchronous form allocates then.
 
 use std::sync::Arc;
 use std::time::Duration;

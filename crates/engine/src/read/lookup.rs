@@ -1,15 +1,17 @@
 //! One point lookup: the newest entry of a key that is visible, or what merge operands make of it.
 //!
-//! In: a key, the sequence number to read at, a superversion. Out: a value that pins its block or memtable, or nothing.
-//! The lookup is plain code that may be called again: it stops where something has to be fetched ([`Stop::Need`]) and goes on
-//! from the start of its phase in the current file when it has been.
+//! In: a key, the sequence number to read at, a superversion. Out: a value that pins its block or
+//! memtable, or nothing. The lookup is plain code that may be called again: it stops where
+//! something has to be fetched ([`Stop::Need`]) and goes on from the start of its phase in the
+//! current file when it has been.
 //!
-//! Order, as everywhere in RocksDB: memtables from new to old, L0 from new to old, then level by level. In a file: its range
-//! tombstones, then its filter, then the index, then entries from new to old.
+//! Order, as everywhere in RocksDB: memtables from new to old, L0 from new to old, then level by
+//! level. In a file: its range tombstones, then its filter, then the index, then entries from new
+//! to old.
 //!
-//! Invariant: nothing is applied twice. A merge operand is taken together with moving the key that is sought behind it
-//! (to the next lower sequence number), so that a repeated step begins with what comes after; tombstones and filters
-//! are told apart from entries by the stage.
+//! Invariant: nothing is applied twice. A merge operand is taken together with moving the key that
+//! is sought behind it (to the next lower sequence number), so that a repeated step begins with
+//! what comes after; tombstones and filters are told apart from entries by the stage.
 //!
 //! Each memtable and each table is searched from the snapshot on, whatever was taken from newer
 //! ones. In a sound database an older source has nothing newer. In one whose logs were replayed
@@ -38,7 +40,8 @@ use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::table::{KeyHash, Odds, Table};
 use karst_storage::value::Value;
 
-/// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why: reading so much takes about as long as one more wait.
+/// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why:
+/// reading so much takes about as long as one more wait.
 const LIKELY_BYTES: u64 = 64 << 10;
 
 /// How far the lookup is in the current file.
@@ -224,7 +227,8 @@ impl Lookup {
             let (level, index) = match self.file {
                 Some(file) => file,
                 None => {
-                    // Why: files come from new to old, so a tombstone found in one covers all that is in the next.
+                    // Why: files come from new to old, so a tombstone found in one covers all that
+                    // is in the next.
                     if self.covered_below > SeqNo::ZERO {
                         return Ok(None);
                     }
@@ -322,7 +326,8 @@ impl Lookup {
                 let (seq, kind) = (entry.seq, entry.kind);
                 let verdict = self.judge(view, seq, kind)?;
                 match verdict {
-                    // Why moved: should the block end here, the next one is looked for behind this entry.
+                    // Why moved: should the block end here, the next one is looked for behind this
+                    // entry.
                     Verdict::Skip => self.move_behind(seq),
                     Verdict::Nothing => {
                         self.end_at(verdict, seq, kind);
@@ -342,7 +347,8 @@ impl Lookup {
                     }
                 }
                 if table.global_seqno().is_some() || seq == SeqNo::ZERO {
-                    // Why: such a file has one entry a key, and a sequence number of 0 has nothing older.
+                    // Why: such a file has one entry a key, and a sequence number of 0 has nothing
+                    // older.
                     return Ok(None);
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
@@ -351,8 +357,8 @@ impl Lookup {
                 self.note_absence(table);
                 return Ok(None);
             }
-            // Every entry down to the end of the block was of this key. The rest of its history is in the next
-            // block, which the key, moved behind what was seen, now leads to.
+            // Every entry down to the end of the block was of this key. The rest of its history is
+            // in the next block, which the key, moved behind what was seen, now leads to.
         }
     }
 
@@ -364,7 +370,8 @@ impl Lookup {
         }
     }
 
-    /// Tells `table` whether a key that its filter let pass was in it. Only where that meant to wait: a hit has nothing to spare, and nothing to win.
+    /// Tells `table` whether a key that its filter let pass was in it. Only where that meant to
+    /// wait: a hit has nothing to spare, and nothing to win.
     #[inline]
     fn note_passed(&self, table: &Table, found: bool) {
         if self.needs.is_in_use() {
@@ -397,7 +404,8 @@ impl Lookup {
         Error::not_supported(format!("key {} has an entry of type {kind:?}", Shown(self.user_key())))
     }
 
-    /// Takes a merge operand and moves the key behind it. True if the operator is content with what it has.
+    /// Takes a merge operand and moves the key behind it. True if the operator is content with what
+    /// it has.
     #[cold]
     fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<bool> {
         let operator = view.superversion.config().merge_operator()?;
@@ -465,10 +473,12 @@ impl Lookup {
         Ok(Some(merge::full(view, user_key, existing, &self.operands)?))
     }
 
-    /// While the filter of the file in hand is on its way: asks for what the lookup will most likely wait for next, by what filters of its level have said.
-    /// Where they let keys pass, that is the index; where those of L0 deny them, the filters of its other files.
+    /// While the filter of the file in hand is on its way: asks for what the lookup will most
+    /// likely wait for next, by what filters of its level have said. Where they let keys pass, that
+    /// is the index; where those of L0 deny them, the filters of its other files.
     ///
-    /// Why not the filters below L0: a key that is in L0 after all would have read them in vain, and they are larger.
+    /// Why not the filters below L0: a key that is in L0 after all would have read them in vain,
+    /// and they are larger.
     ///
     /// Invariant: as for [`look_ahead`](Self::look_ahead).
     #[cold]
@@ -495,11 +505,13 @@ impl Lookup {
         self.needs.hold_hits(false);
     }
 
-    /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index partitions of every file that
-    /// may hold the key, and the data block of the newest one that may have it (of all, once there is an operand; of older
-    /// ones too as long as the filter that let the key pass is often wrong).
+    /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index
+    /// partitions of every file that may hold the key, and the data block of the newest one that
+    /// may have it (of all, once there is an operand; of older ones too as long as the filter that
+    /// let the key pass is often wrong).
     ///
-    /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for the step that meets them.
+    /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for
+    /// the step that meets them.
     pub(crate) fn look_ahead(&mut self, view: &View<'_>) {
         if !matches!(self.phase, Phase::Tables) {
             return;
@@ -549,7 +561,8 @@ impl Lookup {
             {
                 let _ = table.data_block(&view.ctx, &mut self.needs, handle);
             }
-            // The newest file that may have the key is this one, whether its block could be named yet or not.
+            // The newest file that may have the key is this one, whether its block could be named
+            // yet or not.
             newest_unknown &= table.filter_is_often_wrong();
         }
         self.needs.hold_hits(false);

@@ -1,7 +1,8 @@
 //! Reading: point lookups, batches of them, and merges; iterators build on the same steps.
 //!
-//! In: a pinned superversion, a sequence number, keys. Out: values that pin their blocks. Everything is plain code over what is in
-//! memory; what is not is fetched by the one loop in `table::drive`, for the synchronous and the asynchronous forms alike.
+//! In: a pinned superversion, a sequence number, keys. Out: values that pin their blocks.
+//! Everything is plain code over what is in memory; what is not is fetched by the one loop in
+//! `table::drive`, for the synchronous and the asynchronous forms alike.
 
 pub(crate) mod get;
 pub mod iter;
@@ -26,7 +27,8 @@ use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::context::ReadCtx;
 
-/// What a read may have to wait for before its first step: that everything it has to see is in the memtables.
+/// What a read may have to wait for before its first step: that everything it has to see is in the
+/// memtables.
 pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {
     /// The same on the calling thread.
     fn wait(&self);

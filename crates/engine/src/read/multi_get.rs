@@ -1,14 +1,17 @@
 //! `multi_get`: a batch of keys, each a lookup of its own.
 //!
-//! Every key is stepped once, in the order given, which ends those that are in memory. The others' needs are collected over all
-//! keys, fetched at the same time and once each, and every key is stepped again as soon as something it waits for has come. Nothing waits for its
-//! neighbours, so files, levels, partitions, blobs and merge operands are read in parallel without a mode of their own.
+//! Every key is stepped once, in the order given, which ends those that are in memory. The others'
+//! needs are collected over all keys, fetched at the same time and once each, and every key is
+//! stepped again as soon as something it waits for has come. Nothing waits for its neighbours, so
+//! files, levels, partitions, blobs and merge operands are read in parallel without a mode of their
+//! own.
 //!
-//! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter and index partitions of all files
-//! that may hold it, on all levels. `async_io=false` fetches from one file at a time.
+//! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter
+//! and index partitions of all files that may hold it, on all levels. `async_io=false` fetches from
+//! one file at a time.
 //!
-//! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every hit. Reads are
-//! sorted by file and offset where it matters, when they are issued.
+//! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every
+//! hit. Reads are sorted by file and offset where it matters, when they are issued.
 
 use std::sync::Arc;
 use std::time::Duration;

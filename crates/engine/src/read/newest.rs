@@ -1,10 +1,14 @@
-//! Whether a key was written after some moment, whatever was written: for transactions that depend on it.
+//! Whether a key was written after some moment, whatever was written: for transactions that depend
+//! on it.
 //!
-//! In: a key and where somebody reads. Out: whether there is an entry of the key, or a range tombstone over it, that is not seen there. The search is that of a lookup, but ends where nothing can be
-//! newer: tables whose largest sequence number is not above are not even opened, so it seldom reads anything.
+//! In: a key and where somebody reads. Out: whether there is an entry of the key, or a range
+//! tombstone over it, that is not seen there. The search is that of a lookup, but ends where
+//! nothing can be newer: tables whose largest sequence number is not above are not even opened, so
+//! it seldom reads anything.
 //!
-//! The caller holds a snapshot at or below that place, so that compactions neither zero the numbers it looks for nor drop deletions that carry them. (A put and the single delete that
-//! ends it may vanish together; then the key is as it was.)
+//! The caller holds a snapshot at or below that place, so that compactions neither zero the numbers
+//! it looks for nor drop deletions that carry them. (A put and the single delete that ends it may
+//! vanish together; then the key is as it was.)
 
 use super::View;
 use karst_base::error::Result;
@@ -120,7 +124,8 @@ impl Step for Newest<'_> {
     }
 }
 
-/// Whether `key` was written and is not seen at `since`, as far as `superversion` tells. Waits as tasks do if it has to read.
+/// Whether `key` was written and is not seen at `since`, as far as `superversion` tells. Waits as
+/// tasks do if it has to read.
 pub(crate) async fn written_since(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,

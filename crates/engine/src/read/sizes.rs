@@ -1,7 +1,9 @@
-//! How much of a tree lies in ranges of keys, told by the sizes of files and their indexes; no entry is read.
+//! How much of a tree lies in ranges of keys, told by the sizes of files and their indexes; no
+//! entry is read.
 //!
-//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in a range, its index says at which offsets the range begins and ends; indexes that are not in memory are
-//! read at the same time, those of a few dozen files at once.
+//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in
+//! a range, its index says at which offsets the range begins and ends; indexes that are not in
+//! memory are read at the same time, those of a few dozen files at once.
 
 use super::View;
 use karst_base::error::Result;
@@ -16,15 +18,17 @@ use karst_storage::table::needs::{Needs, Stop};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What [`Db::approximate_sizes`](crate::Db::approximate_sizes) counts. RocksDB's names and defaults.
+/// What [`Db::approximate_sizes`](crate::Db::approximate_sizes) counts. RocksDB's names and
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeApproximationOptions {
     /// Count what is in memory only. Off by default.
     pub include_memtables: bool,
     /// Count files. On by default.
     pub include_files: bool,
-    /// If above 0: files that lie partly in a range count half, without a look at their indexes, as long as they are together no larger than this share of the files that
-    /// lie wholly in it. Below 0 by default.
+    /// If above 0: files that lie partly in a range count half, without a look at their indexes, as
+    /// long as they are together no larger than this share of the files that lie wholly in it.
+    /// Below 0 by default.
     pub files_size_error_margin: f64,
 }
 
@@ -68,7 +72,8 @@ impl Partial<'_> {
     }
 }
 
-/// So many files are looked at together. Why no more: whatever they need is held until the last of them has been measured.
+/// So many files are looked at together. Why no more: whatever they need is held until the last of
+/// them has been measured.
 const TOGETHER: usize = 32;
 
 struct Measuring<'a, 'b> {

@@ -1,10 +1,10 @@
 //! What an install is asked to do, and how its caller learns the outcome.
 //!
-//! In: edits with what belongs to them (memtables that were flushed, guards of new files, a new family). Out: the outcome, once the MANIFEST is synced
-//! and the new versions are published.
+//! In: edits with what belongs to them (memtables that were flushed, guards of new files, a new
+//! family). Out: the outcome, once the MANIFEST is synced and the new versions are published.
 //!
-//! Invariant: a change that was handed over is carried out whether or not its caller still waits; so dropping a job in the middle of its install
-//! cannot remove a file that the MANIFEST names.
+//! Invariant: a change that was handed over is carried out whether or not its caller still waits;
+//! so dropping a job in the middle of its install cannot remove a file that the MANIFEST names.
 
 use super::obsolete::FileGuard;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -24,19 +24,22 @@ use std::task::{Context, Poll, Waker};
 /// A change to the database's state. All of it happens or nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// In order. Several edits about trees are one atomic group. `next_file_number`, `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's
-    /// counts are filled in by the install.
+    /// In order. Several edits about trees are one atomic group. `next_file_number`,
+    /// `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's counts are
+    /// filled in by the install.
     pub(crate) edits: Vec<VersionEdit>,
     /// Sealed memtables whose entries are in tables that the edits add.
     pub(crate) flushed: Vec<(ColumnFamilyId, Vec<Arc<MemTable>>)>,
-    /// Guards of the files that the edits add. Those of a change that fails remove their files, once that is safe.
+    /// Guards of the files that the edits add. Those of a change that fails remove their files,
+    /// once that is safe.
     pub(crate) files: Vec<FileGuard>,
     /// What is known of the tables that the edits add.
     pub(crate) counts: Vec<(FileNumber, FileCounts)>,
     /// No family needs a log before this one any more. That is said of the families that there are
     /// when the change is staged: what they have from before is in tables, these included.
     pub(crate) first_log: Option<FileNumber>,
-    /// The edits add ingested files; whoever reads at this sequence number or a later one has to see them. It is not visible yet.
+    /// The edits add ingested files; whoever reads at this sequence number or a later one has to
+    /// see them. It is not visible yet.
     pub(crate) ingested: Option<SeqNo>,
     /// The column family that the edits create. Its log number is filled in by the install.
     pub(crate) created: Option<Arc<Family>>,
@@ -65,7 +68,8 @@ impl Request {
         (Request { change, outcome: outcome.clone() }, Installed(outcome))
     }
 
-    /// Takes the guards off the files that the edits add. Guards of other files stay, and remove files that the job began and did not need.
+    /// Takes the guards off the files that the edits add. Guards of other files stay, and remove
+    /// files that the job began and did not need.
     pub(super) fn keep_files(&mut self) {
         let edits = &self.change.edits;
         let tables = edits.iter().flat_map(|edit| &edit.new_files).map(|(_, file)| file.number);

@@ -3,9 +3,11 @@
 //! In: encoded version edits. Out: records that are durable when a call returns.
 //!
 //! Invariants:
-//! - CURRENT names a MANIFEST whose snapshot is whole and durable, before and after every step of the switch to a new one: the new file and its
-//!   name are synced, then CURRENT is replaced by renaming, then its name is synced.
-//! - After a failed write or sync the file is not written again; what it holds is not known until CURRENT names another.
+//! - CURRENT names a MANIFEST whose snapshot is whole and durable, before and after every step of
+//!   the switch to a new one: the new file and its name are synced, then CURRENT is replaced by
+//!   renaming, then its name is synced.
+//! - After a failed write or sync the file is not written again; what it holds is not known until
+//!   CURRENT names another.
 
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::file_name::FileName;
@@ -46,7 +48,8 @@ pub(super) struct NotWritten {
 }
 
 impl ManifestFile {
-    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file number.
+    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file
+    /// number.
     pub(super) fn begin(
         fs: &dyn FileSystem,
         directory: &Path,

@@ -1,20 +1,25 @@
-//! The live state of a database open for writing: file numbers, column families, their trees, and the MANIFEST that records every change.
+//! The live state of a database open for writing: file numbers, column families, their trees, and
+//! the MANIFEST that records every change.
 //!
-//! In: [`Change`]s of flushes, compactions, and of those who create and drop column families. Out: each change durable in the MANIFEST and then
-//! published to its [`Family`]; files that nobody needs any more removed.
+//! In: [`Change`]s of flushes, compactions, and of those who create and drop column families. Out:
+//! each change durable in the MANIFEST and then published to its [`Family`]; files that nobody
+//! needs any more removed.
 //!
-//! Order of an install: stage (all of a group, in memory) - sync the directories of new files - append to the MANIFEST and sync - publish -
-//! retire what left the trees - tell the callers. Changes that come while the MANIFEST is written form the next group.
+//! Order of an install: stage (all of a group, in memory) - sync the directories of new files -
+//! append to the MANIFEST and sync - publish - retire what left the trees - tell the callers.
+//! Changes that come while the MANIFEST is written form the next group.
 //!
 //! Invariants:
 //! - What is published is durable. What failed has changed nothing in memory; the next install
 //!   begins a new MANIFEST, and where the failed edit may or may not be on storage no file is
 //!   removed until CURRENT names that. It is not where the failure came before the edit was
 //!   appended, or before CURRENT named the MANIFEST that has it.
-//! - Only the one running install changes trees; it works on a copy, so the state's lock is not held while anything is built or written.
+//! - Only the one running install changes trees; it works on a copy, so the state's lock is not
+//!   held while anything is built or written.
 //!
 //! Lock: `state`, then a family's exchange. Never held while waiting or writing.
-//! Why a job of its own and not the first caller's future: a future may never be polled again, and others wait for what it leads.
+//! Why a job of its own and not the first caller's future: a future may never be polled again, and
+//! others wait for what it leads.
 
 mod change;
 mod manifest;
@@ -58,9 +63,11 @@ pub(crate) type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 pub(crate) struct ManifestOptions {
     /// Bytes above which a new MANIFEST is begun (`max_manifest_file_size`).
     pub(crate) max_file_bytes: u64,
-    /// Percent by which it may outgrow what it began with, however large that is (`max_manifest_space_amp_pct`).
+    /// Percent by which it may outgrow what it began with, however large that is
+    /// (`max_manifest_space_amp_pct`).
     pub(crate) growth_percent: u64,
-    /// Bytes of space to reserve for it at a time (`manifest_preallocation_size`, `allow_fallocate`); 0 for none.
+    /// Bytes of space to reserve for it at a time (`manifest_preallocation_size`,
+    /// `allow_fallocate`); 0 for none.
     pub(crate) reserve_bytes: u64,
     /// It is synced with `fsync` (`use_fsync`).
     pub(crate) fsync: bool,
@@ -98,7 +105,8 @@ struct State {
     closed: bool,
     /// Those who wait for the end of installing; there are some only once it is closed.
     closing: Vec<Request>,
-    /// The file; `None` before the first install, after a failure, and while the running install has it.
+    /// The file; `None` before the first install, after a failure, and while the running install
+    /// has it.
     file: Option<ManifestFile>,
     /// The MANIFEST that CURRENT names and its size in bytes, as last known.
     named: (FileNumber, u64),
@@ -193,7 +201,8 @@ impl Versions {
         &self.prepared_logs
     }
 
-    /// The oldest log that is needed for what was prepared in it: not decided, or committed and in a memtable that `flushed` does not name.
+    /// The oldest log that is needed for what was prepared in it: not decided, or committed and in
+    /// a memtable that `flushed` does not name.
     fn log_of_prepared(&self, flushed: &[Arc<MemTable>]) -> Option<FileNumber> {
         // Invariant: first those that are undecided; see `PreparedLogs`.
         let undecided = self.prepared_logs.oldest();
@@ -231,7 +240,8 @@ impl Versions {
         FileNumber(self.next_file.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number for a table about to be written into the directory `path_id`, and the guard that removes the file unless it is installed.
+    /// A number for a table about to be written into the directory `path_id`, and the guard that
+    /// removes the file unless it is installed.
     pub(crate) fn new_table(&self, path_id: u8) -> FileGuard {
         let id = StoredId { kind: StoredKind::Table, number: self.new_file_number(), path_id };
         FileGuard::new(id, self.obsolete.clone())
@@ -256,7 +266,8 @@ impl Versions {
         id
     }
 
-    /// The epoch number of the family's next file of L0. Taken in the order in which files are to lie in L0.
+    /// The epoch number of the family's next file of L0. Taken in the order in which files are to
+    /// lie in L0.
     pub(crate) fn new_epoch(&self, family: ColumnFamilyId) -> u64 {
         let mut state = self.state.lock();
         let next = state.next_epochs.entry(family).or_insert(1);
@@ -318,8 +329,8 @@ impl Versions {
         self.state.lock().logs.iter().copied().collect()
     }
 
-    /// Says that everything the family has in memory is in logs from `log` on, or that it has nothing in memory and writes go to `log`. Recorded with the
-    /// next install.
+    /// Says that everything the family has in memory is in logs from `log` on, or that it has
+    /// nothing in memory and writes go to `log`. Recorded with the next install.
     ///
     /// Why: a family without writes would otherwise keep every log that others fill.
     pub(crate) fn advance_log_number(&self, family: ColumnFamilyId, log: FileNumber) {
@@ -328,13 +339,16 @@ impl Versions {
         }
     }
 
-    /// Carries out `change`: durable in the MANIFEST, then published. It is begun by this call and goes on if the future is dropped.
+    /// Carries out `change`: durable in the MANIFEST, then published. It is begun by this call and
+    /// goes on if the future is dropped.
     ///
-    /// Changes are carried out in the order of these calls; those that come together share one sync.
+    /// Changes are carried out in the order of these calls; those that come together share one
+    /// sync.
     ///
     /// # Errors
-    /// `NotFound`: the column family was dropped. `InvalidArgument`, `Corruption`: the change does not fit. `Io`: the MANIFEST could not be written; the change
-    /// has not happened, but may be found done after a crash. `Closed`: the database is closed.
+    /// `NotFound`: the column family was dropped. `InvalidArgument`, `Corruption`: the change does
+    /// not fit. `Io`: the MANIFEST could not be written; the change has not happened, but may be
+    /// found done after a crash. `Closed`: the database is closed.
     pub(crate) fn install(self: &Arc<Self>, change: Change) -> Installed {
         let (request, installed) = Request::new(change);
         let mut state = self.state.lock();
@@ -353,15 +367,17 @@ impl Versions {
         installed
     }
 
-    /// Refuses further changes. Those that were begun are carried out; the future ends when they are, and nothing is written from then on. `None` if nothing is being installed.
+    /// Refuses further changes. Those that were begun are carried out; the future ends when they
+    /// are, and nothing is written from then on. `None` if nothing is being installed.
     pub(crate) fn close(&self) -> Option<Installed> {
         let mut state = self.state.lock();
         state.closed = true;
         if !state.installing {
             return None;
         }
-        // Why not queued behind the others: whoever installs tells their end while it still installs, and a second closing then would be one more
-        // change, written when the MANIFEST is ended and the lock given back.
+        // Why not queued behind the others: whoever installs tells their end while it still
+        // installs, and a second closing then would be one more change, written when the MANIFEST
+        // is ended and the lock given back.
         let (request, installed) = Request::new(Change::default());
         state.closing.push(request);
         Some(installed)
@@ -386,7 +402,8 @@ impl Versions {
         self.state.lock().queue.len()
     }
 
-    /// Gives back the space that the MANIFEST does not use, once nothing is installed any more. Blocks.
+    /// Gives back the space that the MANIFEST does not use, once nothing is installed any more.
+    /// Blocks.
     pub(crate) fn end_manifest(&self) {
         let file = self.state.lock().file.take();
         if let Some(file) = file {
@@ -487,7 +504,8 @@ impl Versions {
                 }
                 if begun.as_ref().is_err_and(|not_written| not_written.may_count) {
                     let names = [FileName::Manifest(number), FileName::Temp(temporary)];
-                    // Invariant: CURRENT may name it already; it is removed only after CURRENT names another.
+                    // Invariant: CURRENT may name it already; it is removed only after CURRENT
+                    // names another.
                     self.obsolete.uncertain();
                     self.obsolete.remove(names.map(Gone::Named));
                 }
@@ -498,7 +516,8 @@ impl Versions {
 
     /// The size in bytes at which a MANIFEST gives way to a new one.
     ///
-    /// Why it depends on its beginning: a state larger than the limit would begin a new file with every change.
+    /// Why it depends on its beginning: a state larger than the limit would begin a new file with
+    /// every change.
     fn most_bytes(&self, file: &ManifestFile) -> u64 {
         let begun = file.begun_bytes();
         let growth = u128::from(begun) * u128::from(self.options.load().growth_percent) / 100;

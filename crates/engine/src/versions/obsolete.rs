@@ -1,13 +1,16 @@
 //! Files that nobody needs any more, and files that are being written.
 //!
-//! In: tables and blob files as the last version with them is dropped, logs and MANIFESTs as an install leaves them behind, guards of files whose
-//! job failed. Out: the files removed, on a thread that may block.
+//! In: tables and blob files as the last version with them is dropped, logs and MANIFESTs as an
+//! install leaves them behind, guards of files whose job failed. Out: the files removed, on a
+//! thread that may block.
 //!
 //! Invariants:
-//! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome of a MANIFEST write is not known, nothing is removed.
-//! - Nothing is removed while a [`Hold`] lives or the user has disabled it, nor once the database is
-//!   closed, nor by a process that was forked from the one that opened it: what that one drops its
-//!   parent may still have. Nor does a log become the file of another meanwhile, or is archived.
+//! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome
+//!   of a MANIFEST write is not known, nothing is removed.
+//! - Nothing is removed while a [`Hold`] lives or the user has disabled it, nor once the database
+//!   is closed, nor by a process that was forked from the one that opened it: what that one drops
+//!   its parent may still have. Nor does a log become the file of another meanwhile, or is
+//!   archived.
 //! - The lock on the database is given back after the last removal has ended.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
@@ -80,7 +83,8 @@ impl std::fmt::Debug for ObsoleteFiles {
 }
 
 impl ObsoleteFiles {
-    /// Nothing to remove. `lock` is the lock on the database in `path`, whose logs are in `wal_path`.
+    /// Nothing to remove. `lock` is the lock on the database in `path`, whose logs are in
+    /// `wal_path`.
     pub(crate) fn new(
         shared: Arc<Shared>,
         path: PathBuf,
@@ -147,8 +151,8 @@ impl ObsoleteFiles {
         hold
     }
 
-    /// Removes nothing until [`enable`](Self::enable) was called as often. When it returns, nothing is
-    /// being removed. Counts from the first poll on.
+    /// Removes nothing until [`enable`](Self::enable) was called as often. When it returns, nothing
+    /// is being removed. Counts from the first poll on.
     pub(crate) async fn disable(&self) {
         self.queue.lock().disabled += 1;
         self.wait_for_removal().await;
@@ -177,7 +181,8 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Removes what may be removed, and gives the lock on the database back. Nothing is removed after that. Again, it only waits.
+    /// Removes what may be removed, and gives the lock on the database back. Nothing is removed
+    /// after that. Again, it only waits.
     pub(crate) async fn close(&self) {
         self.remove(self.retired_logs.close().into_iter().map(Gone::Wal));
         let mut tried_again = false;
@@ -328,8 +333,8 @@ impl Drop for Hold {
     }
 }
 
-/// A table or blob file that is being written. Give it to [`Change::files`](super::Change) with the edit that adds the file; dropped otherwise, it
-/// removes the file.
+/// A table or blob file that is being written. Give it to [`Change::files`](super::Change) with the
+/// edit that adds the file; dropped otherwise, it removes the file.
 #[derive(Debug)]
 pub(crate) struct FileGuard {
     id: StoredId,

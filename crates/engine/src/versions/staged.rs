@@ -1,10 +1,14 @@
-//! The database's state as its MANIFEST has it, and that state with changes applied but not yet written.
+//! The database's state as its MANIFEST has it, and that state with changes applied but not yet
+//! written.
 //!
-//! In: the state, changes in order. Out: the next state, the records that lead to it, and which files leave the tree; or why a change does not fit.
+//! In: the state, changes in order. Out: the next state, the records that lead to it, and which
+//! files leave the tree; or why a change does not fit.
 //!
 //! Invariants:
-//! - A change that does not fit leaves no trace: others of its group are applied as if it had not come.
-//! - Everything here is computed before anything is written, so no edit reaches the MANIFEST that replay would refuse.
+//! - A change that does not fit leaves no trace: others of its group are applied as if it had not
+//!   come.
+//! - Everything here is computed before anything is written, so no edit reaches the MANIFEST that
+//!   replay would refuse.
 
 use super::change::Change;
 use karst_base::error::{Error, ErrorKind, Named, Result};
@@ -136,7 +140,8 @@ impl Staged {
         Ok(())
     }
 
-    /// Ends the group: fills in the counters, and says which logs are not needed any more. `of_prepared` is the oldest that prepared transactions need.
+    /// Ends the group: fills in the counters, and says which logs are not needed any more.
+    /// `of_prepared` is the oldest that prepared transactions need.
     pub(super) fn finish(
         &mut self,
         next_file_number: FileNumber,
@@ -336,7 +341,8 @@ fn stored_files(version: &Version) -> impl Iterator<Item = Arc<StoredFile>> {
 
 /// Files that `old` has and `new` has not.
 fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
-    // Why only these levels: a level that no edit touched is shared, and a file that moves touches two.
+    // Why only these levels: a level that no edit touched is shared, and a file that moves touches
+    // two.
     let same = |index: usize| match (old.levels().get(index), new.levels().get(index)) {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
         _ => false,

@@ -1,4 +1,5 @@
-//! Installs: what they publish, what of them reaches the MANIFEST, what a failure leaves, and when files are removed.
+//! Installs: what they publish, what of them reaches the MANIFEST, what a failure leaves, and when
+//! files are removed.
 
 use super::{Change, Versions};
 use crate::open::{self, Opened, Options};
@@ -400,7 +401,8 @@ fn a_large_manifest_gives_way_to_a_new_one() {
     assert!((3..25).contains(&manifests.len()), "{manifests:?}: it grows to twice its beginning first");
 }
 
-/// One failure at every change of a file in turn, in a history of installs with new MANIFESTs between them.
+/// One failure at every change of a file in turn, in a history of installs with new MANIFESTs
+/// between them.
 #[test]
 fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_removed() {
     let (mut failures, mut removed) = (0, 0);
@@ -467,7 +469,8 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
     panic!("it never ends");
 }
 
-/// The first change of a file is to make the new table's name durable. Without that the MANIFEST must not name it.
+/// The first change of a file is to make the new table's name durable. Without that the MANIFEST
+/// must not name it.
 #[test]
 fn a_change_fails_whose_files_have_names_that_are_not_durable() {
     let database = Database::new(|_| {});
@@ -515,7 +518,8 @@ fn each_file_is_told_its_own_counts() {
     assert_eq!(found, [(first, Some(1)), (second, Some(2))].into());
 }
 
-/// What a recovery flushes was sealed with a log that may have failed since, or never have got a byte.
+/// What a recovery flushes was sealed with a log that may have failed since, or never have got a
+/// byte.
 #[test]
 fn a_change_that_needs_no_log_before_one_says_so_of_families_that_it_flushes_too() {
     let database = Database::new(|_| {});

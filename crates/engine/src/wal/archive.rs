@@ -1,10 +1,13 @@
-//! Logs that are kept although the database does not need them (`WAL_ttl_seconds`, `WAL_size_limit_MB`), in the directory `archive` beside the logs.
+//! Logs that are kept although the database does not need them (`WAL_ttl_seconds`,
+//! `WAL_size_limit_MB`), in the directory `archive` beside the logs.
 //!
-//! In: logs that nobody needs; the time. Out: files that were moved there, and those removed that are too old or too many.
+//! In: logs that nobody needs; the time. Out: files that were moved there, and those removed that
+//! are too old or too many.
 //!
-//! Compat: RocksDB's rules. An archived log goes once it was written last more than the time to live ago. Under a limit on size, empty ones go, and as many of the oldest as
-//! there are too many for the limit if all were as large as the largest. Either is looked at when logs are retired, but not more often than every ten minutes, or half
-//! the time to live.
+//! Compat: RocksDB's rules. An archived log goes once it was written last more than the time to
+//! live ago. Under a limit on size, empty ones go, and as many of the oldest as there are too many
+//! for the limit if all were as large as the largest. Either is looked at when logs are retired,
+//! but not more often than every ten minutes, or half the time to live.
 
 use karst_base::options::DbOptions;
 use karst_base::sync::Mutex;
@@ -57,7 +60,8 @@ impl Archive {
         env.fs().rename(&self.wal_path.join(&name), &self.directory.join(&name))
     }
 
-    /// Removes what is too old or too much, if it is time to look. What fails is tried again the next time. Blocks.
+    /// Removes what is too old or too much, if it is time to look. What fails is tried again the
+    /// next time. Blocks.
     pub(crate) fn purge(&self, env: &Env) {
         if self.is_time(env.unix_time())
             && let Err(error) = self.purge_now(env)
@@ -84,7 +88,8 @@ impl Archive {
             let path = self.directory.join(FileName::Wal(log).to_string());
             let found = fs.metadata(&path)?;
             let written = found.modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-            // Why not older where the time is not known, or lies ahead: then it is not known to be too old.
+            // Why not older where the time is not known, or lies ahead: then it is not known to be
+            // too old.
             let age = written.and_then(|written| now.checked_sub(written)).unwrap_or_default();
             let too_old = self.ttl_s > 0 && age > Duration::from_secs(self.ttl_s);
             if too_old || (self.limit_bytes > 0 && found.len == 0) {
@@ -137,7 +142,8 @@ mod tests {
     use super::*;
     use karst_io::Simulation;
 
-    /// Logs of 1000 to 1400 bytes, written at seconds 0, 100, 200, ...; the archive as it is at second 1000, by number.
+    /// Logs of 1000 to 1400 bytes, written at seconds 0, 100, 200, ...; the archive as it is at
+    /// second 1000, by number.
     fn left(ttl_s: u64, limit_mb: u64, kilobytes: usize) -> Vec<u64> {
         let simulation = Simulation::new(1);
         let env = simulation.env().clone();

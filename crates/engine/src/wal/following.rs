@@ -1,12 +1,14 @@
 //! What a log says of the one before it, so that a lost end of that one is noticed.
 //!
-//! In: the number of a log that ends, the sequence number behind its last record, and where that ends. Out: the first record of the log that takes over: a batch without
-//! operations, and with a note that only this module reads.
+//! In: the number of a log that ends, the sequence number behind its last record, and where that
+//! ends. Out: the first record of the log that takes over: a batch without operations, and with a
+//! note that only this module reads.
 //!
-//! Why: after a loss of power the end of a log may be gone, at the border of two records too, while the log behind it is there. Without the note the history would
-//! have a hole. The sequence numbers alone do not tell: writes without a log take some as well.
-//! Compat: a note in a batch (`PutLogData`) means nothing to RocksDB, whatever its version. Its own record for this (`track_and_verify_wals`) stops
-//! releases before 10.
+//! Why: after a loss of power the end of a log may be gone, at the border of two records too, while
+//! the log behind it is there. Without the note the history would have a hole. The sequence numbers
+//! alone do not tell: writes without a log take some as well.
+//! Compat: a note in a batch (`PutLogData`) means nothing to RocksDB, whatever its version. Its own
+//! record for this (`track_and_verify_wals`) stops releases before 10.
 
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;

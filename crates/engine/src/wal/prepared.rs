@@ -1,10 +1,13 @@
 //! Which logs hold prepared sections that are neither committed nor rolled back.
 //!
-//! In: the log of each section, when it is ordered and when it is decided. Out: the oldest log that is still needed for them.
+//! In: the log of each section, when it is ordered and when it is decided. Out: the oldest log that
+//! is still needed for them.
 //!
 //! Invariants:
-//! - A log counts from the moment at which its section is ordered, under the order lock; so no log that has a section is ever seen without.
-//! - A commit tells the memtables that it goes to which log they need before that log stops counting here; so whoever asks here first and the memtables after that misses none.
+//! - A log counts from the moment at which its section is ordered, under the order lock; so no log
+//!   that has a section is ever seen without.
+//! - A commit tells the memtables that it goes to which log they need before that log stops
+//!   counting here; so whoever asks here first and the memtables after that misses none.
 //!
 //! Lock: its own, for a moment.
 

@@ -1,6 +1,7 @@
 //! Which logs, and how much of each, are trusted when a database is opened.
 //!
-//! In: the bytes of each log, oldest first, and the recovery mode. Out: memtables filled by [`Replay`], or an error that names the log and the offset.
+//! In: the bytes of each log, oldest first, and the recovery mode. Out: memtables filled by
+//! [`Replay`], or an error that names the log and the offset.
 //!
 //! | mode | damage in a log | after that |
 //! |---|---|---|
@@ -9,8 +10,9 @@
 //! | `PointInTimeRecovery` | the rest of the log is left out | later logs count from the first record that follows the last replayed one |
 //! | `SkipAnyCorruptedRecords` | what can be read is replayed | |
 //!
-//! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a column family whose tables hold something
-//! newer than that prefix is an error, as its families would not fit together.
+//! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a
+//! column family whose tables hold something newer than that prefix is an error, as its families
+//! would not fit together.
 
 use super::doubts::Passed;
 use super::following::Follows;
@@ -54,7 +56,8 @@ pub(crate) struct Stopped {
     pub(crate) log: FileNumber,
     pub(crate) path: PathBuf,
     pub(crate) corruption: Corruption,
-    /// It may be where the file's former life begins: the log's end, unless records of later logs tell otherwise.
+    /// It may be where the file's former life begins: the log's end, unless records of later logs
+    /// tell otherwise.
     pub(crate) former_life: bool,
     /// Records of later logs were left out.
     pub(crate) left_out: bool,
@@ -73,7 +76,8 @@ impl Stopped {
     }
 }
 
-/// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
+/// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have
+/// `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
 fn continues(expected: Option<&Behind>, stopped: Option<&Stopped>, seq: SeqNo) -> bool {
     expected.is_some_and(|expected| {
         let is_certain = expected.start() == expected.end() || stopped.is_none_or(Stopped::is_plain_end);
@@ -111,7 +115,8 @@ enum Then {
 }
 
 impl Recovery {
-    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need not exist. `two_phases`: there may be prepared transactions.
+    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need
+    /// not exist. `two_phases`: there may be prepared transactions.
     pub(crate) fn new(
         mode: RecoveryMode,
         targets: Vec<Target>,
@@ -123,8 +128,8 @@ impl Recovery {
         Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log, skipped: false }
     }
 
-    /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each memtable that has become as large as it should, and puts an empty
-    /// one in its place.
+    /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each
+    /// memtable that has become as large as it should, and puts an empty one in its place.
     pub(crate) fn log(
         &mut self,
         number: FileNumber,
@@ -147,7 +152,8 @@ impl Recovery {
                 }
                 LogEvent::Damage(damage) => Err(damage.corruption),
                 LogEvent::OldRecord { offset } => {
-                    // Compat: whether this is the end of the log or a hole, only the next log's first number tells.
+                    // Compat: whether this is the end of the log or a hole, only the next log's
+                    // first number tells.
                     self.stop(number, path, Corruption::new("a record of an older log", offset), true);
                     Ok(Then::LeaveLog)
                 }
@@ -167,7 +173,8 @@ impl Recovery {
                         self.skipped = true;
                     }
                     RecoveryMode::PointInTimeRecovery => {
-                        // Why: the last record ends where it will, mostly in the middle of an older one.
+                        // Why: the last record ends where it will, mostly in the middle of an older
+                        // one.
                         self.stop(number, path, corruption, reader.is_recyclable());
                         break;
                     }
@@ -211,7 +218,8 @@ impl Recovery {
             self.stopped = None;
         }
         let gap = self.expected.as_ref().is_some_and(|expected| !expected.contains(&batch.seq()));
-        // Why also without a gap: a prepared section, or a rollback, may have been there, which take no number.
+        // Why also without a gap: a prepared section, or a rollback, may have been there, which
+        // take no number.
         if record.behind_zeroes && (gap || self.two_phases) && strict {
             return Err(Corruption::new(
                 "zeroed space, and records missing where it is, or they may be",
@@ -222,9 +230,11 @@ impl Recovery {
         Ok(Then::Next)
     }
 
-    /// Takes note of what a log says of the one before it; says what to do if that one is not whole.
+    /// Takes note of what a log says of the one before it; says what to do if that one is not
+    /// whole.
     ///
-    /// Why not by the sequence numbers alone: writes without a log take some as well, so there may be a gap between two logs that are whole.
+    /// Why not by the sequence numbers alone: writes without a log take some as well, so there may
+    /// be a gap between two logs that are whole.
     fn check_follows(&mut self, follows: Follows, path: &Path) -> Result<Option<Then>, Corruption> {
         if follows.end == SeqNo::ZERO {
             return Ok(None);
@@ -232,7 +242,8 @@ impl Recovery {
         let last = self.last_log.filter(|(log, _)| *log == follows.log);
         let whole = match (last, follows.size_bytes) {
             (None, _) => false,
-            // Why not by the sequence number: some records take none, and of some replay cannot tell how many they took.
+            // Why not by the sequence number: some records take none, and of some replay cannot
+            // tell how many they took.
             (Some((_, end)), Some(size)) => end == size,
             (Some(_), None) => continues(self.expected.as_ref(), self.stopped.as_ref(), follows.end),
         };
@@ -271,7 +282,8 @@ impl Recovery {
             return Ok(Then::Next);
         }
         if let Some(stopped) = &mut self.stopped {
-            // Why not always: without prepared sections every record takes a number, and a hole shows in those. With them nobody goes on behind damage in a log that is kept.
+            // Why not always: without prepared sections every record takes a number, and a hole
+            // shows in those. With them nobody goes on behind damage in a log that is kept.
             return Ok(match self.last_log {
                 Some((log, end)) if self.two_phases && (log != recorded.log || end > 0) => {
                     if (log, end) == (recorded.log, recorded.size_bytes) {
@@ -304,7 +316,8 @@ impl Recovery {
         }
     }
 
-    /// Ends the recovery. `families` are the open column families that have tables: name and log number.
+    /// Ends the recovery. `families` are the open column families that have tables: name and log
+    /// number.
     ///
     /// # Errors
     /// A family holds data newer than the place where recovery stopped.
@@ -314,8 +327,10 @@ impl Recovery {
     ) -> Result<Recovered> {
         let passed = self.replay.end()?;
         if let Some(stopped) = &self.stopped {
-            // Why not behind the end of a log in a file that was another's: a flush has the logs synced before the MANIFEST has its tables, so that log has all that was in it. What
-            // says where it ends, the cut of its file and the beginning of the next log, may come later to the device.
+            // Why not behind the end of a log in a file that was another's: a flush has the logs
+            // synced before the MANIFEST has its tables, so that log has all that was in it. What
+            // says where it ends, the cut of its file and the beginning of the next log, may come
+            // later to the device.
             let ahead = families.into_iter().filter(|_| !stopped.is_plain_end());
             for (name, log_number) in ahead {
                 if log_number > stopped.log {

@@ -1,24 +1,34 @@
 //! What the records of the WAL do to the memtables.
 //!
-//! In: write batches in the order they were logged, each with the number of its log. Out: entries in the memtables of the column families that
-//! still need them, and the last sequence number used.
+//! In: write batches in the order they were logged, each with the number of its log. Out: entries
+//! in the memtables of the column families that still need them, and the last sequence number used.
 //!
 //! Invariants:
-//! - An entry goes to its column family's memtable only if the family's own log number is not above the entry's log: what is older is in tables.
+//! - An entry goes to its column family's memtable only if the family's own log number is not above
+//!   the entry's log: what is older is in tables.
 //! - No entry that a table has is replayed beside it: a merge operand would count twice. The log
 //!   number alone rules that out in a sound database; what an unsound one holds twice is passed
 //!   over and told ([`doubts`](super::doubts)).
-//! - Entries of column families that do not exist (any more) or are not open are passed over, but take their sequence numbers.
-//! - Operations of a prepared transaction wait until its commit marker; without one they have no effect. A commit whose prepared section was not
-//!   seen has no effect either: the section's log is gone because what it held is in tables.
-//! - What was prepared under WritePrepared is added where its section is, with the numbers that it was prepared with, to those families whose tables do not have it; decided or not, since tables may
-//!   have it as well. So entries come in the order of their numbers, also where two transactions write one key. Whoever opens the database hides what is undecided.
-//! - What a record means is told by its shape and by the sections that it is about, never by what the database is opened as.
+//! - Entries of column families that do not exist (any more) or are not open are passed over, but
+//!   take their sequence numbers.
+//! - Operations of a prepared transaction wait until its commit marker; without one they have no
+//!   effect. A commit whose prepared section was not seen has no effect either: the section's log
+//!   is gone because what it held is in tables.
+//! - What was prepared under WritePrepared is added where its section is, with the numbers that it
+//!   was prepared with, to those families whose tables do not have it; decided or not, since tables
+//!   may have it as well. So entries come in the order of their numbers, also where two
+//!   transactions write one key. Whoever opens the database hides what is undecided.
+//! - What a record means is told by its shape and by the sections that it is about, never by what
+//!   the database is opened as.
 //!
-//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch are
-//! numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one without meaning, the others' in that of their phase. In ours only prepared sections and rollbacks are so numbered,
-//! and other batches end in a mark and an empty note ([`BATCH_END`]). Under the policy WriteCommitted each operation has its own number. Where that cannot be told ([`Replay::numbers_each`]) they are taken to be
-//! numbered as sub-batches: then no number is above the one that it should be, so nothing is newer than what came behind it.
+//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs
+//! no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch
+//! are numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one
+//! without meaning, the others' in that of their phase. In ours only prepared sections and
+//! rollbacks are so numbered, and other batches end in a mark and an empty note ([`BATCH_END`]).
+//! Under the policy WriteCommitted each operation has its own number. Where that cannot be told
+//! ([`Replay::numbers_each`]) they are taken to be numbered as sub-batches: then no number is above
+//! the one that it should be, so nothing is newer than what came behind it.
 
 use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
@@ -32,8 +42,9 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What a batch ends with in a database of the policy WritePrepared whose operations have a number each: a marker without meaning, and an empty note. The marker tells RocksDB, which would number them alike,
-/// that the batch ends; the note, which takes no number there, that it is ours.
+/// What a batch ends with in a database of the policy WritePrepared whose operations have a number
+/// each: a marker without meaning, and an empty note. The marker tells RocksDB, which would number
+/// them alike, that the batch ends; the note, which takes no number there, that it is ours.
 ///
 /// Compat: RocksDB's end with a marker; with two, where a batch was written a second time.
 pub(crate) const BATCH_END: [u8; 3] = [ValueType::Noop as u8, ValueType::LogData as u8, 0];
@@ -60,7 +71,8 @@ struct Section {
     /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
     seq: SeqNo,
     ops: WriteBatch,
-    /// How its operations are numbered, once it is whole, unless it was prepared under WriteCommitted.
+    /// How its operations are numbered, once it is whole, unless it was prepared under
+    /// WriteCommitted.
     numbers: Option<SubBatches>,
 }
 
@@ -109,7 +121,8 @@ pub(crate) struct Replay {
     failed: Option<Error>,
 }
 
-/// Where the next record may begin: from the first number to the last. More than one if a record does not tell how many numbers it took.
+/// Where the next record may begin: from the first number to the last. More than one if a record
+/// does not tell how many numbers it took.
 pub(crate) type Behind = RangeInclusive<SeqNo>;
 
 const OVER: &str = "sequence numbers run over 56 bits";
@@ -133,7 +146,8 @@ impl Replay {
         self.next_seq
     }
 
-    /// The targets whose memtables are as large as they should get. Asked between two batches, so that each is whole. The caller puts others in their place.
+    /// The targets whose memtables are as large as they should get. Asked between two batches, so
+    /// that each is whole. The caller puts others in their place.
     pub(crate) fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {
         let any = std::mem::take(&mut self.full);
         let is_full = |target: &&mut Target| target.memtable.memory_bytes() >= target.memory_bytes;
@@ -145,7 +159,8 @@ impl Replay {
         self.applied
     }
 
-    /// The transactions that are prepared and neither committed nor rolled back, in the order of their sequence numbers, if they have any, and names.
+    /// The transactions that are prepared and neither committed nor rolled back, in the order of
+    /// their sequence numbers, if they have any, and names.
     pub(crate) fn into_undecided(self) -> Vec<Undecided> {
         let undecided = |name: &[u8], sections: &[Section]| {
             let policy = match sections {
@@ -183,7 +198,8 @@ impl Replay {
         SubBatches::of(ops, order)
     }
 
-    /// Whether the operations of a record that are in no section have a number each. Reads the record to its end: what does not decode is an error before anything of it is applied.
+    /// Whether the operations of a record that are in no section have a number each. Reads the
+    /// record to its end: what does not decode is an error before anything of it is applied.
     fn numbers_each(&self, batch: &BatchReader<'_>) -> Result<bool, Corruption> {
         let is_of = |xid: &[u8], kind| {
             self.prepared.get(xid).is_some_and(|sections| sections.iter().any(|section| section.kind == kind))
@@ -205,9 +221,11 @@ impl Replay {
         Ok(is_committed || !ends_in_mark)
     }
 
-    /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within the batch.
+    /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within
+    /// the batch.
     ///
-    /// Nothing is applied of a batch that does not decode. On another error a part of it may have been: where sections are misplaced, or a key has a number twice.
+    /// Nothing is applied of a batch that does not decode. On another error a part of it may have
+    /// been: where sections are misplaced, or a key has a number twice.
     pub(crate) fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<Behind, Corruption> {
         let each = self.numbers_each(&batch)?;
         let mut seq = batch.seq();
@@ -215,7 +233,8 @@ impl Replay {
         if seq > SeqNo::MAX {
             return Err(Corruption::new(OVER, 0u64));
         }
-        // How many operations there are outside of sections; and whether it was by guess that they do not have a number each.
+        // How many operations there are outside of sections; and whether it was by guess that they
+        // do not have a number each.
         let (mut operations, mut guessed) = (0, !each);
         // Whether something was committed that took nobody knows how many numbers.
         let mut open_ended = false;
@@ -250,7 +269,8 @@ impl Replay {
                         seq = SeqNo(seq.0 + u64::from(numbers.count()));
                         section.numbers = Some(numbers);
                         match undone {
-                            // Why not added: what is logged anew by an opening that came to no end was added where it was first, or has been in tables since.
+                            // Why not added: what is logged anew by an opening that came to no end
+                            // was added where it was first, or has been in tables since.
                             Some((name, first, log)) if (name, first) == (xid, section.seq) => {
                                 section.log = log
                             }
@@ -326,7 +346,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq` behind it.
+    /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq`
+    /// behind it.
     fn commit(&mut self, wal: FileNumber, section: &Section, seq: &mut SeqNo) -> Result<(), Corruption> {
         match section.kind {
             PrepareKind::Prepared => {}
@@ -440,7 +461,8 @@ pub(crate) fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), Dup
         Op::PutBlobIndex { key, index, .. } => memtable.add(seq, ValueType::BlobIndex, key, index),
         Op::PutEntity { key, entity, .. } => memtable.add(seq, ValueType::WideColumnEntity, key, entity),
         Op::TimedPut { key, value, .. } => {
-            // Why: the preferred sequence number only matters to compaction; the largest one never takes effect.
+            // Why: the preferred sequence number only matters to compaction; the largest one never
+            // takes effect.
             let mut packed = Vec::with_capacity(value.len() + 8);
             packed.extend_from_slice(value);
             packed.extend_from_slice(&SeqNo::MAX.0.to_le_bytes());

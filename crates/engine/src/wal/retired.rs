@@ -1,10 +1,14 @@
-//! What becomes of logs that nobody needs any more: files for the next logs (`recycle_log_file_num`), archived, or removed.
+//! What becomes of logs that nobody needs any more: files for the next logs
+//! (`recycle_log_file_num`), archived, or removed.
 //!
-//! In: from the commit pipeline, which logs were ended; from whoever removes files, which nobody needs. Out: spare files for new logs.
+//! In: from the commit pipeline, which logs were ended; from whoever removes files, which nobody
+//! needs. Out: spare files for new logs.
 //!
 //! Invariants:
-//! - A spare was ended: nobody has it open for writing, so nothing is done to it under its old name once it has a new one.
-//! - A spare was written since the database was opened, with records that carry their log's number, so what is left of it in its next life is told apart.
+//! - A spare was ended: nobody has it open for writing, so nothing is done to it under its old name
+//!   once it has a new one.
+//! - A spare was written since the database was opened, with records that carry their log's number,
+//!   so what is left of it in its next life is told apart.
 //! - Every spare is in the directory under its own name until it is taken.
 //!
 //! Lock: the state's own; held to change it, never during I/O.
@@ -48,12 +52,15 @@ impl RetiredLogs {
         }
     }
 
-    /// Nobody needs the log any more: whether its file is kept for a new one. If not, it is to be removed.
+    /// Nobody needs the log any more: whether its file is kept for a new one. If not, it is to be
+    /// removed.
     pub(crate) fn keeps(&self, log: FileNumber) -> bool {
         let mut state = self.state.lock();
-        // Why older ones are forgotten: logs end to be needed in their order; what is told of one later comes too late.
+        // Why older ones are forgotten: logs end to be needed in their order; what is told of one
+        // later comes too late.
         state.ended = state.ended.split_off(&log);
-        // Why only what was ended: its writer may be about to cut it, which would cut the log that it has become.
+        // Why only what was ended: its writer may be about to cut it, which would cut the log that
+        // it has become.
         let keeps = state.ended.remove(&log) && !state.closed && state.spares.len() < self.most;
         if keeps {
             state.spares.push_back(log);

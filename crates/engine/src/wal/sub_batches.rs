@@ -1,8 +1,11 @@
-//! How the operations of a prepared section are numbered under the policy WritePrepared: all alike, until a key comes a second time; from there on with the next number.
+//! How the operations of a prepared section are numbered under the policy WritePrepared: all alike,
+//! until a key comes a second time; from there on with the next number.
 //!
-//! In: the operations in order, and how each column family orders its keys. Out: for each operation how far its number is above the first, and how many numbers there are: at least one.
+//! In: the operations in order, and how each column family orders its keys. Out: for each operation
+//! how far its number is above the first, and how many numbers there are: at least one.
 //!
-//! Compat: RocksDB's sub-batches. A section's numbers are how RocksDB knows, after a crash, which entries of its tables are not decided; so both must number alike.
+//! Compat: RocksDB's sub-batches. A section's numbers are how RocksDB knows, after a crash, which
+//! entries of its tables are not decided; so both must number alike.
 
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;

@@ -177,7 +177,8 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
         (behind.start().0, behind.end().0)
     };
     let exactly = |seq| (seq, seq);
-    // RocksDB's: one record of two batches, of which the second writes a key twice. It may also be one of the policy WriteCommitted, whose last transaction was empty.
+    // RocksDB's: one record of two batches, of which the second writes a key twice. It may also be
+    // one of the policy WriteCommitted, whose last transaction was empty.
     let merged = [
         Op::Noop,
         put(0, "a", "1"),
@@ -208,7 +209,8 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     // One number under WritePrepared, as many as it has operations under WriteCommitted.
     assert_eq!(apply(1, 21, &[Op::Commit { xid: b"gone" }]), (21, u64::MAX));
     assert_eq!(apply(1, 30, &[Op::Rollback { xid: b"gone" }]), (30, 31));
-    // RocksDB's, of the policy WriteCommitted: a batch and a commit, in one record; and batches of two transactions.
+    // RocksDB's, of the policy WriteCommitted: a batch and a commit, in one record; and batches of
+    // two transactions.
     let committed = [
         Op::BeginPrepare(PrepareKind::Committed),
         put(0, "j", "1"),
@@ -237,7 +239,8 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     assert_eq!(undecided.iter().map(|u| u.range()).collect::<Vec<_>>(), [Some((SeqNo(5), 2))]);
 }
 
-/// An opening logs what is prepared anew, and fails before the MANIFEST knows: its tables still have what they had.
+/// An opening logs what is prepared anew, and fails before the MANIFEST knows: its tables still
+/// have what they had.
 #[test]
 fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     let (flushed, other) = (target(0, 2), target(1, 1));

@@ -1,15 +1,18 @@
 //! Log files as they are written.
 //!
-//! In: options, a number and a directory for a new log, perhaps the file of a log that nobody needs; bytes that were framed in order. Out: a file that holds them,
-//! durable when asked.
+//! In: options, a number and a directory for a new log, perhaps the file of a log that nobody
+//! needs; bytes that were framed in order. Out: a file that holds them, durable when asked.
 //!
-//! The two halves of a log live in two places: its framing ([`LogFraming`]) under the lock that orders writes, since a record's place in its block depends on all before
-//! it; its file ([`LogFile`]) with the leader that writes. [`NewLog`] is both, made before anyone needs it, so that nobody waits for `open(2)`.
+//! The two halves of a log live in two places: its framing ([`LogFraming`]) under the lock that
+//! orders writes, since a record's place in its block depends on all before it; its file
+//! ([`LogFile`]) with the leader that writes. [`NewLog`] is both, made before anyone needs it, so
+//! that nobody waits for `open(2)`.
 //!
 //! Invariants:
 //! - All bytes of a framing reach its file, in order, or the file is never written again.
 //! - A log is durable only once its name is: the first sync of a file syncs its directory too.
-//! - A file in its second life is cut where its log ends before the next log has a byte. So only the newest log can have something of an older one behind its end.
+//! - A file in its second life is cut where its log ends before the next log has a byte. So only
+//!   the newest log can have something of an older one behind its end.
 
 use super::following::Follows;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -22,7 +25,8 @@ use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a log that are mapped at a time. Why so many: mapping a stretch costs some microseconds beside those for its pages, and all have to be got before the write that comes first.
+/// Bytes of a log that are mapped at a time. Why so many: mapping a stretch costs some microseconds
+/// beside those for its pages, and all have to be got before the write that comes first.
 const MAPPED_BYTES: u64 = 4 * MAP_ALIGNMENT;
 
 /// How logs are written.
@@ -36,9 +40,11 @@ pub(crate) struct LogOptions {
     pub(crate) names_predecessor: bool,
     /// Space is reserved ahead of what is written (`allow_fallocate`).
     pub(crate) reserves: bool,
-    /// Bytes of space to reserve at a time: what a log has when its memtables are full. See [`reserve_bytes`].
+    /// Bytes of space to reserve at a time: what a log has when its memtables are full. See
+    /// [`reserve_bytes`].
     pub(crate) reserve_bytes: u64,
-    /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0 for never.
+    /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0
+    /// for never.
     pub(crate) bytes_per_sync: u64,
     /// After it has waited for what started before (`strict_bytes_per_sync`).
     pub(crate) strict: bool,
@@ -81,7 +87,8 @@ impl LogOptions {
     }
 }
 
-/// How much space to reserve for a log: a memtable and a tenth, but no more than all logs or all memtables may have (0: no such limit).
+/// How much space to reserve for a log: a memtable and a tenth, but no more than all logs or all
+/// memtables may have (0: no such limit).
 ///
 /// Compat: RocksDB's, with the largest memtable for that of the family that asked for the log.
 pub(crate) fn reserve_bytes(largest_memtable: usize, all_logs: u64, all_memtables: usize) -> u64 {
@@ -118,7 +125,8 @@ impl LogFraming {
         self.last_seq == SeqNo::ZERO
     }
 
-    /// Frames one record of `bytes` bytes, which `put` appends: a batch with the sequence number `seq` that takes `count` of them.
+    /// Frames one record of `bytes` bytes, which `put` appends: a batch with the sequence number
+    /// `seq` that takes `count` of them.
     ///
     /// # Errors
     /// Compression failed; nothing was framed.
@@ -138,7 +146,8 @@ impl LogFraming {
         Ok(())
     }
 
-    /// Says what the log before was. Comes before the first record, which will have the sequence number `next_seq`.
+    /// Says what the log before was. Comes before the first record, which will have the sequence
+    /// number `next_seq`.
     ///
     /// # Errors
     /// Compression failed.
@@ -183,7 +192,8 @@ pub(crate) struct LogFile {
     /// Bytes reserved, and how many to reserve at a time; 0 for none.
     reserved: u64,
     reserve_bytes: u64,
-    /// Bytes that were told to travel to the device, and after how many more they are told again; 0 for never.
+    /// Bytes that were told to travel to the device, and after how many more they are told again; 0
+    /// for never.
     started: u64,
     bytes_per_sync: u64,
     strict: bool,
@@ -213,7 +223,8 @@ impl LogFile {
         self.unsynced
     }
 
-    /// Whether all that was written is durable, and the name too. Not so for a log into which nothing was written.
+    /// Whether all that was written is durable, and the name too. Not so for a log into which
+    /// nothing was written.
     pub(crate) fn is_durable(&self) -> bool {
         !self.unsynced && self.named
     }
@@ -246,7 +257,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Puts `bytes` behind what is there into the file's memory; false if they have to be written. Blocks at most for new memory.
+    /// Puts `bytes` behind what is there into the file's memory; false if they have to be written.
+    /// Blocks at most for new memory.
     fn put(&mut self, bytes: &[u8]) -> bool {
         // Why: so much is as cheap to write.
         if !self.mapped || bytes.len() as u64 > MAPPED_BYTES / 4 {
@@ -275,7 +287,8 @@ impl LogFile {
         }
     }
 
-    /// Ends a log that takes no more writes: cuts off what is left of the file's former life, or of what was mapped. Blocks.
+    /// Ends a log that takes no more writes: cuts off what is left of the file's former life, or of
+    /// what was mapped. Blocks.
     ///
     /// # Errors
     /// The file could not be cut: what comes behind the log may not be recovered.
@@ -289,7 +302,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// What gives back the space that an ended log does not use. It may be run at any time, on any thread; it blocks.
+    /// What gives back the space that an ended log does not use. It may be run at any time, on any
+    /// thread; it blocks.
     pub(crate) fn unused_space(&self) -> Option<impl FnOnce() + Send + 'static> {
         let (file, size) = (self.file.clone(), self.size);
         // Why ignored: nothing is lost but space, and that only until the log is removed.
@@ -338,7 +352,8 @@ impl NewLog {
         NewLog::over((file_system.clone(), file, directory.to_owned()), 0, number, options)
     }
 
-    /// Makes the file of log `number` of that of `old`, which nobody needs and nobody has open for writing. Blocks.
+    /// Makes the file of log `number` of that of `old`, which nobody needs and nobody has open for
+    /// writing. Blocks.
     ///
     /// # Errors
     /// The file cannot be renamed or opened, or a file of the new name has something in it.

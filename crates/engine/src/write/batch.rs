@@ -1,7 +1,8 @@
 //! Write batches as users build them: operations that are written together or not at all.
 //!
-//! In: operations, each checked against the size limits as it is added. Out: RocksDB's encoding, and what the commit pipeline wants to know without
-//! decoding it: which column families are touched, which of them are merged into, and whether checksums protect the keys.
+//! In: operations, each checked against the size limits as it is added. Out: RocksDB's encoding,
+//! and what the commit pipeline wants to know without decoding it: which column families are
+//! touched, which of them are merged into, and whether checksums protect the keys.
 //!
 //! Invariant: an operation that is refused leaves the batch as it was.
 
@@ -80,7 +81,8 @@ fn strings<'a>(op: &Op<'a>) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// The checksum that protects one operation: its place and the checksum that a memtable has of its key and value.
+/// The checksum that protects one operation: its place and the checksum that a memtable has of its
+/// key and value.
 fn protection_of(op: &Op<'_>) -> u64 {
     let (key, value) = strings(op);
     place_of(op) ^ pair_checksum(key, value)
@@ -159,8 +161,9 @@ impl WriteBatch {
         Self { records, max_bytes, ..Self::default() }
     }
 
-    /// An empty batch whose operations each carry a checksum from the moment they are added until they are logged, and where memtables have checksums
-    /// (`memtable_protection_bytes_per_key`) until they are flushed.
+    /// An empty batch whose operations each carry a checksum from the moment they are added until
+    /// they are logged, and where memtables have checksums (`memtable_protection_bytes_per_key`)
+    /// until they are flushed.
     pub fn protected() -> Self {
         Self { protection: Some(Vec::new()), ..Self::default() }
     }
@@ -180,7 +183,8 @@ impl WriteBatch {
         self.protection.is_some()
     }
 
-    /// Its operations, each with the checksum of its key and value that is left if the operation is still the one that was added; if it carries none, with one made now.
+    /// Its operations, each with the checksum of its key and value that is left if the operation is
+    /// still the one that was added; if it carries none, with one made now.
     pub(crate) fn iter_protected(&self) -> impl Iterator<Item = (Op<'_>, u64)> {
         let checksums = self.protection.as_deref().unwrap_or_default();
         self.iter().enumerate().map(|(index, op)| {
@@ -220,7 +224,8 @@ impl WriteBatch {
         Ok(batch)
     }
 
-    /// Leaves out the marks with which batches end under WritePrepared, RocksDB's and ours ([`BATCH_END`]). Why: in a log they would say how what is before them is numbered.
+    /// Leaves out the marks with which batches end under WritePrepared, RocksDB's and ours
+    /// ([`BATCH_END`]). Why: in a log they would say how what is before them is numbered.
     #[cold]
     fn leave_out_ends(&mut self) {
         let marked = std::mem::take(&mut self.records);
@@ -276,7 +281,8 @@ impl WriteBatch {
         self.push(Some(family), Op::Delete { cf: family.0.id(), key: key.as_ref() })
     }
 
-    /// Removes a key of the default column family that was put at most once since it was last removed.
+    /// Removes a key of the default column family that was put at most once since it was last
+    /// removed.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -340,7 +346,8 @@ impl WriteBatch {
         self.push(Some(family), Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })
     }
 
-    /// Sets a key to an entity of named columns, in any order; the column with the empty name is what a plain read returns. `None` is the default column family.
+    /// Sets a key to an entity of named columns, in any order; the column with the empty name is
+    /// what a plain read returns. `None` is the default column family.
     ///
     /// # Errors
     /// As [`put_cf`](Self::put_cf), and if a column is given twice.
@@ -363,7 +370,8 @@ impl WriteBatch {
         self.push(None, Op::LogData(data.as_ref()))
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// points nest.
     pub fn set_save_point(&mut self) {
         let point = self.here();
         self.save_points.push(point);
@@ -421,7 +429,8 @@ impl WriteBatch {
         self.records.as_bytes().len()
     }
 
-    /// Its encoding, as RocksDB's `WriteBatch::Data`. The sequence number in it is 0, or what [`from_bytes`](Self::from_bytes) got.
+    /// Its encoding, as RocksDB's `WriteBatch::Data`. The sequence number in it is 0, or what
+    /// [`from_bytes`](Self::from_bytes) got.
     pub fn as_bytes(&self) -> &[u8] {
         self.records.as_bytes()
     }
@@ -461,7 +470,8 @@ impl WriteBatch {
         self.database
     }
 
-    /// Compares each operation with the checksum that was taken when it was added, if the batch is protected.
+    /// Compares each operation with the checksum that was taken when it was added, if the batch is
+    /// protected.
     pub(crate) fn verify(&self) -> Result<()> {
         let Some(protection) = &self.protection else { return Ok(()) };
         let mut checksums = protection.iter();

@@ -1,10 +1,12 @@
 //! One write, as a future that goes through the four steps.
 //!
-//! In: options and what is written. Out: the outcome. The same future serves both forms of the call: a thread that may wait polls it without a waker first, spinning, since what it waits for is a matter of microseconds,
-//! and sleeps only then; an executor polls it and gets woken.
+//! In: options and what is written. Out: the outcome. The same future serves both forms of the
+//! call: a thread that may wait polls it without a waker first, spinning, since what it waits for
+//! is a matter of microseconds, and sleeps only then; an executor polls it and gets woken.
 //!
-//! Invariant: whatever a writer does, its ticket is finished once. A future that has to be polled again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back then, if
-//! nobody had to apply it meanwhile; one that is dropped leaves it for good.
+//! Invariant: whatever a writer does, its ticket is finished once. A future that has to be polled
+//! again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back
+//! then, if nobody had to apply it meanwhile; one that is dropped leaves it for good.
 
 use super::conflicts::Claim;
 use super::gather::Gather;
@@ -282,7 +284,8 @@ impl<'a, H: Host> Commit<'a, H> {
                     self.leads();
                     self.leading(|| pipeline.lead_round(round));
                 } else if ordered.persists && self.lead == Lead::Elsewhere {
-                    // Why at once: with no await between order and this, a dropped future leaves no record without a leader.
+                    // Why at once: with no await between order and this, a dropped future leaves no
+                    // record without a leader.
                     pipeline.lead_elsewhere();
                 }
                 Ok(())
@@ -408,7 +411,8 @@ impl<'a, H: Host> Commit<'a, H> {
         self.times.elsewhere += timer.stop(&self.pipeline.env, PerfMetric::WriteWalTime);
     }
 
-    /// Takes note that this thread leads. Before it does: it owes others a look also if that panics.
+    /// Takes note that this thread leads. Before it does: it owes others a look also if that
+    /// panics.
     fn leads(&mut self) {
         self.led = true;
         self.by_self = true;
@@ -492,10 +496,13 @@ impl<H: Host> Drop for Commit<'_, H> {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// Whether a write that is applied, or being applied by somebody else, may return now. If so, every read that begins from now on sees it.
+    /// Whether a write that is applied, or being applied by somebody else, may return now. If so,
+    /// every read that begins from now on sees it.
     ///
-    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads wait for everything up to what was acknowledged, and shall not wait for the device.
-    /// Why it waits while a read sleeps: that read waits for a writer that has no processor, and would for as long as others keep theirs.
+    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads
+    /// wait for everything up to what was acknowledged, and shall not wait for the device.
+    /// Why it waits while a read sleeps: that read waits for a writer that has no processor, and
+    /// would for as long as others keep theirs.
     #[inline]
     fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals, only_logs: bool) -> bool {
         if self.ring.is_published(ticket, last_seq.0) {
@@ -514,7 +521,8 @@ impl<H: Host> Pipeline<H> {
     /// The apply step, and the end of the ticket. Lets go of the pins.
     ///
     /// # Panics
-    /// A comparator does. The ticket is finished all the same, since everyone behind it waits for it, and the database takes no more writes.
+    /// A comparator does. The ticket is finished all the same, since everyone behind it waits for
+    /// it, and the database takes no more writes.
     pub(super) fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
         if H::PUBLISHES_TOO_EARLY {
             self.ring.finish(ticket);
@@ -543,7 +551,8 @@ impl<H: Host> Pipeline<H> {
             self.host.applied(family, &pin);
         }
         if karst_mem::wants_blocks() {
-            // Why detached: nobody waits for it; memtables that need memory sooner get it themselves.
+            // Why detached: nobody waits for it; memtables that need memory sooner get it
+            // themselves.
             let spare_bytes = self.stalls.spare_memory_bytes();
             drop(self.env.run_blocking(move |_| karst_mem::stock_blocks(spare_bytes)));
         }
@@ -560,7 +569,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then `finish`es what was being inserted, and tells of it.
+    /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then
+    /// `finish`es what was being inserted, and tells of it.
     ///
     /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log
     /// has all of it, and nothing is flushed any more; so it is whole when the database is opened
@@ -570,7 +580,8 @@ impl<H: Host> Pipeline<H> {
         self.panicked.lock().extend(ticket);
         self.has_panicked.store(true, Ordering::Relaxed);
         let noted = self.health.note(&insert_panicked(), BackgroundErrorReason::MemTable);
-        // Why caught: it inserts what waits behind, too, and a second panic would be the process's end.
+        // Why caught: it inserts what waits behind, too, and a second panic would be the process's
+        // end.
         let _ = catch_unwind(AssertUnwindSafe(finish));
         if let Some(noted) = noted {
             self.health.tell(noted);

@@ -1,12 +1,17 @@
-//! Which keys were written lately, so that a write can depend on nobody having written what it has read.
+//! Which keys were written lately, so that a write can depend on nobody having written what it has
+//! read.
 //!
-//! In: under the order lock, the keys of every write with its last sequence number; and a [`Claim`]: keys, and a sequence number up to which somebody has looked whether they were written.
-//! Out: whether any write to them was ordered since. docs/decisions/transactions.md has the argument.
+//! In: under the order lock, the keys of every write with its last sequence number; and a
+//! [`Claim`]: keys, and a sequence number up to which somebody has looked whether they were
+//! written. Out: whether any write to them was ordered since. docs/decisions/transactions.md has
+//! the argument.
 //!
 //! Invariants:
-//! - A bucket holds the largest sequence number of all writes ordered to any key that falls into it, inserted or not, failed ones too. So a bucket may say that a key was
-//!   written when it was not, never the other way round.
-//! - Buckets are read and written under the order lock only, so nothing is ordered between the look at them and the order of the write that depends on it.
+//! - A bucket holds the largest sequence number of all writes ordered to any key that falls into
+//!   it, inserted or not, failed ones too. So a bucket may say that a key was written when it was
+//!   not, never the other way round.
+//! - Buckets are read and written under the order lock only, so nothing is ordered between the look
+//!   at them and the order of the write that depends on it.
 
 use super::source::Source;
 use karst_base::sync::Mutex;
@@ -35,7 +40,8 @@ pub(super) struct Conflicts {
 struct LastWrites {
     /// By bucket. Allocated zeroed, so memory is used as buckets are.
     of_keys: Vec<u64>,
-    /// The last write that removed a range, which may be any key's; and the writes that were ordered before anybody took note.
+    /// The last write that removed a range, which may be any key's; and the writes that were
+    /// ordered before anybody took note.
     of_all: u64,
 }
 
@@ -48,7 +54,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The sequence number to wait for before looking again, if the write was refused because a key may have been written.
+    /// The sequence number to wait for before looking again, if the write was refused because a key
+    /// may have been written.
     pub(crate) fn overtaken(&self) -> Option<SeqNo> {
         let seq = self.overtaken.load(Ordering::Relaxed);
         (seq > 0).then_some(SeqNo(seq))
@@ -110,7 +117,8 @@ impl Conflicts {
         }
     }
 
-    /// Whether nothing was ordered behind what the claim has seen. Otherwise the claim is told how far to look. Lock: under the order lock.
+    /// Whether nothing was ordered behind what the claim has seen. Otherwise the claim is told how
+    /// far to look. Lock: under the order lock.
     pub(super) fn holds(&self, claim: &Claim) -> bool {
         let last = self.last.lock();
         let newest = claim.buckets.iter().map(|bucket| last.of_keys[*bucket as usize].max(last.of_all)).max();

@@ -1,14 +1,16 @@
 //! The pipeline's host in a real database, and how flushes have memtables sealed.
 //!
-//! In: the open column families, the flush triggers, what to do when a log fails. Out: [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone
-//! waits for it and exchanges it together with the memtables.
+//! In: the open column families, the flush triggers, what to do when a log fails. Out:
+//! [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone waits
+//! for it and exchanges it together with the memtables.
 //!
 //! Invariants:
 //! - Logs take writes in the order of their numbers, since a family's log number says that it needs
 //!   none below. So one log is made at a time, and the turn to seal goes with the job that makes
 //!   it.
 //! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
-//! - A memtable that is left alone because it is empty gets nothing that is in an older log: no write ordered before is on its way to it.
+//! - A memtable that is left alone because it is empty gets nothing that is in an older log: no
+//!   write ordered before is on its way to it.
 
 use super::host::Host;
 use super::pipeline::Pipeline;
@@ -246,7 +248,8 @@ impl SealsMemtables for Sealer {
 
     fn check_resumable(&self) -> Result<()> {
         match self.log_has_failed() && self.versions.prepared_logs().oldest().is_some() {
-            // Why: the failed log may have the decision on a prepared transaction, or a part of it. Only an opening, which reads it, can tell.
+            // Why: the failed log may have the decision on a prepared transaction, or a part of it.
+            // Only an opening, which reads it, can tell.
             true => Err(Error::invalid_argument(
                 "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
             )),

@@ -1,15 +1,21 @@
-//! Small writes that are acknowledged before their entries are inserted, so that several are inserted together.
+//! Small writes that are acknowledged before their entries are inserted, so that several are
+//! inserted together.
 //!
-//! In: writes of a few point entries whose records are where they have to be. Out: the same entries in the memtable, at the latest when somebody asks what is visible.
+//! In: writes of a few point entries whose records are where they have to be. Out: the same entries
+//! in the memtable, at the latest when somebody asks what is visible.
 //!
-//! Why: an insert is a search, a chain of cache misses; `SkipList::link_all` lets several searches take turns in waiting for memory, but a writer that puts one key at a time has nothing to take
-//! turns with. So its entry is copied into the memtable's memory, where it stays, and is linked together with those of the next writes: by the writer that completes a group, or by the first
+//! Why: an insert is a search, a chain of cache misses; `SkipList::link_all` lets several searches
+//! take turns in waiting for memory, but a writer that puts one key at a time has nothing to take
+//! turns with. So its entry is copied into the memtable's memory, where it stays, and is linked
+//! together with those of the next writes: by the writer that completes a group, or by the first
 //! reader. docs/decisions/memtable-search.md has what it costs and brings.
 //!
 //! Invariants, besides those of [`Gathered`]:
 //! - The writes that wait all go to one memtable. Any other write is inserted at once.
-//! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds something left or another writer, has the next [`HOLD_OFF`] writes
-//!   insert their own entries: readers are not made to do what writers left, and writers at the same time have nothing to gain, as the processor has several searches already.
+//! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds
+//!   something left or another writer, has the next [`HOLD_OFF`] writes insert their own entries:
+//!   readers are not made to do what writers left, and writers at the same time have nothing to
+//!   gain, as the processor has several searches already.
 
 use super::commit::Applying;
 use super::host::Host;
@@ -64,7 +70,8 @@ impl<H: Host> Pipeline<H> {
         (ticket, first_seq, last_seq): (u64, SeqNo, SeqNo),
         pins: &mut Pins<H::Pin>,
     ) -> Gather {
-        // Ordering: only steers. Why not subtracted: writers that race here may take one step together.
+        // Ordering: only steers. Why not subtracted: writers that race here may take one step
+        // together.
         let hold_off = self.gathering.hold_off.load(Ordering::Relaxed);
         if hold_off > 0 {
             self.gathering.hold_off.store(hold_off - 1, Ordering::Relaxed);

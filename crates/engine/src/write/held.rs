@@ -2,7 +2,8 @@
 //! files that are ingested.
 //!
 //! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out:
-//! [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took them says so.
+//! [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took them says
+//! so.
 //!
 //! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has
 //! anything that others wait for.

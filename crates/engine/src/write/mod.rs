@@ -1,7 +1,8 @@
 //! Writing: batches as users build them, and the pipeline that commits them.
 //!
-//! A write goes through four steps (docs in `pipeline`): it is *ordered* under one short lock, *persisted* by whoever leads the log at that moment,
-//! *applied* to the memtables by its own writer at the same time as others are, and *published* in order.
+//! A write goes through four steps (docs in `pipeline`): it is *ordered* under one short lock,
+//! *persisted* by whoever leads the log at that moment, *applied* to the memtables by its own
+//! writer at the same time as others are, and *published* in order.
 //!
 //! | file | holds |
 //! |---|---|

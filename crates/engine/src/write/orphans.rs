@@ -1,14 +1,19 @@
-//! Batches that others than their writers may apply, so that nobody waits for a future that is not polled.
+//! Batches that others than their writers may apply, so that nobody waits for a future that is not
+//! polled.
 //!
-//! In: batches of asynchronous writes that wait for their records to be persisted. Out: the same batches in the memtables: applied by their writers, if those are polled in time, and
-//! otherwise by whoever waits behind them or by the leader.
+//! In: batches of asynchronous writes that wait for their records to be persisted. Out: the same
+//! batches in the memtables: applied by their writers, if those are polled in time, and otherwise
+//! by whoever waits behind them or by the leader.
 //!
-//! A future may be dropped, or kept and not polled: its task may have other things to do, or may itself be waiting, on the same thread, for what is behind this very write. So a
-//! batch whose writer has to be polled again is left here, copied, and belongs to the pipeline from then on. A writer that blocks its thread needs no copy: it always comes back.
+//! A future may be dropped, or kept and not polled: its task may have other things to do, or may
+//! itself be waiting, on the same thread, for what is behind this very write. So a batch whose
+//! writer has to be polled again is left here, copied, and belongs to the pipeline from then on. A
+//! writer that blocks its thread needs no copy: it always comes back.
 //!
 //! Invariants:
 //! - Whoever takes a batch out finishes its ticket, whatever happens.
-//! - A batch that is persisted stays here only while its writer may still come for it and nobody waits behind it ([`LeftBehind`](karst_mem::commit::LeftBehind)).
+//! - A batch that is persisted stays here only while its writer may still come for it and nobody
+//!   waits behind it ([`LeftBehind`](karst_mem::commit::LeftBehind)).
 
 use super::host::Host;
 use super::pipeline::{Ordered, Pipeline};
@@ -26,7 +31,8 @@ pub(super) struct Orphan<H: Host> {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// Applies the batches that their writers have left for good and whose records are persisted, or all if somebody waits; gives up those that failed.
+    /// Applies the batches that their writers have left for good and whose records are persisted,
+    /// or all if somebody waits; gives up those that failed.
     pub(super) fn settle_orphans(&self) {
         let fate = |ticket: u64, orphan: &Orphan<H>| match orphan.ordered.persists {
             true => self.persist.leadership.fate(ticket, orphan.sync),
@@ -42,7 +48,8 @@ impl<H: Host> Pipeline<H> {
                     self.finish(ticket);
                 }
             };
-            // Why caught: the batches behind it in this list have nobody else who would finish them. The panic was reported.
+            // Why caught: the batches behind it in this list have nobody else who would finish
+            // them. The panic was reported.
             if catch_unwind(AssertUnwindSafe(settle)).is_err() {
                 report!(error, "inserting a batch for its writer panicked");
             }

@@ -1,12 +1,17 @@
-//! The persist step: one leader at a time takes all that was framed, writes it to the logs, and syncs them if any of it asks.
+//! The persist step: one leader at a time takes all that was framed, writes it to the logs, and
+//! syncs them if any of it asks.
 //!
-//! In: the order step's buffer. Out: the tickets below which all logged batches have left the process, and those below which they are on the device; or a failure.
+//! In: the order step's buffer. Out: the tickets below which all logged batches have left the
+//! process, and those below which they are on the device; or a failure.
 //!
-//! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its own batch,
-//! and looks again before it waits for others, so that a batch is never held up by its writer's work for others. Who leads and what was asked for is [`Leadership`]'s affair.
+//! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that
+//! must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its
+//! own batch, and looks again before it waits for others, so that a batch is never held up by its
+//! writer's work for others. Who leads and what was asked for is [`Leadership`]'s affair.
 //!
 //! Invariants:
-//! - Logs are written in their order, and a sync covers every older log that has unsynced bytes, the oldest first: what is durable is a prefix of what was ordered.
+//! - Logs are written in their order, and a sync covers every older log that has unsynced bytes,
+//!   the oldest first: what is durable is a prefix of what was ordered.
 //! - After a failed write or sync no file that was open then is written again.
 
 use super::host::Host;
@@ -24,7 +29,8 @@ use karst_mem::commit::{Fate, Leadership};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Rounds that a writer leads for others before it hands over to a thread that has nothing else to do.
+/// Rounds that a writer leads for others before it hands over to a thread that has nothing else to
+/// do.
 const ROUNDS_FOR_OTHERS: usize = 4;
 /// A buffer that has grown larger than this is not kept for the next round.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
@@ -32,19 +38,23 @@ const KEPT_BUFFER_BYTES: usize = 4 << 20;
 /// The state of the persist step.
 #[derive(Debug)]
 pub(super) struct Persist {
-    /// The leader is a thread that writes, or a job from when it is started. What it may be asked for without a ticket is to see a log that took over.
+    /// The leader is a thread that writes, or a job from when it is started. What it may be asked
+    /// for without a ticket is to see a log that took over.
     pub(super) leadership: Leadership,
     /// Bytes of the leader at work.
     in_round: AtomicUsize,
-    /// How often something was written to the logs, how many bytes, and how often they were synced. Changed by leaders only.
+    /// How often something was written to the logs, how many bytes, and how often they were synced.
+    /// Changed by leaders only.
     rounds: AtomicU64,
     log_bytes: AtomicU64,
     syncs: AtomicU64,
-    /// Behind the last ticket that decides about what was inserted undecided. Changed under the order lock.
+    /// Behind the last ticket that decides about what was inserted undecided. Changed under the
+    /// order lock.
     decided: AtomicU64,
     /// Logs below this number are needed no more.
     released: AtomicU64,
-    /// Lock: the leader's, for as long as it writes; others when nobody leads. Who orders tries it, and may have it for a moment.
+    /// Lock: the leader's, for as long as it writes; others when nobody leads. Who orders tries it,
+    /// and may have it for a moment.
     files: Mutex<Files>,
     /// Where `written` stood when somebody had waited in vain.
     standstill: Standstill,
@@ -89,7 +99,8 @@ impl Files {
     }
 }
 
-/// What a leader writes at a time, and the logs. Who has one leads, until [`Pipeline::lead_round`] is done with it, which it has to be given to.
+/// What a leader writes at a time, and the logs. Who has one leads, until [`Pipeline::lead_round`]
+/// is done with it, which it has to be given to.
 pub(super) struct Round<'a> {
     files: MutexGuard<'a, Files>,
     taken: Vec<u8>,
@@ -123,7 +134,8 @@ impl Persist {
         self.decided.store(ticket + 1, Ordering::Release);
     }
 
-    /// Whether all decisions that were ordered so far are on the device, or needed in no log any more.
+    /// Whether all decisions that were ordered so far are on the device, or needed in no log any
+    /// more.
     pub(super) fn decisions_are_synced(&self) -> bool {
         self.leadership.synced() >= self.decided.load(Ordering::Acquire)
     }
@@ -135,7 +147,8 @@ impl Persist {
     /// Listens for a round's end. The caller looks after this.
     fn listen(&self) -> EventListener {
         let listener = self.progress.listen();
-        // Ordering: as with all who wait, between saying so and looking; a leader fences when it leaves, and then rings.
+        // Ordering: as with all who wait, between saying so and looking; a leader fences when it
+        // leaves, and then rings.
         fence(Ordering::SeqCst);
         listener
     }
@@ -169,7 +182,8 @@ impl Persist {
         }
     }
 
-    /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was persisted, or failed.
+    /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was
+    /// persisted, or failed.
     pub(super) async fn wait_for_leader(&self) {
         loop {
             let listener = self.listen();
@@ -195,7 +209,8 @@ impl Persist {
     }
 }
 
-/// What `work` on the logs comes to. A panic of it, as of a file system that somebody else has written, is a failed log like another: everybody waits for the leader, and its files are not
+/// What `work` on the logs comes to. A panic of it, as of a file system that somebody else has
+/// written, is a failed log like another: everybody waits for the leader, and its files are not
 /// written again.
 fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
     // Safe to go on: after an error nothing is done with the files but to replace them.
@@ -206,7 +221,8 @@ fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
 impl<H: Host> Pipeline<H> {
     /// Takes what a leader is to write, if nobody leads.
     ///
-    /// Why: who has just framed a record has the order lock, and would have to take it again. It is behind that of the files, so these are only tried.
+    /// Why: who has just framed a record has the order lock, and would have to take it again. It is
+    /// behind that of the files, so these are only tried.
     #[inline]
     pub(super) fn try_take_round(&self, order: &mut Order) -> Option<Round<'_>> {
         let files = self.persist.files.try_lock()?;
@@ -279,7 +295,8 @@ impl<H: Host> Pipeline<H> {
         persist.leadership.leave();
         if let Err(error) = outcome {
             report!(error, "writes are refused: {error}");
-            // Why before anyone is woken: who sees the failure may ask to resume, and a report that came later would end writing once more.
+            // Why before anyone is woken: who sees the failure may ask to resume, and a report that
+            // came later would end writing once more.
             self.host.log_failed(&error);
         }
         self.ring.wake(first, wake_end);
@@ -288,7 +305,8 @@ impl<H: Host> Pipeline<H> {
         self.settle_orphans();
     }
 
-    /// Leads for others after this thread's own round, so that nobody's record waits while nobody leads.
+    /// Leads for others after this thread's own round, so that nobody's record waits while nobody
+    /// leads.
     pub(super) fn lead_for_others(self: &Arc<Self>) {
         for _ in 0..ROUNDS_FOR_OTHERS {
             if !self.persist.leadership.try_lead() {
@@ -299,7 +317,8 @@ impl<H: Host> Pipeline<H> {
         self.lead_elsewhere();
     }
 
-    /// Has a thread that may block lead until nothing is left to do. The job belongs to the pipeline: it goes on whatever becomes of the caller.
+    /// Has a thread that may block lead until nothing is left to do. The job belongs to the
+    /// pipeline: it goes on whatever becomes of the caller.
     pub(super) fn lead_elsewhere(self: &Arc<Self>) {
         if self.persist.leadership.try_lead() {
             let pipeline = self.clone();
@@ -314,7 +333,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Gives back the space that an ended log does not use, and says that it has ended; elsewhere, as writers wait here.
+    /// Gives back the space that an ended log does not use, and says that it has ended; elsewhere,
+    /// as writers wait here.
     fn let_go(self: &Arc<Self>, log: &LogFile) {
         let (pipeline, number, give_back) = (self.clone(), log.number(), log.unused_space());
         drop(self.env.run_blocking(move |_| {
@@ -328,7 +348,8 @@ impl<H: Host> Pipeline<H> {
     fn write_logs(self: &Arc<Self>, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
         for Switched { rest, next } in switched {
             files.current.write(&rest)?;
-            // Invariant: before the next log has a byte, since recovery goes on with it only behind a log's end.
+            // Invariant: before the next log has a byte, since recovery goes on with it only behind
+            // a log's end.
             files.current.end()?;
             let old = std::mem::replace(&mut files.current, next);
             self.let_go(&old);

@@ -7,26 +7,36 @@
 //! | apply | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones (`gather`) |
 //! | publish | whoever finishes | nothing: `visible_seq` advances over the finished prefix of tickets ([`PublishRing`]) |
 //!
-//! A write returns when its own sequence is visible; with `unordered_write` already when its own inserts are done and everything ordered before it is persisted, and so with `two_write_queues` do
-//! those that insert nothing. In between a read that begins
-//! waits for the inserts that are left (`readable`), so reads see the same either way.
+//! A write returns when its own sequence is visible; with `unordered_write` already when its own
+//! inserts are done and everything ordered before it is persisted, and so with `two_write_queues`
+//! do those that insert nothing. In between a read that begins waits for the inserts that are left
+//! (`readable`), so reads see the same either way.
 //!
-//! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has inserted, and the next one forms only then; here nobody waits for a group. Why the
-//! record is copied under the lock: the order of records in the log must be that of their sequence numbers, and a copy of some hundred bytes is cheaper than any
-//! way to tell others that it is not finished yet.
+//! Why not RocksDB's write groups: a group ends for all its writers when its slowest member has
+//! inserted, and the next one forms only then; here nobody waits for a group. Why the record is
+//! copied under the lock: the order of records in the log must be that of their sequence numbers,
+//! and a copy of some hundred bytes is cheaper than any way to tell others that it is not finished
+//! yet.
 //!
 //! Invariants:
-//! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock. A sequence number is never used twice, failed writes' included.
-//! - Written, synced ([`Leadership`](karst_mem::commit::Leadership)): every logged ticket below has its bytes out of the process, or on the device. A logged batch is applied only after that, so what is in a memtable
-//!   can be recovered.
-//! - Whoever asks what is visible first has what is left to be inserted inserted; so an acknowledged write is visible to whoever asks.
-//! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
-//! - Work for a leader never lies idle: who orders becomes leader if there is none, and a leader that leaves looks again after it has left.
+//! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock.
+//!   A sequence number is never used twice, failed writes' included.
+//! - Written, synced ([`Leadership`](karst_mem::commit::Leadership)): every logged ticket below has
+//!   its bytes out of the process, or on the device. A logged batch is applied only after that, so
+//!   what is in a memtable can be recovered.
+//! - Whoever asks what is visible first has what is left to be inserted inserted; so an
+//!   acknowledged write is visible to whoever asks.
+//! - From order on a batch belongs to the pipeline. Its writer's future may be dropped, or not
+//!   polled any more: then whoever waits behind it, or the leader, applies it (`orphans`).
+//! - Work for a leader never lies idle: who orders becomes leader if there is none, and a leader
+//!   that leaves looks again after it has left.
 //! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of
 //!   it any more, and nothing is ordered, until the database is opened anew.
-//! - After a failure every logged ticket that was not written fails and is published empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are published.
+//! - After a failure every logged ticket that was not written fails and is published empty. Nothing
+//!   is ordered until [`Pipeline::resume`], which waits until all tickets are published.
 //!
-//! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held while waiting, and `order` is not held during I/O.
+//! Lock: `order`, then nothing (but for a try); `files` (leader), then `order`. Neither is held
+//! while waiting, and `order` is not held during I/O.
 
 use super::commit::{Commit, Lead};
 use super::conflicts::{Claim, Conflicts, Written};
@@ -59,7 +69,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Most writes between order and publish.
 ///
-/// Why not fewer: with `unordered_write` those behind a writer that lost its processor go on meanwhile, until the ring is full. Why not more: the ring's slots are used in turn, and shall stay near the processor.
+/// Why not fewer: with `unordered_write` those behind a writer that lost its processor go on
+/// meanwhile, until the ring is full. Why not more: the ring's slots are used in turn, and shall
+/// stay near the processor.
 pub(super) const IN_FLIGHT: usize = 4096;
 /// Bytes of records that may wait for the leader; more writers wait before order.
 pub(super) const BUFFERED_BYTES: usize = 64 << 20;
@@ -68,7 +80,8 @@ pub(super) const BUFFERED_BYTES: usize = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) log: LogOptions,
-    /// Records leave the process only when asked to, or when more than so many bytes have gathered (`manual_wal_flush`, `writable_file_max_buffer_size`).
+    /// Records leave the process only when asked to, or when more than so many bytes have gathered
+    /// (`manual_wal_flush`, `writable_file_max_buffer_size`).
     pub(crate) manual_flush: Option<usize>,
     /// Writes return before older ones are visible (`unordered_write`).
     pub(crate) unordered: bool,
@@ -132,7 +145,8 @@ pub(crate) struct Pipeline<H: Host> {
     pub(super) gathering: Gathering,
     /// Which keys were written lately, once somebody wants to know. Set under the order lock.
     pub(super) conflicts: OnceLock<Conflicts>,
-    /// Rung when there may be room in the ring or in the buffer, or when the ring may have run empty.
+    /// Rung when there may be room in the ring or in the buffer, or when the ring may have run
+    /// empty.
     room: Event,
     pub(super) room_waiters: Waiters,
 }
@@ -231,7 +245,8 @@ impl<H: Host> Pipeline<H> {
         })
     }
 
-    /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when it is its turn.
+    /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when
+    /// it is its turn.
     ///
     /// # Errors
     /// See [`write_async`](Self::write_async).
@@ -239,11 +254,13 @@ impl<H: Host> Pipeline<H> {
         Commit::new(self, *options, source, Lead::Here).run()
     }
 
-    /// One write, as a future. Dropping it before its first poll writes nothing; after that the write may happen or not, whole either way.
+    /// One write, as a future. Dropping it before its first poll writes nothing; after that the
+    /// write may happen or not, whole either way.
     ///
     /// # Errors
-    /// Writes are refused or, with `no_slowdown`, held up; a column family is not open; the log failed. On the last it is not known whether the write is found again after the database
-    /// is opened anew; after any other error nothing was written.
+    /// Writes are refused or, with `no_slowdown`, held up; a column family is not open; the log
+    /// failed. On the last it is not known whether the write is found again after the database is
+    /// opened anew; after any other error nothing was written.
     pub(crate) fn write_async<'a>(
         self: &'a Arc<Self>,
         options: &WriteOptions,
@@ -266,7 +283,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// The order step. Fills `pins`. With [`Lead::Here`] and nobody who leads, the caller has the round that its record is in, and has to lead it.
+    /// The order step. Fills `pins`. With [`Lead::Here`] and nobody who leads, the caller has the
+    /// round that its record is in, and has to lead it.
     pub(super) fn order(
         &self,
         options: &WriteOptions,
@@ -276,7 +294,8 @@ impl<H: Host> Pipeline<H> {
         lead: Lead,
     ) -> Result<(Ordered, Option<Round<'_>>), NotOrdered> {
         let count = source.count();
-        // Compat: RocksDB replays the batch with one number for all, and a range of that number does not cover what the batch put into it before.
+        // Compat: RocksDB replays the batch with one number for all, and a range of that number
+        // does not cover what the batch put into it before.
         let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
         let body_bytes = apart.as_ref().map_or(source.bytes() - HEADER_BYTES, Vec::len);
         let written = self.conflicts.get().map(|conflicts| conflicts.written_by(source));
@@ -318,7 +337,8 @@ impl<H: Host> Pipeline<H> {
             let mut head = [0; HEADER_BYTES];
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
-            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends; and we, that it was numbered otherwise.
+            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends;
+            // and we, that it was numbered otherwise.
             let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
             let tail = if ends { &BATCH_END[..] } else { &[] };
             let put = |record: &mut Vec<u8>| {
@@ -354,7 +374,8 @@ impl<H: Host> Pipeline<H> {
             conflicts.note(&written, last_seq);
         }
         self.ring.enter(ticket, last_seq.0);
-        // Why at most that: with more in the buffer nothing is ordered, and nobody would have come for it.
+        // Why at most that: with more in the buffer nothing is ordered, and nobody would have come
+        // for it.
         let gathers =
             self.rules.manual_flush.is_some_and(|most| order.buffered_bytes() < most.min(BUFFERED_BYTES));
         let persists = !options.disable_wal && (options.sync || !gathers);
@@ -372,7 +393,8 @@ impl<H: Host> Pipeline<H> {
     /// Takes note from now on of the keys of all writes, in so many buckets.
     ///
     /// # Errors
-    /// Transactions insert when they are prepared: what a commit makes visible was written before, and it names no key.
+    /// Transactions insert when they are prepared: what a commit makes visible was written before,
+    /// and it names no key.
     pub(crate) fn track_conflicts(&self, buckets: u32) -> Result<()> {
         if self.pending.is_some() {
             let text = "writes that depend on keys do not go with the write policy WritePrepared";
@@ -411,14 +433,17 @@ impl<H: Host> Pipeline<H> {
     /// The publish step.
     pub(super) fn finish(&self, ticket: u64) {
         self.ring.finish(ticket);
-        // Why: whoever waits behind this ticket may wait for those too, and nobody else would come for them.
+        // Why: whoever waits behind this ticket may wait for those too, and nobody else would come
+        // for them.
         self.settle();
         self.ring_room();
     }
 
     /// Tells those who wait for room to look again.
     pub(super) fn ring_room(&self) {
-        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or `wake`, or the order lock, as there is a fence in `wait_for_room` between being counted and looking for room. One sees the other.
+        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or
+        // `wake`, or the order lock, as there is a fence in `wait_for_room` between being counted
+        // and looking for room. One sees the other.
         if self.room_waiters.any() {
             self.room.notify(usize::MAX);
         }
@@ -501,7 +526,8 @@ impl<H: Host> Pipeline<H> {
         let refused = order.refused.is_some();
         drop(guard);
         if switches && !refused {
-            // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and the old file can be let go.
+            // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and
+            // the old file can be let go.
             self.lead_elsewhere();
         }
         Ok(Some(outcome))
@@ -512,8 +538,8 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().needs_new_log()
     }
 
-    /// Has nothing ordered until [`unhold`](Self::unhold); false if somebody else has, or the log is
-    /// locked.
+    /// Has nothing ordered until [`unhold`](Self::unhold); false if somebody else has, or the log
+    /// is locked.
     ///
     /// # Errors
     /// Writes are refused.
@@ -552,7 +578,8 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().next_seq
     }
 
-    /// Takes all sequence numbers up to `last`, for entries of unknown keys. Returns the ticket, which the caller finishes.
+    /// Takes all sequence numbers up to `last`, for entries of unknown keys. Returns the ticket,
+    /// which the caller finishes.
     ///
     /// # Errors
     /// Writes are refused.
@@ -572,7 +599,8 @@ impl<H: Host> Pipeline<H> {
         Ok(ticket)
     }
 
-    /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert of it is under way any more.
+    /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert
+    /// of it is under way any more.
     pub(crate) async fn wait_until_visible(&self, seq: SeqNo) {
         self.wait_for_room(|pipeline| {
             pipeline.settle();
@@ -597,7 +625,8 @@ impl<H: Host> Pipeline<H> {
         self.rules.log
     }
 
-    /// Has all that was ordered so far leave the process, and with `sync` reach the device; all older logs that are still needed too.
+    /// Has all that was ordered so far leave the process, and with `sync` reach the device; all
+    /// older logs that are still needed too.
     ///
     /// # Errors
     /// The log failed, now or before.
@@ -649,8 +678,9 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// Has what is written from now on have sequence numbers above `seq`, and makes everything up to it
-    /// visible, as a write of so many entries without a log would. Does nothing where that is so already.
+    /// Has what is written from now on have sequence numbers above `seq`, and makes everything up
+    /// to it visible, as a write of so many entries without a log would. Does nothing where that is
+    /// so already.
     ///
     /// # Errors
     /// Writes are refused.
@@ -685,11 +715,12 @@ impl<H: Host> Pipeline<H> {
         Ok(Some(seq))
     }
 
-    /// The logs that are open for writing or were since the database was opened and are needed, each
-    /// with how many of its bytes have left the process; the last is the newest. Those are whole
-    /// records. Blocks, while a leader writes.
+    /// The logs that are open for writing or were since the database was opened and are needed,
+    /// each with how many of its bytes have left the process; the last is the newest. Those are
+    /// whole records. Blocks, while a leader writes.
     pub(crate) fn written_logs(&self) -> Vec<(FileNumber, u64)> {
-        // Invariant: nobody writes while this has the files, so no log is seen in the middle of a round.
+        // Invariant: nobody writes while this has the files, so no log is seen in the middle of a
+        // round.
         let files = self.persist.files();
         let newest = files.newest();
         let mut logs = self.order.lock().older_logs.clone();
@@ -698,7 +729,8 @@ impl<H: Host> Pipeline<H> {
         logs
     }
 
-    /// Has every decision that was ordered so far about what was inserted undecided reach the device. Without such a decision it does nothing.
+    /// Has every decision that was ordered so far about what was inserted undecided reach the
+    /// device. Without such a decision it does nothing.
     ///
     /// # Errors
     /// As [`flush_wal`](Self::flush_wal).
@@ -712,8 +744,9 @@ impl<H: Host> Pipeline<H> {
         self.persist.release(number);
     }
 
-    /// Takes no more writes, has all that was ordered leave the process, and gives back the space that the log does not use. When this returns, with an error
-    /// too, nobody writes to a log any more.
+    /// Takes no more writes, has all that was ordered leave the process, and gives back the space
+    /// that the log does not use. When this returns, with an error too, nobody writes to a log any
+    /// more.
     ///
     /// # Errors
     /// The log failed now. What failed before was told before.
@@ -771,8 +804,8 @@ impl<H: Host> Pipeline<H> {
         if !self.is_failed() {
             return Ok(());
         }
-        // Why: a leader has the files for as long as it writes and syncs. None writes behind it while
-        // writes are refused.
+        // Why: a leader has the files for as long as it writes and syncs. None writes behind it
+        // while writes are refused.
         self.persist.wait_for_leader().await;
         {
             let mut files = self.persist.files();
@@ -794,8 +827,8 @@ impl<H: Host> Pipeline<H> {
             files.replace(order.switched.drain(..failed).map(|switched| switched.next));
             self.persist.leadership.recover(order.next_ticket);
             if !order.switched.is_empty() {
-                // Why: a seal has replaced `first_log` meanwhile, but it is needed, and recovery goes on
-                // behind it only if it has its beginning.
+                // Why: a seal has replaced `first_log` meanwhile, but it is needed, and recovery
+                // goes on behind it only if it has its beginning.
                 self.persist.leadership.ask_errand();
             }
             order.refused = None;
@@ -805,7 +838,8 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// Refuses writes from now on, because of a failed log, and gives up what was not written. Called by the leader.
+    /// Refuses writes from now on, because of a failed log, and gives up what was not written.
+    /// Called by the leader.
     pub(super) fn refuse(&self, error: &Error) {
         let mut order = self.order.lock();
         if order.refused.is_none() {

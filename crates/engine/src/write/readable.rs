@@ -1,13 +1,18 @@
 //! What a read may go by: everything acknowledged, once it is inserted.
 //!
-//! In: a read that begins. Out: the sequence number it reads at, and waiting until everything up to that is in the memtables.
+//! In: a read that begins. Out: the sequence number it reads at, and waiting until everything up to
+//! that is in the memtables.
 //!
-//! With `unordered_write` a write may be acknowledged while older ones are still being inserted. A read takes the larger of what is visible and what was acknowledged, which is where some
-//! batch ends, and waits for the inserts in between. Without the option nothing is acknowledged before it is visible, and no read waits. docs/guarantees.md has the argument in full.
+//! With `unordered_write` a write may be acknowledged while older ones are still being inserted. A
+//! read takes the larger of what is visible and what was acknowledged, which is where some batch
+//! ends, and waits for the inserts in between. Without the option nothing is acknowledged before it
+//! is visible, and no read waits. docs/guarantees.md has the argument in full.
 //!
 //! Invariants:
-//! - What a read waits for is inserted by writers that are on their way: everything up to an acknowledged write is persisted (`commit`), so no read waits for a log.
-//! - A read that waits has what writers left inserted, be it gathered (`gather`) or left with the pipeline (`orphans`).
+//! - What a read waits for is inserted by writers that are on their way: everything up to an
+//!   acknowledged write is persisted (`commit`), so no read waits for a log.
+//! - A read that waits has what writers left inserted, be it gathered (`gather`) or left with the
+//!   pipeline (`orphans`).
 //! - Reads wait for one number, taken when they begin. Writes that come later do not prolong it.
 
 use super::host::Host;
@@ -21,7 +26,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 impl<H: Host> Pipeline<H> {
-    /// The sequence number for a read that begins now: everything visible or acknowledged is included. Take it after pinning a superversion, and read at it only once it
+    /// The sequence number for a read that begins now: everything visible or acknowledged is
+    /// included. Take it after pinning a superversion, and read at it only once it
     /// [is readable](Self::is_readable).
     #[inline]
     pub(crate) fn read_seq(&self) -> SeqNo {
@@ -35,7 +41,8 @@ impl<H: Host> Pipeline<H> {
         self.ring.value() >= seq.0
     }
 
-    /// Waits on the calling thread until `seq`, which [`read_seq`](Self::read_seq) gave, is readable: it spins before it sleeps.
+    /// Waits on the calling thread until `seq`, which [`read_seq`](Self::read_seq) gave, is
+    /// readable: it spins before it sleeps.
     #[cold]
     pub(crate) fn wait_until_readable(self: &Arc<Self>, seq: SeqNo) {
         let mut moments = Moments::default();

@@ -1,6 +1,7 @@
 //! What one write consists of: a batch, or one operation that needs no batch of its own.
 //!
-//! In: borrowed operations. Out: the record for the log, and the inserts. Invariant: both say the same.
+//! In: borrowed operations. Out: the record for the log, and the inserts. Invariant: both say the
+//! same.
 
 use super::batch::{WriteBatch, check_sizes};
 use super::host::Host;
@@ -33,7 +34,8 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
     })
 }
 
-/// Entries that a write may leave to be inserted together with those of others; more are a group of their own.
+/// Entries that a write may leave to be inserted together with those of others; more are a group of
+/// their own.
 const FEW: usize = 4;
 
 /// How the operations of a write are numbered.
@@ -124,7 +126,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The record behind its header, with a mark before each range that is removed: there RocksDB goes on with the next number.
+    /// The record behind its header, with a mark before each range that is removed: there RocksDB
+    /// goes on with the next number.
     #[cold]
     pub(super) fn with_ranges_apart(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.bytes() + 16);
@@ -237,7 +240,8 @@ impl<'a> Source<'a> {
             && batch.iter().all(|op| op.column_family().is_none() || point(SeqNo::ZERO, op).is_some())
     }
 
-    /// Calls `each` with its point entries, the first with number `seq`. For those of which there [are few](Self::has_few).
+    /// Calls `each` with its point entries, the first with number `seq`. For those of which there
+    /// [are few](Self::has_few).
     #[inline]
     pub(super) fn each_point(&self, mut seq: SeqNo, mut each: impl FnMut(&PointEntry<'_>)) {
         self.each_op(|op| {
@@ -253,7 +257,8 @@ impl<'a> Source<'a> {
         matches!(self, Source::Phase(phase) if phase.inserted().is_none())
     }
 
-    /// Inserts it, its first operation with number `first`. Operations on families without a pin are passed over, and take their numbers.
+    /// Inserts it, its first operation with number `first`. Operations on families without a pin
+    /// are passed over, and take their numbers.
     pub(super) fn insert<H: Host>(&self, first: SeqNo, pins: &Pins<H::Pin>) -> Result<(), DuplicateEntry> {
         let mut numbering = Numbering::Each;
         let batch = match self {
@@ -295,7 +300,8 @@ impl<'a> Source<'a> {
             match point(seq, op) {
                 Some(entry) => group.push(entry),
                 None => {
-                    // Why first the group: so the memtable gets entries in their order where that is cheap.
+                    // Why first the group: so the memtable gets entries in their order where that
+                    // is cheap.
                     add(of, &mut group)?;
                     pin_of(family).map_or(Ok(()), |memtable| replay::add(memtable, seq, op))?;
                 }

@@ -1,6 +1,7 @@
 //! The two phases of a transaction, as records of the log.
 //!
-//! In: a transaction's name and batch. Out: the parts of a write that differ for each phase and policy: what is logged, what is inserted, and which sequence numbers it takes.
+//! In: a transaction's name and batch. Out: the parts of a write that differ for each phase and
+//! policy: what is logged, what is inserted, and which sequence numbers it takes.
 //!
 //! Under the policy WriteCommitted:
 //!
@@ -18,7 +19,8 @@
 //! | commit | as above | one | nothing; the batch counts from this number on |
 //! | rollback | what was there before, rollback marker with the name | one for all | what was there before; it and the batch below it count from this number on |
 //!
-//! Compat: these are RocksDB's records of either policy, numbers included; each engine replays the other's.
+//! Compat: these are RocksDB's records of either policy, numbers included; each engine replays the
+//! other's.
 
 use super::batch::WriteBatch;
 use super::host::Host;
@@ -45,7 +47,8 @@ pub(crate) struct Section {
     held_by_memtables: AtomicBool,
     /// Whether its inserts were begun.
     may_be_inserted: AtomicBool,
-    /// Under WritePrepared, once it was ordered: its sequence numbers, among those that are pending.
+    /// Under WritePrepared, once it was ordered: its sequence numbers, among those that are
+    /// pending.
     range: OnceLock<Arc<Range>>,
 }
 
@@ -63,7 +66,8 @@ impl Section {
         }
     }
 
-    /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending again, if it has any.
+    /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending
+    /// again, if it has any.
     pub(crate) fn found(self, log: FileNumber, range: Option<Arc<Range>>) -> Self {
         let range = range.map_or_else(OnceLock::new, OnceLock::from);
         Self { log: AtomicU64::new(log.0), range, ..self }
@@ -74,7 +78,8 @@ impl Section {
         FileNumber(self.log.load(Ordering::Acquire))
     }
 
-    /// Whether nothing but the decision itself, once it is durable, lets its log go: nothing that keeps it goes with a memtable.
+    /// Whether nothing but the decision itself, once it is durable, lets its log go: nothing that
+    /// keeps it goes with a memtable.
     pub(crate) fn waits_for_sync(&self) -> bool {
         !self.held_by_memtables.load(Ordering::Acquire)
     }
@@ -132,10 +137,13 @@ impl PhaseWrite {
         write
     }
 
-    /// The record that prepares a recovered transaction anew, its header included: whatever an older log says of it is undone first, so that it counts once if both are replayed. `next_seq` is what
-    /// comes next in the log. Returns also the header's sequence number and how many the record takes.
+    /// The record that prepares a recovered transaction anew, its header included: whatever an
+    /// older log says of it is undone first, so that it counts once if both are replayed.
+    /// `next_seq` is what comes next in the log. Returns also the header's sequence number and how
+    /// many the record takes.
     pub(crate) fn again(section: &Section, next_seq: SeqNo) -> (Vec<u8>, SeqNo, u32) {
-        // Compat: the rollback's marker takes a number where batches are numbered alike, so the section has that behind it: its own.
+        // Compat: the rollback's marker takes a number where batches are numbered alike, so the
+        // section has that behind it: its own.
         let (seq, numbers) = match section.range() {
             None => (next_seq, 0),
             Some(range) => (SeqNo(range.first() - 1), (range.end() - range.first()) as u32 + 1),
@@ -222,7 +230,8 @@ impl PhaseWrite {
 impl<H: Host> Pipeline<H> {
     /// A phase was ordered at `first_seq`, and its record is in `log`. Lock: under the order lock.
     ///
-    /// Invariant: a section's numbers are pending before anything that is ordered behind it can be acknowledged, so nobody reads at one of them, or above, without knowing.
+    /// Invariant: a section's numbers are pending before anything that is ordered behind it can be
+    /// acknowledged, so nobody reads at one of them, or above, without knowing.
     pub(super) fn phase_ordered(
         &self,
         write: &PhaseWrite,
@@ -239,12 +248,14 @@ impl<H: Host> Pipeline<H> {
                     section.range.set(range).expect("a section is ordered once");
                 }
             }
-            // Why also where it inserts nothing: the section's log may go only once this is durable, and it is when one of these memtables is.
+            // Why also where it inserts nothing: the section's log may go only once this is
+            // durable, and it is when one of these memtables is.
             Phase::Commit | Phase::Rollback => {
                 let inserts = write.inserted().is_some_and(|batch| !batch.is_empty());
                 let memtables = pins.iter().map(|(_, pin)| H::memtable(pin));
                 let mut held = false;
-                // Why not an empty one, if nothing is inserted: it may stay so, and would keep the log for as long.
+                // Why not an empty one, if nothing is inserted: it may stay so, and would keep the
+                // log for as long.
                 for memtable in memtables.filter(|memtable| inserts || !memtable.is_empty()) {
                     memtable.need_log(section.log());
                     held = true;
@@ -261,7 +272,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// A phase that was ordered at `seq` is persisted, and what it inserts is in the memtables; it is not visible yet.
+    /// A phase that was ordered at `seq` is persisted, and what it inserts is in the memtables; it
+    /// is not visible yet.
     pub(super) fn phase_applied(&self, write: &PhaseWrite, seq: SeqNo) {
         if write.phase != Phase::Prepare
             && let Some(range) = write.section.range()
@@ -270,7 +282,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the list is copied for that.
+    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the
+    /// list is copied for that.
     pub(crate) fn forget_decided(&self) {
         if let Some(pending) = &self.pending {
             pending.remove_decided(self.ring.value());

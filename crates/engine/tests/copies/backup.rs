@@ -1,5 +1,5 @@
-//! Backups: what they share, what is restored of them, what is found wrong with them, and that RocksDB's
-//! tool and KarstDB take each other's.
+//! Backups: what they share, what is restored of them, what is found wrong with them, and that
+//! RocksDB's tool and KarstDB take each other's.
 
 use crate::{entries, key, memory, options, prefix};
 use karst_engine::{
@@ -397,8 +397,8 @@ fn a_backup_that_is_given_up_is_in_nobodys_way() {
     }
 }
 
-/// RocksDB's tool restores what KarstDB has backed up, adds to it without copying again what is there, and
-/// KarstDB restores that.
+/// RocksDB's tool restores what KarstDB has backed up, adds to it without copying again what is
+/// there, and KarstDB restores that.
 #[test]
 fn rocksdb_and_karstdb_take_each_others_backups() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! The power fails at every change of the disk while a checkpoint is made, and in every state that this
-//! may leave, the checkpoint is whole or has not its name, and the original has all that was synced.
+//! The power fails at every change of the disk while a checkpoint is made, and in every state that
+//! this may leave, the checkpoint is whole or has not its name, and the original has all that was
+//! synced.
 
 use crate::{entries, key, options, prefix};
 use karst_engine::{Checkpoint, Db, ErrorKind, FlushOptions, WriteOptions};
@@ -14,8 +15,8 @@ fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LO"))
 }
 
-/// How many changes there were when the checkpoint was begun and when it had been made, and how many keys
-/// it had to have at least.
+/// How many changes there were when the checkpoint was begun and when it had been made, and how
+/// many keys it had to have at least.
 struct Made {
     begun: usize,
     done: usize,
@@ -82,7 +83,8 @@ fn crash_everywhere(more: &str, limit: u64, seed: u64) -> (usize, usize) {
                             copy.verify_checksum().unwrap_or_else(|e| panic!("{what}: {e}"));
                             copy.close().unwrap();
                         }
-                        // A record of the MANIFEST that is all there and wrong is refused, as by RocksDB.
+                        // A record of the MANIFEST that is all there and wrong is refused, as by
+                        // RocksDB.
                         let refuses = point.damaged(state).is_some_and(|file| file.starts_with("/db"));
                         let db = match Db::open("/db", &again) {
                             Ok(db) => db,

@@ -1,5 +1,5 @@
-//! Copies of a database that is open and written to: files that are held, checkpoints, exports, backups, and
-//! what a crash leaves of them.
+//! Copies of a database that is open and written to: files that are held, checkpoints, exports,
+//! backups, and what a crash leaves of them.
 //!
 //! | file | holds |
 //! |---|---|
@@ -59,8 +59,8 @@ fn entries(db: &Db, family: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// How many keys there are of those that were put one after the other from 0 on; those that are there
-/// must be the first.
+/// How many keys there are of those that were put one after the other from 0 on; those that are
+/// there must be the first.
 fn prefix(db: &Db, family: &str) -> u64 {
     let found = entries(db, family);
     for (number, (found, _)) in found.iter().enumerate() {

@@ -35,8 +35,8 @@ pub(crate) struct State<'a> {
 impl State<'_> {
     /// Whether the database may refuse to open with this error.
     ///
-    /// A MANIFEST whose last record is all there and wrong is refused, as RocksDB does: it may have been right and
-    /// acknowledged once. So does a recovery mode that bears nothing.
+    /// A MANIFEST whose last record is all there and wrong is refused, as RocksDB does: it may have
+    /// been right and acknowledged once. So does a recovery mode that bears nothing.
     fn may_refuse(&self, plan: &Plan, error: &Error) -> bool {
         let manifest = self.damaged.filter(|path| path.to_string_lossy().contains("/MANIFEST-"));
         let names_it = manifest.is_some_and(|path| error.to_string().contains(&*path.to_string_lossy()));
@@ -109,7 +109,8 @@ fn contents(plan: &Plan, known: &Known, db: &Db, cut: &Cut) {
     }
 }
 
-/// The families that come and go, with the number of their keys, which are those that they got first.
+/// The families that come and go, with the number of their keys, which are those that they got
+/// first.
 fn passing(db: &Db, plan: &Plan) -> Passing {
     let mut all = Passing::new();
     for family in db.column_families().iter().filter(|family| !plan.names().contains(&family.name())) {
@@ -126,7 +127,8 @@ fn passing(db: &Db, plan: &Plan) -> Passing {
     all
 }
 
-/// After closing there is no table, blob file, MANIFEST or temporary file that the database does not need.
+/// After closing there is no table, blob file, MANIFEST or temporary file that the database does
+/// not need.
 fn nothing_is_left_over(db: &Db) {
     let (live, _) = db.live_file_names();
     let mut names = db.env().fs().list_dir(Path::new(DIRECTORY)).expect("list");

@@ -137,7 +137,8 @@ fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
     count.boundaries += run.journal.len() + 1;
 }
 
-/// The power fails once more while the database is opened: at one boundary of that, in one of the states there.
+/// The power fails once more while the database is opened: at one boundary of that, in one of the
+/// states there.
 fn crash_again(plan: &Plan, known: &Known, image: &Image, seed: u64) {
     let simulation = Simulation::with_image(image, seed);
     simulation.fs().record();

@@ -1,8 +1,9 @@
 //! What a crash may leave at every boundary between two changes of the disk, opened and checked
 //! ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
 //!
-//! A workload runs once on the simulated machine, which records what happens to the disk. Then, change by change, the states that a crash
-//! may leave there are made from the record, each is opened by a machine of its own, held against what was acknowledged by then, and used.
+//! A workload runs once on the simulated machine, which records what happens to the disk. Then,
+//! change by change, the states that a crash may leave there are made from the record, each is
+//! opened by a machine of its own, held against what was acknowledged by then, and used.
 //!
 //! | file | holds |
 //! |---|---|
@@ -10,8 +11,9 @@
 //! | `check` | a state is opened, checked, used and opened again |
 //! | `explore` | boundaries and states, by number |
 //!
-//! Environment: one of some states is checked, and with `KARST_LONG_TESTS=1` every second one; `KARST_SEEDS` takes all of so many
-//! seeds, for soaking; `KARST_SEED` takes one seed, and with `KARST_STATE=boundary.state` that state alone, with a trace.
+//! Environment: one of some states is checked, and with `KARST_LONG_TESTS=1` every second one;
+//! `KARST_SEEDS` takes all of so many seeds, for soaking; `KARST_SEED` takes one seed, and with
+//! `KARST_STATE=boundary.state` that state alone, with a trace.
 
 mod check;
 mod explore;

@@ -1,5 +1,6 @@
-//! The runs whose crashes are looked at: writers who own their keys, and one who flushes, compacts, syncs, changes options and makes and drops column families,
-//! in two lives of a database. After each thing that is known is noted how many changes of the disk there were by then.
+//! The runs whose crashes are looked at: writers who own their keys, and one who flushes, compacts,
+//! syncs, changes options and makes and drops column families, in two lives of a database. After
+//! each thing that is known is noted how many changes of the disk there were by then.
 
 use crate::writing::batch;
 use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteOptions};
@@ -54,7 +55,8 @@ impl Plan {
         &NAMES[..self.families]
     }
 
-    /// Open the database with all families that are there, those of the chronicle made if they are missing.
+    /// Open the database with all families that are there, those of the chronicle made if they are
+    /// missing.
     pub(crate) fn open(&self, options: &Options) -> karst_engine::Result<Db> {
         let found = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
         let mut names = self.names().to_vec();
@@ -82,7 +84,8 @@ pub(crate) struct Known {
 /// A run: what happened to the disk, and what was known after how many of its changes.
 pub(crate) struct Run {
     pub(crate) journal: Journal,
-    /// In order; the first is of before everything. With each the number of changes, and a number that grows where more must survive.
+    /// In order; the first is of before everything. With each the number of changes, and a number
+    /// that grows where more must survive.
     known: Vec<(usize, usize, Arc<Known>)>,
 }
 

@@ -35,7 +35,8 @@ pub(crate) enum Damage {
 impl Damage {
     /// Whether a log with this damage may look like one whose last write did not complete.
     ///
-    /// A bit in a record's length makes the record reach behind the end of the file, just as a torn one does.
+    /// A bit in a record's length makes the record reach behind the end of the file, just as a torn
+    /// one does.
     pub(crate) fn looks_torn(&self) -> bool {
         matches!(self, Damage::Truncate { .. } | Damage::Zero { .. } | Damage::Flip { .. })
     }

@@ -1,10 +1,13 @@
-//! Every file of small databases is damaged in turn, and each damaged database is read in every form.
+//! Every file of small databases is damaged in turn, and each damaged database is read in every
+//! form.
 //!
-//! In: a sample database in a file system of its own, and a damage to one of its files. Held: nothing panics, hangs or allocates without
-//! bound; a value that is returned is the undamaged one; a key that is there is missing only where [`may_lose`] says so; every error names
-//! a file; the directory is afterwards byte for byte what it was before.
+//! In: a sample database in a file system of its own, and a damage to one of its files. Held:
+//! nothing panics, hangs or allocates without bound; a value that is returned is the undamaged one;
+//! a key that is there is missing only where [`may_lose`] says so; every error names a file; the
+//! directory is afterwards byte for byte what it was before.
 //!
-//! The default run takes a share of the cases, in seconds. `KARST_LONG_TESTS=1` takes thousands (`cargo xtask ci` does).
+//! The default run takes a share of the cases, in seconds. `KARST_LONG_TESTS=1` takes thousands
+//! (`cargo xtask ci` does).
 
 mod damages;
 mod reading;
@@ -37,11 +40,13 @@ const TOLD: usize = 25;
 /// The bytes of a database's files, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Whether keys may silently be missing: damage that RocksDB too cannot tell from a shorter history.
+/// Whether keys may silently be missing: damage that RocksDB too cannot tell from a shorter
+/// history.
 ///
-/// Logs end where the machine stopped, so under point-in-time recovery whatever is behind the first damage counts as never written.
-/// The MANIFEST is a log too, whose last record may be torn; a database as the bulk loader leaves it has its file numbers in that very
-/// record and is refused without it, so this matters only where RocksDB went on appending.
+/// Logs end where the machine stopped, so under point-in-time recovery whatever is behind the first
+/// damage counts as never written. The MANIFEST is a log too, whose last record may be torn; a
+/// database as the bulk loader leaves it has its file numbers in that very record and is refused
+/// without it, so this matters only where RocksDB went on appending.
 fn may_lose(sample: &Sample, file: &str, damage: &Damage) -> bool {
     match FileName::parse(file) {
         Some(FileName::Wal(_)) => true,
@@ -67,7 +72,8 @@ struct Tally {
     broken: Vec<String>,
 }
 
-/// Damages every file of `sample` in `cases` ways each, more or less, in the directory `root` of `fs`.
+/// Damages every file of `sample` in `cases` ways each, more or less, in the directory `root` of
+/// `fs`.
 fn sweep(sample: &Sample, fs: &Arc<dyn FileSystem>, root: &Path, cases: usize, seed: u64) -> Tally {
     let env = Env::builder().file_system(fs.clone()).seed(seed).build();
     let reader = Reader::new(env, root.to_owned(), sample);
@@ -146,7 +152,8 @@ pub(crate) fn read_all(fs: &dyn FileSystem, root: &Path) -> Files {
     names.into_iter().map(|name| (name.clone(), fs.read_file(&root.join(name)).unwrap())).collect()
 }
 
-/// Sweeps in memory, where thousands of cases take seconds, and a few cases on the operating system's files.
+/// Sweeps in memory, where thousands of cases take seconds, and a few cases on the operating
+/// system's files.
 fn check(sample: &Sample, least_told: usize) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
     let cases = if long() { 60 } else { 5 };

@@ -1,4 +1,5 @@
-//! Reads a database that may be damaged, in every form, and holds what comes back against what was written.
+//! Reads a database that may be damaged, in every form, and holds what comes back against what was
+//! written.
 
 use super::samples::{Contents, Sample};
 use karst_engine::{ColumnFamily, Db, Error, Options, ReadOptions};
@@ -24,7 +25,8 @@ impl<'a> Reader<'a> {
         Reader { env, root, sample }
     }
 
-    /// Opens the database as one of several kinds of users would, by `case`, and reads it. `loses`: keys may be missing.
+    /// Opens the database as one of several kinds of users would, by `case`, and reads it. `loses`:
+    /// keys may be missing.
     pub(crate) fn read(&self, case: usize, loses: bool) -> Outcome {
         let db = match Db::open_read_only(&self.root, &self.options(case)) {
             Ok(db) => db,
@@ -50,7 +52,8 @@ impl<'a> Reader<'a> {
 
     fn options(&self, case: usize) -> Options {
         let options = Options::new().env(self.env.clone());
-        // Why few files: else all tables are opened with the database, and damage is found there only.
+        // Why few files: else all tables are opened with the database, and damage is found there
+        // only.
         match case % 4 {
             0 => options,
             1 => options.block_cache_bytes(0).db(|db| db.max_open_files = 3),

@@ -17,10 +17,12 @@ pub(crate) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) files: Files,
-    /// Another database with the same keys, the same shape and other values, for its files of the same names. May be empty.
+    /// Another database with the same keys, the same shape and other values, for its files of the
+    /// same names. May be empty.
     pub(crate) twin: Files,
     pub(crate) families: Vec<(&'static str, Contents)>,
-    /// Whether the MANIFEST was appended to by a running database, so that any prefix of it is an older database.
+    /// Whether the MANIFEST was appended to by a running database, so that any prefix of it is an
+    /// older database.
     pub(crate) appended_manifest: bool,
 }
 
@@ -28,8 +30,9 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{:06}", i * 37).into_bytes()
 }
 
-/// Written by the bulk loader: two column families; in the default one three levels and L0, where newer values, merge operands,
-/// deletions and a range tombstone hide what is below, so that a file that is left out shows.
+/// Written by the bulk loader: two column families; in the default one three levels and L0, where
+/// newer values, merge operands, deletions and a range tombstone hide what is below, so that a file
+/// that is left out shows.
 pub(crate) fn loaded(name: &'static str, options: &str) -> Sample {
     let write = |seed: u64| {
         let directory = tempfile::tempdir().unwrap();
@@ -84,8 +87,9 @@ fn load(directory: &Path, options: &str, seed: u64) -> Vec<(&'static str, Conten
     vec![("default", default), ("other", second)]
 }
 
-/// Written by RocksDB 7.8: several L0 tables whose values are in blob files, and a log that was not flushed. Every key is written
-/// once, so that a shorter history lacks keys but has no other values.
+/// Written by RocksDB 7.8: several L0 tables whose values are in blob files, and a log that was not
+/// flushed. Every key is written once, so that a shorter history lacks keys but has no other
+/// values.
 pub(crate) fn blobs_and_log() -> Sample {
     let directory = tempfile::tempdir().unwrap();
     let mut random = Random::new(3);

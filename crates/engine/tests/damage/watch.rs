@@ -1,6 +1,7 @@
 //! What watches a case from outside: a deadline, and how much memory is allocated.
 //!
-//! A case that hangs cannot be failed from within, so the watchdog says which one it is and ends the process.
+//! A case that hangs cannot be failed from within, so the watchdog says which one it is and ends
+//! the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +19,8 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 /// Begins to look for the peak anew.
 ///
-/// Samples are swept by several threads at a time, so a peak counts what all of them have allocated; the bound is far above that.
+/// Samples are swept by several threads at a time, so a peak counts what all of them have
+/// allocated; the bound is far above that.
 pub(crate) fn reset_peak() {
     let live = LIVE.load(Ordering::Relaxed);
     START.store(live, Ordering::Relaxed);
@@ -35,7 +37,8 @@ fn grown(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator; counting touches no memory that it manages.
+// SAFETY: every call is passed on unchanged to the system's allocator; counting touches no memory
+// that it manages.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());

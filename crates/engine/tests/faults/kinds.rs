@@ -74,7 +74,8 @@ pub(crate) fn nature(fault: Fault) -> Nature {
     }
 }
 
-/// Why batches may be missing without a word after this damage, if they may; what is left is a prefix all the same.
+/// Why batches may be missing without a word after this damage, if they may; what is left is a
+/// prefix all the same.
 pub(crate) fn unseen(kind: Kind, fault: Fault) -> Option<&'static str> {
     match (kind, fault) {
         (Kind::Log, Fault::Stale) => Some(

@@ -1,17 +1,21 @@
-//! One fault at a time, of every kind of file, in every operation on it, at each of its occurrences in a small story of a database, on the simulated
-//! machine ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
+//! One fault at a time, of every kind of file, in every operation on it, at each of its occurrences
+//! in a small story of a database, on the simulated machine
+//! ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
 //!
-//! A first run counts how often what is done to which kind of file. Then each combination of kind, operation and fault is tried, at all
-//! occurrences or at some drawn by a seed. Held in all: nothing panics or hangs, an error names a file, and no value is ever
-//! wrong. After a fault that is told of (an error, a short or late read) everything works again, if need be after opening anew, and nothing is lost.
-//! After one that is not (other bytes read or written) what cannot be read is an error, but for the [`unseen`].
+//! A first run counts how often what is done to which kind of file. Then each combination of kind,
+//! operation and fault is tried, at all occurrences or at some drawn by a seed. Held in all:
+//! nothing panics or hangs, an error names a file, and no value is ever wrong. After a fault that
+//! is told of (an error, a short or late read) everything works again, if need be after opening
+//! anew, and nothing is lost. After one that is not (other bytes read or written) what cannot be
+//! read is an error, but for the [`unseen`].
 //!
 //! | file | holds |
 //! |---|---|
 //! | `kinds` | kinds of files, the faults of each operation, and which damage nobody can see |
 //! | `story` | what is done with the database, and how it goes on after an error |
 //!
-//! Environment: `KARST_LONG_TESTS=1` tries more occurrences; `KARST_OCCURRENCES` so many of each combination; `KARST_FAULT="Table Read Short 3"` one alone.
+//! Environment: `KARST_LONG_TESTS=1` tries more occurrences; `KARST_OCCURRENCES` so many of each
+//! combination; `KARST_FAULT="Table Read Short 3"` one alone.
 
 #[path = "../simulation/ingesting.rs"]
 mod ingesting;

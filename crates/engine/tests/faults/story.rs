@@ -1,4 +1,5 @@
-//! What is done with the database while one operation goes wrong, and how it goes on after an error.
+//! What is done with the database while one operation goes wrong, and how it goes on after an
+//! error.
 
 use crate::ingesting::ingest;
 use crate::kinds::Nature;
@@ -164,7 +165,8 @@ impl Story {
         self.told.push(text);
     }
 
-    /// What to do about an error that stays, or that cannot be: the bytes on the disk are others than they should be.
+    /// What to do about an error that stays, or that cannot be: the bytes on the disk are others
+    /// than they should be.
     fn give_up(&self, error: &Error) -> Ended {
         assert!(
             self.nature == Nature::Silent,
@@ -276,7 +278,8 @@ impl Story {
         self.contents(&self.chronicle.acknowledged())
     }
 
-    /// Everything that is there is what a cut says, in each way of reading; after an error at the second attempt.
+    /// Everything that is there is what a cut says, in each way of reading; after an error at the
+    /// second attempt.
     fn contents(&mut self, cut: &Cut) -> Result<(), Ended> {
         for (number, name) in FAMILIES.iter().enumerate() {
             let right: BTreeMap<_, _> = self.chronicle.entries(number, cut).into_iter().collect();

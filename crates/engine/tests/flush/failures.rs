@@ -1,4 +1,5 @@
-//! Failures at random while memtables are flushed and logs written: what was acknowledged stays, what was refused never shows, and the database goes on when the trouble ends.
+//! Failures at random while memtables are flushed and logs written: what was acknowledged stays,
+//! what was refused never shows, and the database goes on when the trouble ends.
 
 use super::{all_of, key};
 use karst_engine::{
@@ -25,7 +26,8 @@ fn options(env: &Env) -> Options {
         .column_families(|cf| cf.write_buffer_size = 16 << 10)
 }
 
-/// Writes `count` entries to both families; those that are acknowledged go to `model`. Returns how many were refused.
+/// Writes `count` entries to both families; those that are acknowledged go to `model`. Returns how
+/// many were refused.
 async fn write(db: &Db, model: &mut Entries, from: u64, count: u64) -> u64 {
     let mut refused = 0;
     let other = db.column_family("other").unwrap();
@@ -145,7 +147,8 @@ fn a_log_that_cannot_be_begun_refuses_writes_until_it_can() {
     assert!(db.int_property("rocksdb.background-errors") > Some(0));
 }
 
-/// What gathered for a log that fails never gets there; but it was acknowledged, so it is in the memtables that are flushed before writing goes on.
+/// What gathered for a log that fails never gets there; but it was acknowledged, so it is in the
+/// memtables that are flushed before writing goes on.
 #[test]
 fn what_flush_wal_says_after_a_failure_that_was_overcome_holds_though_the_log_lacks_it() {
     for begins_before in [false, true] {

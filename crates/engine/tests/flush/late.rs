@@ -1,4 +1,5 @@
-//! A writer that finds its memtable full after that was sealed: the next one, which has hardly anything yet, stays.
+//! A writer that finds its memtable full after that was sealed: the next one, which has hardly
+//! anything yet, stays.
 
 use super::{Told, memory, options};
 use karst_engine::format::{Comparator, UserComparator};
@@ -38,7 +39,8 @@ fn a_memtable_is_not_sealed_because_the_one_before_was_full() {
     let db = Db::open("/db", &options).unwrap();
     db.put("first", "value").unwrap();
     std::thread::scope(|scope| {
-        // Many entries: a writer inserts them itself, and they are more than a memtable should have.
+        // Many entries: a writer inserts them itself, and they are more than a memtable should
+        // have.
         scope.spawn(|| {
             let mut batch = WriteBatch::new();
             batch.put("slow", vec![1; 1 << 10]).unwrap();

@@ -180,7 +180,8 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
     }
 }
 
-/// A family that is written to once keeps each log that others fill, until all together are longer than the option allows.
+/// A family that is written to once keeps each log that others fill, until all together are longer
+/// than the option allows.
 #[test]
 fn a_family_that_keeps_too_many_logs_is_flushed() {
     const MOST: u64 = 256 << 10;

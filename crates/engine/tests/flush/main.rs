@@ -1,4 +1,5 @@
-//! Flush, and what happens around it, through the public API: nothing is lost, writers are held up and let go, errors are overcome.
+//! Flush, and what happens around it, through the public API: nothing is lost, writers are held up
+//! and let go, errors are overcome.
 
 mod crashes;
 mod failures;

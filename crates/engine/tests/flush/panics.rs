@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Orders as bytes do. While it is armed, it waits where it meets one key until it is let go on, and panics then.
+/// Orders as bytes do. While it is armed, it waits where it meets one key until it is let go on,
+/// and panics then.
 #[derive(Debug, Default)]
 struct Fragile {
     armed: AtomicBool,
@@ -47,7 +48,8 @@ fn a_flush_that_waits_for_an_insert_that_panics_installs_nothing() {
     let db = Db::open("/db", &options).unwrap();
     db.put("a", "1").unwrap();
     assert_eq!(all(&db).len(), 1, "it is inserted");
-    // More than may be left to be inserted with others. The key comes first, so that nothing is inserted which was not counted: the flush would notice that by itself.
+    // More than may be left to be inserted with others. The key comes first, so that nothing is
+    // inserted which was not counted: the flush would notice that by itself.
     let mut batch = WriteBatch::new();
     batch.put("boom", "2").unwrap();
     (0..40).for_each(|n| batch.put(format!("b{n:02}"), "2").unwrap());

@@ -1,4 +1,5 @@
-//! Writers are slowed down, stopped, and let go; nobody waits for ever, and who would not wait is told.
+//! Writers are slowed down, stopped, and let go; nobody waits for ever, and who would not wait is
+//! told.
 
 use super::{all, key, memory};
 use karst_engine::{

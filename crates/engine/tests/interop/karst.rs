@@ -1,5 +1,6 @@
-//! KarstDB as a [`Subject`], in each of its forms: synchronous, asynchronous on a foreign executor, and in
-//! tasks of a reactor. Also compiled by the judge of RocksDB 11.8, which asks it the same questions.
+//! KarstDB as a [`Subject`], in each of its forms: synchronous, asynchronous on a foreign executor,
+//! and in tasks of a reactor. Also compiled by the judge of RocksDB 11.8, which asks it the same
+//! questions.
 
 use karst_engine::read::iter::{DbIterator, Direction};
 use karst_engine::{BlockCache, ColumnFamily, Db, Options, ReadOptions, Value};
@@ -18,10 +19,11 @@ use std::thread::Thread;
 pub(crate) enum Form {
     /// The synchronous calls.
     Sync,
-    /// The asynchronous calls, polled by an executor that knows nothing of KarstDB, with no block cache and direct
-    /// reads: everything is read every time.
+    /// The asynchronous calls, polled by an executor that knows nothing of KarstDB, with no block
+    /// cache and direct reads: everything is read every time.
     Async,
-    /// The asynchronous calls inside tasks of a reactor, with a block cache far too small and metadata in it.
+    /// The asynchronous calls inside tasks of a reactor, with a block cache far too small and
+    /// metadata in it.
     Reactor,
 }
 

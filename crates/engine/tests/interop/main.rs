@@ -1,5 +1,6 @@
-//! Databases written by Debian's RocksDB 7.8 tools, one per cell of the option matrix, read in every form:
-//! scans both ways, walks with turns and bounds, every key by get and by multi_get, absent keys, streams.
+//! Databases written by Debian's RocksDB 7.8 tools, one per cell of the option matrix, read in
+//! every form: scans both ways, walks with turns and bounds, every key by get and by multi_get,
+//! absent keys, streams.
 
 mod karst;
 

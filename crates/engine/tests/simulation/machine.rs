@@ -1,8 +1,9 @@
-//! A database on a simulated machine, through all its lives, and who uses it: writers, readers, holders of snapshots and iterators, and
-//! those who flush and compact. Everything they see is held against the chronicle.
+//! A database on a simulated machine, through all its lives, and who uses it: writers, readers,
+//! holders of snapshots and iterators, and those who flush and compact. Everything they see is held
+//! against the chronicle.
 //!
-//! In foul weather the disk also fails now and then, at any change: then writes and flushes may fail, writers try again until the database has recovered, and nothing else
-//! may differ.
+//! In foul weather the disk also fails now and then, at any change: then writes and flushes may
+//! fail, writers try again until the database has recovered, and nothing else may differ.
 
 use crate::ingesting::ingest;
 use crate::reading::Reading;
@@ -42,7 +43,8 @@ pub(crate) struct World {
     pub(crate) failed: AtomicU64,
     /// Everyone is to come to an end.
     over: AtomicBool,
-    /// The power has failed since what survives was looked at: a life may crash before it comes to that.
+    /// The power has failed since what survives was looked at: a life may crash before it comes to
+    /// that.
     power_failed: AtomicBool,
     /// How often everything was held against the chronicle: full scans, and what was lost.
     pub(crate) crashes: AtomicU64,
@@ -87,7 +89,8 @@ impl World {
     }
 
     fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
-        // Why poison is ignored: a panic is on its way to the test anyway, and shall not be hidden by others.
+        // Why poison is ignored: a panic is on its way to the test anyway, and shall not be hidden
+        // by others.
         self.chronicle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -95,7 +98,8 @@ impl World {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// What the engine returned, which must be no error while the machine is on. If it is off, nobody is there to hear of it.
+    /// What the engine returned, which must be no error while the machine is on. If it is off,
+    /// nobody is there to hear of it.
     async fn ok<T>(&self, what: &str, result: karst_engine::Result<T>) -> T {
         match result {
             Ok(value) => value,
@@ -529,7 +533,8 @@ impl User {
                 if self.world.is_over() && !gives_up {
                     return;
                 }
-                // Why the same again: of a write that failed nothing is there once another succeeds.
+                // Why the same again: of a write that failed nothing is there once another
+                // succeeds.
                 self.pause(20_000).await;
             }
             self.world.chronicle().acknowledge(writer, number, sync);
@@ -748,7 +753,8 @@ async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
     .await
 }
 
-/// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by leaving; the last is checked and closed.
+/// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by
+/// leaving; the last is checked and closed.
 pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
     let mut random = Random::new(seed);
     let plan = Plan::draw(&mut random);
@@ -778,7 +784,8 @@ pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> 
         }
         let crash = match end {
             End::Crashed => Some(if random.one_in(3) { Crash::Process } else { Crash::Power }),
-            // What was closed is as durable as after a loss of power; what was only dropped is closed all the same.
+            // What was closed is as durable as after a loss of power; what was only dropped is
+            // closed all the same.
             End::Left { .. } => random.one_in(2).then_some(Crash::Process),
         };
         // What failed may be found after all when the database is opened again, as after a crash.

@@ -1,8 +1,10 @@
-//! The engine on a simulated machine: one thread, virtual time, a disk whose power fails, everything by a seed
-//! (`karst_io::Simulation`). The same seed gives the same history; a failing one prints the command that replays it.
+//! The engine on a simulated machine: one thread, virtual time, a disk whose power fails,
+//! everything by a seed (`karst_io::Simulation`). The same seed gives the same history; a failing
+//! one prints the command that replays it.
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on, `KARST_TRACE=1` prints what happened in a failing run,
-//! `KARST_LONG_TESTS=1` the long form that `cargo xtask ci` runs.
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on,
+//! `KARST_TRACE=1` prints what happened in a failing run, `KARST_LONG_TESTS=1` the long form that
+//! `cargo xtask ci` runs.
 
 mod ingesting;
 mod machine;
@@ -34,8 +36,8 @@ fn same_trace(first: &[String], second: &[String]) {
     );
 }
 
-/// Run `test` with each seed that is asked for, or with so many as the form of the test has. If one fails, say how to
-/// run it again.
+/// Run `test` with each seed that is asked for, or with so many as the form of the test has. If one
+/// fails, say how to run it again.
 fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
     for seed in asked::seeds(short, in_long) {
         let before = panics();

@@ -1,5 +1,6 @@
-//! Opening, and column families that come and go, on a machine whose power fails at any change of the disk: what was acknowledged is there
-//! afterwards, what was under way is there or not, and nothing is left over.
+//! Opening, and column families that come and go, on a machine whose power fails at any change of
+//! the disk: what was acknowledged is there afterwards, what was under way is there or not, and
+//! nothing is left over.
 
 use crate::each_seed;
 use karst_engine::{Db, FlushOptions, Options, Result, WriteOptions};

@@ -1,4 +1,5 @@
-//! The read half: a database at rest, read by many tasks at once in every form, from a disk that is slow and sometimes fails.
+//! The read half: a database at rest, read by many tasks at once in every form, from a disk that is
+//! slow and sometimes fails.
 
 use crate::{each_seed, same_trace};
 use karst_engine::{BulkLoader, Db, ErrorKind, Options, ReadOptions};

@@ -1,4 +1,5 @@
-//! The whole engine: databases that are written, read, flushed, compacted, crashed and reopened, held against a chronicle of what was done.
+//! The whole engine: databases that are written, read, flushed, compacted, crashed and reopened,
+//! held against a chronicle of what was done.
 
 use crate::machine::{Weather, run};
 use crate::{each_seed, long, number, same_trace};

@@ -1,5 +1,6 @@
-//! Goes through schedules of a scenario: half of them random, half by PCT, which changes the order of threads at a few
-//! random moments only and so finds what needs long undisturbed runs in between.
+//! Goes through schedules of a scenario: half of them random, half by PCT, which changes the order
+//! of threads at a few random moments only and so finds what needs long undisturbed runs in
+//! between.
 //!
 //! In: a scenario, and how many schedules, from the environment. Out: how many there were; or the
 //! failure, with the schedule as a string.
@@ -24,7 +25,8 @@ const MOST_STEPS: usize = 1_000_000;
 const IN_TURN: usize = 50;
 const STACK_BYTES: usize = 1 << 20;
 
-/// Goes through schedules of `scenario`, which draws what it does from the numbers that it is given.
+/// Goes through schedules of `scenario`, which draws what it does from the numbers that it is
+/// given.
 pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -77,12 +79,14 @@ impl Drop for Told<'_> {
 }
 
 std::thread_local! {
-    /// Whether who goes on is explored now. Why std's: it is the executing thread's, whatever shuttle's run on it.
+    /// Whether who goes on is explored now. Why std's: it is the executing thread's, whatever
+    /// shuttle's run on it.
     static EXPLORES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What happens in `body` is explored. Around it threads run one after the other, each as long as it can: what is made
-/// ready before and checked behind it would otherwise be most of what there is to explore.
+/// What happens in `body` is explored. Around it threads run one after the other, each as long as
+/// it can: what is made ready before and checked behind it would otherwise be most of what there is
+/// to explore.
 pub(crate) fn explored(body: impl FnOnce()) {
     EXPLORES.set(true);
     body();
@@ -114,8 +118,8 @@ impl<S: Scheduler> Scheduler for Where<S> {
     }
 }
 
-/// A schedule that has failed, once more. It ends where it failed; from there on the threads take turns, so that what
-/// unwinds comes to its end.
+/// A schedule that has failed, once more. It ends where it failed; from there on the threads take
+/// turns, so that what unwinds comes to its end.
 #[derive(Debug)]
 struct Again {
     schedule: ReplayScheduler,

@@ -11,8 +11,8 @@ fn has(db: &Db, family: &str, key: &str) -> bool {
         && contents(db, &ReadOptions::default(), family).contains_key(key.as_bytes())
 }
 
-/// A batch in no log goes to an old family and to one that was created a moment ago, while all families are
-/// flushed together.
+/// A batch in no log goes to an old family and to one that was created a moment ago, while all
+/// families are flushed together.
 fn unlogged_to_new_families(random: &mut Random) {
     let scene = Scene::unlogged(random);
     let mut threads = Vec::new();

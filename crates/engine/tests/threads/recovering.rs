@@ -1,4 +1,5 @@
-//! Logs that fail, and the database that recovers by itself, beside writers and families that are created.
+//! Logs that fail, and the database that recovers by itself, beside writers and families that are
+//! created.
 
 use crate::explorer::explore;
 use crate::scene::{Scene, run};
@@ -38,8 +39,8 @@ fn writers_go_on_after_logs_have_failed() {
     explore("failing logs", failing_logs);
 }
 
-/// A family is created while the database recovers from a log that failed. Nobody needs that log any more
-/// then.
+/// A family is created while the database recovers from a log that failed. Nobody needs that log
+/// any more then.
 fn created_while_recovering(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     scene.write(random, 0, 1);

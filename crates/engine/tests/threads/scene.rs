@@ -99,8 +99,8 @@ impl Scene {
         Image { world, known: before.up_to(&self.ledger.known()) }
     }
 
-    /// The end of a schedule: all that was acknowledged is there, once, now, after each crash and after
-    /// closing.
+    /// The end of a schedule: all that was acknowledged is there, once, now, after each crash and
+    /// after closing.
     pub(crate) fn settle(self) {
         self.settle_and(|_| {});
     }
@@ -120,7 +120,8 @@ impl Scene {
         });
     }
 
-    /// The end of a schedule in which the database was closed, and `look` looks at what is left too.
+    /// The end of a schedule in which the database was closed, and `look` looks at what is left
+    /// too.
     pub(crate) fn settle_closed(self, look: impl FnOnce(&Db, &Found)) {
         for image in self.images.lock().unwrap().drain(..) {
             self.check_left(&image, "after a crash meanwhile", |_, _| {});
@@ -140,8 +141,8 @@ impl Scene {
         db.close().unwrap();
     }
 
-    /// Repeats something until it does not fail any more. Each time that it fails, the others have a
-    /// turn.
+    /// Repeats something until it does not fail any more. Each time that it fails, the others have
+    /// a turn.
     pub(crate) fn insist<T>(&self, what: &str, mut call: impl FnMut() -> Result<T>) -> T {
         for _ in 0..TRIES {
             match call() {

@@ -1,5 +1,6 @@
-//! What a scenario happens in: files in memory, of which logs may fail, and an environment whose threads are shuttle's;
-//! what writers have begun and what was acknowledged; and how a database is held against that.
+//! What a scenario happens in: files in memory, of which logs may fail, and an environment whose
+//! threads are shuttle's; what writers have begun and what was acknowledged; and how a database is
+//! held against that.
 
 use crate::reading::Reading;
 use karst_engine::io::{Env, MemoryFileSystem};
@@ -145,8 +146,8 @@ impl Drawn {
     }
 }
 
-/// What the writers of a schedule have begun and what they know to be done. Lock: none is taken under it,
-/// and shuttle does not know it.
+/// What the writers of a schedule have begun and what they know to be done. Lock: none is taken
+/// under it, and shuttle does not know it.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<BTreeMap<usize, Account>>);
 
@@ -207,8 +208,8 @@ impl Ledger {
         }
     }
 
-    /// Writes the next batch of this writer: one more in its counter and the one that all share, its number at the end of
-    /// its list, perhaps a value of some length, and what `batch` has.
+    /// Writes the next batch of this writer: one more in its counter and the one that all share,
+    /// its number at the end of its list, perhaps a value of some length, and what `batch` has.
     pub(crate) fn write(
         &self,
         db: &Db,

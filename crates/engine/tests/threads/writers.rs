@@ -64,7 +64,8 @@ fn give_up_after(polls: u64, future: impl Future) {
     }
 }
 
-/// A flush that is given up while its log may still be made, others behind it, and a writer beside them.
+/// A flush that is given up while its log may still be made, others behind it, and a writer beside
+/// them.
 fn dropped_flushes(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
@@ -94,7 +95,8 @@ fn flushes_that_are_given_up_lose_nothing() {
     explore("dropped flushes", dropped_flushes);
 }
 
-/// Who reads sees whole batches, and through a snapshot the same ones whatever is compacted meanwhile.
+/// Who reads sees whole batches, and through a snapshot the same ones whatever is compacted
+/// meanwhile.
 fn readers_beside_compactions(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     scene.write(random, 0, 2);

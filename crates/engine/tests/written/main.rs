@@ -1,6 +1,7 @@
-//! Databases that KarstDB writes, one per cell of the option matrix, through its real write path: put, delete, single delete, merge,
-//! range delete, several column families, blob files, flushes, compactions, an unflushed log. Debian's RocksDB 7.8 tools then read
-//! them, check them, write and compact them, and KarstDB reads and writes on.
+//! Databases that KarstDB writes, one per cell of the option matrix, through its real write path:
+//! put, delete, single delete, merge, range delete, several column families, blob files, flushes,
+//! compactions, an unflushed log. Debian's RocksDB 7.8 tools then read them, check them, write and
+//! compact them, and KarstDB reads and writes on.
 
 #[path = "../interop/karst.rs"]
 mod karst;

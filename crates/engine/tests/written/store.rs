@@ -1,4 +1,5 @@
-//! KarstDB as a store that a history is carried out on: the real write path, nothing else. Also compiled by the judge of RocksDB 11.8.
+//! KarstDB as a store that a history is carried out on: the real write path, nothing else. Also
+//! compiled by the judge of RocksDB 11.8.
 
 use crate::writing::batch;
 use karst_engine::{
@@ -83,7 +84,8 @@ impl KarstWriter {
         self.db().wait_for_compact(&WaitForCompactOptions::default()).map_err(|e| e.to_string())
     }
 
-    /// From now until it is opened again nothing is compacted by itself: what is newest stays where it is flushed to.
+    /// From now until it is opened again nothing is compacted by itself: what is newest stays where
+    /// it is flushed to.
     pub(crate) fn keep_newest(&self) -> Result<(), String> {
         let (db, families) = self.open.as_ref().expect("it is open");
         let families: Vec<&ColumnFamily> = families.iter().collect();

@@ -1,7 +1,9 @@
-//! Making blocks: prefix-compressed entries, restart points, hash index. The tables are in the parent module.
+//! Making blocks: prefix-compressed entries, restart points, hash index. The tables are in the
+//! parent module.
 //!
 //! In: entries in ascending order. Out: the block's contents, ready for compression.
-//! Invariant: the order of keys is the caller's business and is not checked; [`super::Block::parse`] reads back what is built.
+//! Invariant: the order of keys is the caller's business and is not checked;
+//! [`super::Block::parse`] reads back what is built.
 
 use super::search::common_prefix;
 use super::{
@@ -19,7 +21,8 @@ pub struct BlockShape {
     pub restart_interval: usize,
     /// Whether keys between restart points leave out what they share with the previous one.
     pub share_prefixes: bool,
-    /// Keys per bucket of a hash index over user keys, or no hash index. Keys must then be internal keys.
+    /// Keys per bucket of a hash index over user keys, or no hash index. Keys must then be internal
+    /// keys.
     pub hash_index_ratio: Option<f64>,
     /// Whether values lie behind all keys (format_version 7).
     pub separate_values: bool,
@@ -79,7 +82,8 @@ impl BlockBuilder {
         self.add_entry(key, value, None);
     }
 
-    /// Adds an entry whose value is not delimited: `whole` where the key shares nothing with the previous one, else `delta`.
+    /// Adds an entry whose value is not delimited: `whole` where the key shares nothing with the
+    /// previous one, else `delta`.
     pub fn add_undelimited(&mut self, key: &[u8], whole: &[u8], delta: &[u8]) {
         self.add_entry(key, whole, Some(delta));
     }
@@ -140,7 +144,8 @@ impl BlockBuilder {
         &self.last_key
     }
 
-    /// What [`BlockBuilder::finish`] would return now, in bytes; an estimate where there is a hash index.
+    /// What [`BlockBuilder::finish`] would return now, in bytes; an estimate where there is a hash
+    /// index.
     #[must_use]
     pub fn size_estimate(&self) -> usize {
         let hash_index = self.hashes.as_ref().map_or(0, |hashes| self.bucket_count(hashes.len()) + 2);

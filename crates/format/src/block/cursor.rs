@@ -1,12 +1,12 @@
 //! Walking a block.
 //!
-//! In: a [`Block`] with every call, so that an iterator that is carried across waits can keep block and cursor side by side.
-//! Out: key and value of the current entry, borrowed from the block where the key is stored whole and from the cursor's
-//! buffer where it is put together.
+//! In: a [`Block`] with every call, so that an iterator that is carried across waits can keep block
+//! and cursor side by side. Out: key and value of the current entry, borrowed from the block where
+//! the key is stored whole and from the cursor's buffer where it is put together.
 //!
-//! Invariants: a cursor is only ever used with the block that it was positioned in, until it is positioned anew. Nothing is
-//! allocated for keys of 64 bytes or fewer, except by `prev`, which remembers one restart interval. Corrupt entries end in an
-//! error and leave the cursor invalid.
+//! Invariants: a cursor is only ever used with the block that it was positioned in, until it is
+//! positioned anew. Nothing is allocated for keys of 64 bytes or fewer, except by `prev`, which
+//! remembers one restart interval. Corrupt entries end in an error and leave the cursor invalid.
 
 use std::ops::Range;
 
@@ -29,7 +29,8 @@ pub enum PointSeek {
     At,
     /// Every entry is smaller than the target; the next block may hold it.
     PastEnd,
-    /// Neither this block nor a later one holds the user key at the target's sequence number or before it.
+    /// Neither this block nor a later one holds the user key at the target's sequence number or
+    /// before it.
     Absent,
 }
 
@@ -42,7 +43,8 @@ pub struct BlockCursor {
     /// Offset of the current entry, and of the one behind it.
     at: usize,
     next: usize,
-    /// The restart interval in which the entry lies; maintained by `next` only where values are separated.
+    /// The restart interval in which the entry lies; maintained by `next` only where values are
+    /// separated.
     restart: usize,
     key_start: usize,
     key_end: usize,
@@ -52,7 +54,8 @@ pub struct BlockCursor {
     /// Entries of one restart interval before the current one, in order.
     remembered: Vec<Remembered>,
     remembered_keys: Vec<u8>,
-    /// The key as shown, where the file's entries all have one sequence number that is stored elsewhere.
+    /// The key as shown, where the file's entries all have one sequence number that is stored
+    /// elsewhere.
     restamped: Option<Box<Restamped>>,
 }
 
@@ -69,8 +72,9 @@ impl BlockCursor {
         BlockCursor::default()
     }
 
-    /// A cursor for the blocks of a file whose entries all have the sequence number `seq`, which its properties hold and its
-    /// keys do not (an ingested file). [`BlockCursor::key`] then shows keys with that sequence number. Allocates.
+    /// A cursor for the blocks of a file whose entries all have the sequence number `seq`, which
+    /// its properties hold and its keys do not (an ingested file). [`BlockCursor::key`] then shows
+    /// keys with that sequence number. Allocates.
     #[must_use]
     pub fn with_global_seqno(seq: SeqNo) -> Self {
         BlockCursor {
@@ -93,7 +97,8 @@ impl BlockCursor {
         self.valid
     }
 
-    /// Where the current entry lies in the block; comparable with that of another cursor over the same block. The cursor is valid, or was before its last move.
+    /// Where the current entry lies in the block; comparable with that of another cursor over the
+    /// same block. The cursor is valid, or was before its last move.
     #[must_use]
     pub fn entry_offset(&self) -> usize {
         self.at
@@ -131,7 +136,8 @@ impl BlockCursor {
         &block.contents[self.value_range()]
     }
 
-    /// Moves to the first entry whose internal key is not smaller than `target`; whether there is one.
+    /// Moves to the first entry whose internal key is not smaller than `target`; whether there is
+    /// one.
     #[inline]
     pub fn seek(
         &mut self,
@@ -143,7 +149,8 @@ impl BlockCursor {
         self.seek_in(block, comparator, target, KeyKind::Internal, ValueLayout::Sized, all)
     }
 
-    /// Moves to the last entry whose internal key is not greater than `target`; whether there is one.
+    /// Moves to the last entry whose internal key is not greater than `target`; whether there is
+    /// one.
     pub fn seek_for_prev(
         &mut self,
         block: &Block,
@@ -216,14 +223,15 @@ impl BlockCursor {
         self.go_before(block, block.keys_end as usize, layout)
     }
 
-    /// Whether the current entry's key shares bytes with the one before, which is where values may be stored as differences.
+    /// Whether the current entry's key shares bytes with the one before, which is where values may
+    /// be stored as differences.
     #[inline(always)]
     pub(crate) fn shares_with_previous(&self) -> bool {
         self.buffered
     }
 
-    /// Hands the values from the current entry's restart point up to it, itself excluded, to `visit`, each with whether its
-    /// key shares bytes with the one before.
+    /// Hands the values from the current entry's restart point up to it, itself excluded, to
+    /// `visit`, each with whether its key shares bytes with the one before.
     pub(crate) fn for_each_value_before(
         &self,
         block: &Block,

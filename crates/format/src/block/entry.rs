@@ -1,6 +1,8 @@
-//! One entry of a block: its header and where its key bytes and value lie. The table is in the parent module.
+//! One entry of a block: its header and where its key bytes and value lie. The table is in the
+//! parent module.
 //!
-//! In: a block and an offset. Out: [`Entry`], all of whose ranges lie inside the block, or `None` for bytes that are no entry.
+//! In: a block and an offset. Out: [`Entry`], all of whose ranges lie inside the block, or `None`
+//! for bytes that are no entry.
 //! Invariant: `next` is greater than the entry's offset, so every walk over a block ends.
 
 use super::Block;
@@ -20,7 +22,8 @@ pub(crate) enum KeyKind {
 pub(crate) enum ValueLayout {
     /// By a length in the entry's header.
     Sized,
-    /// Not at all: a block handle, whole if the key shares nothing with the previous one, else a size difference.
+    /// Not at all: a block handle, whole if the key shares nothing with the previous one, else a
+    /// size difference.
     Handle,
     /// Like `Handle`, followed by the length-prefixed first key of the block.
     HandleAndFirstKey,
@@ -42,8 +45,8 @@ pub(super) struct Entry {
 
 /// Decodes the entry at `at`.
 ///
-/// `is_restart` tells whether a restart point refers to it, `previous_value_end` where the value before it ends; both matter
-/// only where values are separated.
+/// `is_restart` tells whether a restart point refers to it, `previous_value_end` where the value
+/// before it ends; both matter only where values are separated.
 #[inline(always)]
 pub(super) fn decode(
     block: &Block,

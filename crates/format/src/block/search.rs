@@ -1,12 +1,13 @@
 //! Searching a block: which restart interval, then which entry in it.
 //!
-//! The search is written once over [`Order`], and compiled once for each of the orders that matter: bytewise over internal
-//! keys, bytewise over user keys, and anything else.
+//! The search is written once over [`Order`], and compiled once for each of the orders that matter:
+//! bytewise over internal keys, bytewise over user keys, and anything else.
 //!
-//! Why: in the bytewise orders the scan inside an interval needs no key to be put together. It keeps how many bytes the
-//! previous key has in common with the target. An entry that shares more than that with the previous key differs from the
-//! target where the previous key did, so it is smaller as well; otherwise its first `shared` bytes are the target's, and only
-//! its own bytes are compared. So a point lookup copies nothing until it has found its entry.
+//! Why: in the bytewise orders the scan inside an interval needs no key to be put together. It
+//! keeps how many bytes the previous key has in common with the target. An entry that shares more
+//! than that with the previous key differs from the target where the previous key did, so it is
+//! smaller as well; otherwise its first `shared` bytes are the target's, and only its own bytes are
+//! compared. So a point lookup copies nothing until it has found its entry.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -18,7 +19,8 @@ use crate::key::{self, TRAILER_BYTES};
 
 /// A target, and how keys compare with it.
 pub(super) trait Order {
-    /// The order of `key` relative to the target, and a number of bytes of which it is known that both have them in common. The first `known` are such.
+    /// The order of `key` relative to the target, and a number of bytes of which it is known that
+    /// both have them in common. The first `known` are such.
     fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize);
 
     /// The order of `key` relative to the target.
@@ -27,8 +29,9 @@ pub(super) trait Order {
         self.compare_from(key, 0).0
     }
 
-    /// The first restart point whose key is not smaller than the target, and whether it equals it. `None`: not a block. Keys of restart points
-    /// before `within` are smaller, those behind it greater.
+    /// The first restart point whose key is not smaller than the target, and whether it equals it.
+    /// `None`: not a block. Keys of restart points before `within` are smaller, those behind it
+    /// greater.
     #[inline(always)]
     fn first_restart_not_below(
         &self,
@@ -36,10 +39,12 @@ pub(super) trait Order {
         layout: ValueLayout,
         within: Range<usize>,
     ) -> Option<(usize, bool)> {
-        // Invariant: restart keys below `low` are smaller than the target, those from `high` on greater.
+        // Invariant: restart keys below `low` are smaller than the target, those from `high` on
+        // greater.
         let Range { start: mut low, end: mut high } = within;
-        // Why: all keys between two bounds share what both bounds share with the target, so that need not be compared again.
-        // Keys of a block have long prefixes in common, and this spares a call of memcmp for each.
+        // Why: all keys between two bounds share what both bounds share with the target, so that
+        // need not be compared again. Keys of a block have long prefixes in common, and this spares
+        // a call of memcmp for each.
         let (mut common_low, mut common_high) = (0, 0);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -106,7 +111,8 @@ impl Order for General<'_> {
 
 /// How a scan without keys ended.
 pub(super) enum Scan {
-    /// At this entry, whose key is the first `shared` bytes of the target's user key and then its own.
+    /// At this entry, whose key is the first `shared` bytes of the target's user key and then its
+    /// own.
     Found { at: usize, entry: Entry },
     /// Every entry of the interval is smaller.
     Exhausted,
@@ -117,12 +123,14 @@ pub(super) enum Scan {
 }
 
 impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
-    /// Finds the first entry not smaller than the target among those from `start`, a restart point, to `limit`.
+    /// Finds the first entry not smaller than the target among those from `start`, a restart point,
+    /// to `limit`.
     #[inline]
     pub(super) fn scan(&self, block: &Block, start: usize, limit: usize, layout: ValueLayout) -> Scan {
         let trailer_bytes = if INTERNAL { TRAILER_BYTES } else { 0 };
         let target = self.user;
-        // The previous key: what it has in common with the target, its user key's length, where its value ends.
+        // The previous key: what it has in common with the target, its user key's length, where its
+        // value ends.
         let (mut common, mut previous_user_len, mut previous_value_end) = (0, 0, 0);
         let mut at = start;
         while at < limit {
@@ -131,8 +139,8 @@ impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
             };
             let own = &block.contents[entry.key_start..entry.key_end];
             let shared = entry.shared;
-            // Bytes shared with the previous key's trailer, or a key that ends inside the shared ones: rare, and left to the
-            // scan with keys.
+            // Bytes shared with the previous key's trailer, or a key that ends inside the shared
+            // ones: rare, and left to the scan with keys.
             if shared > previous_user_len || own.len() < trailer_bytes {
                 return if at == start { Scan::Corrupt { at } } else { Scan::NeedsKeys };
             }

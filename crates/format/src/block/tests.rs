@@ -7,7 +7,8 @@ use super::*;
 use crate::comparator::Comparator;
 use crate::key::{self, InternalKey, SeqNo, ValueType};
 
-/// Sorted internal keys with values; user keys come in families that share prefixes, with several versions each.
+/// Sorted internal keys with values; user keys come in families that share prefixes, with several
+/// versions each.
 fn entries() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     let piece = prop_oneof![
         Just(b"a".to_vec()),

@@ -37,7 +37,8 @@ impl BitsPerKey {
         (self.milli + 500) / 1000
     }
 
-    /// One false positive in how many keys a Bloom filter of this size gives; Ribbon filters aim at the same.
+    /// One false positive in how many keys a Bloom filter of this size gives; Ribbon filters aim at
+    /// the same.
     pub(super) fn one_in_false_positives(self) -> f64 {
         1.0 / cache_local_rate(f64::from(self.milli) / 1000.0, fast_bloom::probes_for(self.milli))
     }
@@ -54,8 +55,8 @@ impl std::fmt::Display for BitsPerKey {
     }
 }
 
-/// The false positive rate of a Bloom filter with all probes in one line of 512 bits: the mean over lines that are
-/// fuller and emptier than average by a standard deviation.
+/// The false positive rate of a Bloom filter with all probes in one line of 512 bits: the mean over
+/// lines that are fuller and emptier than average by a standard deviation.
 fn cache_local_rate(bits_per_key: f64, probes: u8) -> f64 {
     const LINE_BITS: f64 = 512.0;
     if bits_per_key <= 0.0 {

@@ -1,12 +1,13 @@
 //! Building a filter: collecting the hashes of a table's keys and prefixes, then the bits.
 //!
 //! In: user keys without timestamps, in the table's order. Out: the contents of a filter block.
-//! Invariant: adjacent equal hashes are taken once, as prefixes repeat; the count that sizes the filter is of what is left.
-//! [`FilterBitsBuilder`] makes one block of bits after the other; [`FilterBuilder`] knows what of a key goes in; partitions are
-//! cut by [`super::PartitionedFilterBuilder`].
+//! Invariant: adjacent equal hashes are taken once, as prefixes repeat; the count that sizes the
+//! filter is of what is left. [`FilterBitsBuilder`] makes one block of bits after the other;
+//! [`FilterBuilder`] knows what of a key goes in; partitions are cut by
+//! [`super::PartitionedFilterBuilder`].
 //!
-//! Compat: RocksDB by default rounds a filter's size to what its allocator hands out anyway (optimize_filters_for_memory); here it is the size that
-//! the policy says. Readers take any size.
+//! Compat: RocksDB by default rounds a filter's size to what its allocator hands out anyway
+//! (optimize_filters_for_memory); here it is the size that the policy says. Readers take any size.
 
 use super::bits_per_key::BitsPerKey;
 use super::{
@@ -49,7 +50,8 @@ impl FilterBitsBuilder {
         self.check.get_or_insert_default();
     }
 
-    /// Whether a block was built from other hashes than those that were added, or does not have them all. False unless it [verifies](Self::verify).
+    /// Whether a block was built from other hashes than those that were added, or does not have
+    /// them all. False unless it [verifies](Self::verify).
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.check.is_some_and(|check| check.damaged)
@@ -80,7 +82,8 @@ impl FilterBitsBuilder {
         if last_prefix != Some(prefix) && prefix != key && last_key != Some(prefix) {
             self.push(prefix);
         }
-        // Why the last prefix too: in reverse order a key that is its own prefix comes last of its group.
+        // Why the last prefix too: in reverse order a key that is its own prefix comes last of its
+        // group.
         if last_key != Some(key) && last_prefix != Some(key) {
             self.push(key);
         }
@@ -134,7 +137,8 @@ impl FilterBitsBuilder {
         }
     }
 
-    /// The block with all that was added since the last one; empty, like the filter, if that is nothing.
+    /// The block with all that was added since the last one; empty, like the filter, if that is
+    /// nothing.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let hashes = std::mem::take(&mut self.hashes);

@@ -8,9 +8,9 @@
 //! | 1 | top 3 bits 0: lines of 64 bytes; others are reserved. Low 5 bits: number of probes, 1 to 30 |
 //! | 2 | 0; reserved |
 //!
-//! The low half of a key's hash chooses the line, scaled to their number. The high half, multiplied by the golden ratio's 32 bits once more for each
-//! probe, has the bit's number within the line in its top 9 bits.
-//! Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
+//! The low half of a key's hash chooses the line, scaled to their number. The high half, multiplied
+//! by the golden ratio's 32 bits once more for each probe, has the bit's number within the line in
+//! its top 9 bits. Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
 //!
 //! Invariant: at least one line, so that every hash has one.
 
@@ -21,7 +21,8 @@ const MAX_PROBES: u8 = 30;
 /// The largest filter, as lines are counted in 32 bits of bytes.
 pub(super) const MAX_BYTES: usize = 0xffff_ffc0;
 
-/// What the high half of the hash is multiplied by for each probe. Why a table: the products do not wait for each other.
+/// What the high half of the hash is multiplied by for each probe. Why a table: the products do not
+/// wait for each other.
 const MULTIPLIERS: [u32; 32] = {
     let mut powers = [1u32; 32];
     let mut i = 1;
@@ -57,8 +58,9 @@ impl FastBloom {
     pub(super) fn may_match(&self, hash: u64) -> bool {
         let line = &self.lines[fast_range32(hash as u32, self.lines.len() as u32) as usize];
         let h = (hash >> 32) as u32;
-        // Why: with the number of probes fixed the loop unrolls, and all bits are looked at without a branch between them. The number
-        // is the same for all filters of a policy, so the jump is predicted.
+        // Why: with the number of probes fixed the loop unrolls, and all bits are looked at without
+        // a branch between them. The number is the same for all filters of a policy, so the jump is
+        // predicted.
         match self.probes {
             6 => all_set::<6>(line, h),
             7 => all_set::<7>(line, h),
@@ -95,7 +97,8 @@ fn all_set<const PROBES: usize>(line: &Line, h: u32) -> bool {
     all
 }
 
-/// How many bytes of lines `keys` get. Invariant: a multiple of 64, and at least one line for one key.
+/// How many bytes of lines `keys` get. Invariant: a multiple of 64, and at least one line for one
+/// key.
 pub(super) fn bytes_for(keys: usize, millibits_per_key: u32) -> usize {
     let bits = (keys as u128 * u128::from(millibits_per_key)).div_ceil(1000);
     let bytes = usize::try_from(bits.div_ceil(8)).unwrap_or(MAX_BYTES).min(MAX_BYTES);

@@ -1,10 +1,12 @@
 //! The 64-bit hash of filters: the preview of XXH3 that RocksDB froze ("XXPH3", of xxHash 0.7.2).
 //!
-//! Why not a crate: the XXH3 that was released hashes differently at every length; only the tables and the constants are shared. And the
-//! empty string is hashed to something here, where the preview answered 0.
-//! Specified by RocksDB's util/xxph3.h and by the tables it wrote ever since format_version 5.
+//! Why not a crate: the XXH3 that was released hashes differently at every length; only the tables
+//! and the constants are shared. And the empty string is hashed to something here, where the
+//! preview answered 0. Specified by RocksDB's util/xxph3.h and by the tables it wrote ever since
+//! format_version 5.
 //!
-//! In: bytes. Out: 64 bits. No seed: RocksDB's filters have none. Used by the filters of this crate only.
+//! In: bytes. Out: 64 bits. No seed: RocksDB's filters have none. Used by the filters of this crate
+//! only.
 
 const PRIME32_1: u32 = 0x9e37_79b1;
 const PRIME32_2: u32 = 0x85eb_ca77;
@@ -37,7 +39,8 @@ const SECRET_STEP: usize = 8;
 const BLOCK_STRIPES: usize = (SECRET.len() - STRIPE_BYTES) / SECRET_STEP;
 /// Inputs up to this length are mixed 16 bytes at a time, longer ones in stripes.
 const MIDDLE_MAX: usize = 240;
-/// The shortest secret that the algorithm takes; the end of middle inputs is mixed with what lies before its end.
+/// The shortest secret that the algorithm takes; the end of middle inputs is mixed with what lies
+/// before its end.
 const SECRET_MIN: usize = 136;
 
 /// The hash of `input`.

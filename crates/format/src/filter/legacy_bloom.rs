@@ -1,4 +1,5 @@
-//! The legacy Bloom filter, of tables with a format_version below 5: 32-bit hashes, all probes within one line.
+//! The legacy Bloom filter, of tables with a format_version below 5: 32-bit hashes, all probes
+//! within one line.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -6,8 +7,8 @@
 //! | 1 | number of probes, 1 to 127 |
 //! | 4 | number of lines n |
 //!
-//! The line is the hash modulo n; the bits within are the hash and what follows by adding the hash rotated by 17, modulo the line.
-//! Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
+//! The line is the hash modulo n; the bits within are the hash and what follows by adding the hash
+//! rotated by 17, modulo the line. Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
 //!
 //! Invariant: n lines of equal length, a power of two, make up all the bits.
 
@@ -89,7 +90,8 @@ pub(super) fn probes_for(bits_per_key: u32) -> u8 {
     ((f64::from(bits_per_key) * 0.69) as u32).clamp(1, 30) as u8
 }
 
-/// How many bytes of lines `keys` get. The number of lines is odd, so that more bits of the hash choose the line.
+/// How many bytes of lines `keys` get. The number of lines is odd, so that more bits of the hash
+/// choose the line.
 pub(super) fn bytes_for(keys: usize, bits_per_key: u32) -> usize {
     if keys == 0 {
         return 0;

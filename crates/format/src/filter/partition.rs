@@ -1,22 +1,28 @@
-//! Partitioned filters: a filter cut into blocks of about the same size, each over a run of keys, and an index over them.
+//! Partitioned filters: a filter cut into blocks of about the same size, each over a run of keys,
+//! and an index over them.
 //!
 //! | in the file | content |
 //! |---|---|
 //! | filter blocks | one for each partition, like the filter of a small table |
 //! | index block | for each partition a key and a block handle, as in an index over index partitions |
 //!
-//! The index is named `partitionedfilter.rocksdb.BuiltinBloomFilter` in the metaindex. Its keys are internal keys, or user keys without their trailer where
-//! the table's index has those (property `rocksdb.index.key.is.user.key`), and its handles are delta coded where the table's are. A reader seeks the
-//! internal key it looks for; behind the last key it asks the last partition, in which a prefix may still be.
+//! The index is named `partitionedfilter.rocksdb.BuiltinBloomFilter` in the metaindex. Its keys are
+//! internal keys, or user keys without their trailer where the table's index has those (property
+//! `rocksdb.index.key.is.user.key`), and its handles are delta coded where the table's are. A
+//! reader seeks the internal key it looks for; behind the last key it asks the last partition, in
+//! which a prefix may still be.
 //!
-//! Cutting: RocksDB's `decouple_partitioned_filters`, the default since release 10. Before a key is added, and when the current partition holds as many
-//! entries as fit its size, it is closed under the last key it holds, with sequence number 0 and type deletion, so that all entries
-//! of that user key sort before it. (In coupled mode the index cuts, and the key is that of the index partition; readers cannot tell.) With
-//! prefixes, the first prefix of the next partition goes into the closed one too, and its last prefix into the next: an iterator
-//! that seeks between two partitions then finds the prefix in whichever it lands.
-//! Specified by RocksDB's table/block_based/partitioned_filter_block.cc.
+//! Cutting: RocksDB's `decouple_partitioned_filters`, the default since release 10. Before a key is
+//! added, and when the current partition holds as many entries as fit its size, it is closed under
+//! the last key it holds, with sequence number 0 and type deletion, so that all entries of that
+//! user key sort before it. (In coupled mode the index cuts, and the key is that of the index
+//! partition; readers cannot tell.) With prefixes, the first prefix of the next partition goes into
+//! the closed one too, and its last prefix into the next: an iterator that seeks between two
+//! partitions then finds the prefix in whichever it lands. Specified by RocksDB's
+//! table/block_based/partitioned_filter_block.cc.
 //!
-//! In: user keys in the table's order. Out: the partitions, which the table builder writes and indexes.
+//! In: user keys in the table's order. Out: the partitions, which the table builder writes and
+//! indexes.
 //! Invariant: every key and its prefix are in the partition that the index leads to.
 
 use super::builder::FilterBuilder;
@@ -43,7 +49,8 @@ pub struct PartitionedFilterBuilder {
 }
 
 impl PartitionedFilterBuilder {
-    /// Partitions of about `partition_bytes`: RocksDB takes `metadata_block_size` less `block_size_deviation` percent.
+    /// Partitions of about `partition_bytes`: RocksDB takes `metadata_block_size` less
+    /// `block_size_deviation` percent.
     ///
     /// `timestamp_bytes` is the length of the timestamps of the table's comparator, 0 without.
     #[must_use]
@@ -123,7 +130,8 @@ impl PartitionedFilterBuilder {
         self.entries + self.filter.bits.len()
     }
 
-    /// All partitions in order; none if nothing was added, and then there is no filter. And whether one of them is [damaged](super::FilterBitsBuilder::is_damaged).
+    /// All partitions in order; none if nothing was added, and then there is no filter. And whether
+    /// one of them is [damaged](super::FilterBitsBuilder::is_damaged).
     #[must_use]
     pub fn finish(mut self) -> (Vec<FilterPartition>, bool) {
         if !self.filter.bits.is_empty() {

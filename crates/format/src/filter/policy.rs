@@ -8,8 +8,8 @@
 //! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (as OPTIONS files of old releases say) |
 //! | `nullptr` or nothing | | no policy: filters are not read either |
 //!
-//! OPTIONS files may wrap it: `{id=ribbonfilter:10:-1;bloom_before_level=-1;}`.
-//! Specified by RocksDB's table/block_based/filter_policy.cc. All policies read all built-in filters.
+//! OPTIONS files may wrap it: `{id=ribbonfilter:10:-1;bloom_before_level=-1;}`. Specified by
+//! RocksDB's table/block_based/filter_policy.cc. All policies read all built-in filters.
 
 use super::bits_per_key::BitsPerKey;
 use super::builder::{Construction, FilterBitsBuilder};
@@ -20,7 +20,8 @@ use crate::corruption::Corruption;
 pub struct FilterContext {
     /// The table's format_version.
     pub format_version: u32,
-    /// The level that the table is made for, -1 when a memtable is flushed; `None` if it is unknown or does not matter (FIFO).
+    /// The level that the table is made for, -1 when a memtable is flushed; `None` if it is unknown
+    /// or does not matter (FIFO).
     pub level: Option<i32>,
 }
 
@@ -47,13 +48,15 @@ impl FilterPolicy {
         FilterPolicy::Bloom(BitsPerKey::new(bits_per_key))
     }
 
-    /// A Ribbon policy; RocksDB's default for `bloom_before_level` is 0: Bloom when flushing, Ribbon when compacting.
+    /// A Ribbon policy; RocksDB's default for `bloom_before_level` is 0: Bloom when flushing,
+    /// Ribbon when compacting.
     #[must_use]
     pub fn ribbon(bits_per_key: f64, bloom_before_level: i32) -> FilterPolicy {
         FilterPolicy::Ribbon { bits_per_key: BitsPerKey::new(bits_per_key), bloom_before_level }
     }
 
-    /// The policy that an option string or an OPTIONS file names; `None` where it says that there is none.
+    /// The policy that an option string or an OPTIONS file names; `None` where it says that there
+    /// is none.
     ///
     /// # Errors
     /// For policies that are not RocksDB's, or badly written.
@@ -127,7 +130,8 @@ impl FilterPolicy {
         }
     }
 
-    /// The name that the table property `rocksdb.filter.policy` records. (The metaindex has [`super::COMPATIBILITY_NAME`].)
+    /// The name that the table property `rocksdb.filter.policy` records. (The metaindex has
+    /// [`super::COMPATIBILITY_NAME`].)
     #[must_use]
     pub fn property_name(&self) -> &'static str {
         match self {
@@ -137,7 +141,8 @@ impl FilterPolicy {
         }
     }
 
-    /// A builder for one filter, or for one partition after the other; `None` if the policy builds none.
+    /// A builder for one filter, or for one partition after the other; `None` if the policy builds
+    /// none.
     #[must_use]
     pub fn builder(&self, context: FilterContext) -> Option<FilterBitsBuilder> {
         let (bits, bloom_before_level) = match *self {

@@ -1,4 +1,5 @@
-//! The Standard128 Ribbon filter: a third smaller than a Bloom filter of the same accuracy, slower to build and to ask.
+//! The Standard128 Ribbon filter: a third smaller than a Bloom filter of the same accuracy, slower
+//! to build and to ask.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -7,13 +8,14 @@
 //! | 1 | seed |
 //! | 3 | number of blocks b, at least 2 |
 //!
-//! The filter is the solution of a system of linear equations over bits: 128 b slots, each of some bits, such that for every key added the
-//! exclusive or of some of the 128 slots from its start on is the key's result row. Which slots and which row its hash says. A key that was not added has about
-//! one chance in 2^columns to fit.
+//! The filter is the solution of a system of linear equations over bits: 128 b slots, each of some
+//! bits, such that for every key added the exclusive or of some of the 128 slots from its start on
+//! is the key's result row. Which slots and which row its hash says. A key that was not added has
+//! about one chance in 2^columns to fit.
 //!
-//! Slots are stored by blocks of 128, each block as one segment a column. The n segments give the first blocks one column less than the last ones, if they
-//! do not divide evenly.
-//! Specified by RocksDB's util/ribbon_impl.h and ribbon_alg.h.
+//! Slots are stored by blocks of 128, each block as one segment a column. The n segments give the
+//! first blocks one column less than the last ones, if they do not divide evenly. Specified by
+//! RocksDB's util/ribbon_impl.h and ribbon_alg.h.
 //!
 //! Invariant: segments suffice for all blocks, so that no hash reaches behind them.
 
@@ -103,7 +105,8 @@ pub(super) struct Ribbon {
 }
 
 impl Ribbon {
-    /// `None` for less than two blocks, which no writer makes, and for more bits than segments can be counted.
+    /// `None` for less than two blocks, which no writer makes, and for more bits than segments can
+    /// be counted.
     pub(super) fn parse(bits: &[u8], metadata: [u8; METADATA_BYTES]) -> Option<Ribbon> {
         let [_, seed, blocks @ ..] = metadata;
         let blocks = u32::from_le_bytes([blocks[0], blocks[1], blocks[2], 0]);

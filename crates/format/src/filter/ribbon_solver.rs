@@ -1,12 +1,14 @@
 //! Building a Ribbon filter: how large it gets, and the solution of its equations.
 //!
-//! Banding: each key's equation is added to a matrix in which a row begins at its slot; a slot that is taken is eliminated by exclusive
-//! or, which moves the rest of the equation on, until a free slot is found. Equations that contradict each other are tried again under another seed,
-//! at most 256 times. Back substitution then goes from the last slot to the first, all columns at once, and
+//! Banding: each key's equation is added to a matrix in which a row begins at its slot; a slot that
+//! is taken is eliminated by exclusive or, which moves the rest of the equation on, until a free
+//! slot is found. Equations that contradict each other are tried again under another seed, at most
+//! 256 times. Back substitution then goes from the last slot to the first, all columns at once, and
 //! stores a segment a column whenever a block is done.
 //!
-//! In: hashes of keys. Out: a filter block, or nothing where a Bloom filter does better; so RocksDB decides too.
-//! Specified by RocksDB's util/ribbon_config.cc (sizes), ribbon_alg.h (banding, back substitution) and filter_policy.cc.
+//! In: hashes of keys. Out: a filter block, or nothing where a Bloom filter does better; so RocksDB
+//! decides too. Specified by RocksDB's util/ribbon_config.cc (sizes), ribbon_alg.h (banding, back
+//! substitution) and filter_policy.cc.
 //! Invariant: the same hashes in the same order give RocksDB's bits.
 
 use super::ribbon::{BLOCK_SLOTS, Equation, Hasher, Layout, SEGMENT_BYTES, parity};
@@ -15,7 +17,8 @@ use super::{METADATA_BYTES, RIBBON_MARKER, fast_bloom};
 /// Beyond this many keys RocksDB builds a Bloom filter.
 pub(super) const MAX_KEYS: usize = 950_000_000;
 
-/// How many keys 2^i slots take if one in twenty seeds may fail, for i from 8 to 17; measured by RocksDB's authors.
+/// How many keys 2^i slots take if one in twenty seeds may fail, for i from 8 to 17; measured by
+/// RocksDB's authors.
 const KEYS_FOR_POWER: [f64; 10] =
     [248.851, 499.532, 1001.26, 2003.97, 4005.59, 8000.39, 15966.6, 31828.1, 63447.3, 126_506.0];
 const FIRST_POWER: u32 = 8;
@@ -84,7 +87,8 @@ fn keys_for_slots(slots: u32) -> u32 {
     }
 }
 
-/// How many bytes of segments give one false positive in `one_in`; `rounding` of 2^32 decides which way a remainder goes.
+/// How many bytes of segments give one false positive in `one_in`; `rounding` of 2^32 decides which
+/// way a remainder goes.
 fn segment_bytes_for(slots: u32, one_in: f64, rounding: u32) -> usize {
     let rate = 1.0 / one_in;
     let typical = one_in > 1.0 && rate < 1.0;
@@ -105,7 +109,8 @@ fn segment_bytes_for(slots: u32, one_in: f64, rounding: u32) -> usize {
     (blocks * lower_columns as usize + (blocks - upper_start.min(blocks))) * SEGMENT_BYTES
 }
 
-/// Slots and bytes of segments for `keys` whose first has the hash `first`; `None` where a Bloom filter is smaller or must do.
+/// Slots and bytes of segments for `keys` whose first has the hash `first`; `None` where a Bloom
+/// filter is smaller or must do.
 fn size_for(keys: usize, first: u64, one_in: f64, bloom_millibits_per_key: u32) -> Option<(u32, usize)> {
     if keys > MAX_KEYS {
         return None;
@@ -156,12 +161,14 @@ pub(super) fn keys_for(bytes: usize, one_in: f64, bloom_millibits_per_key: u32) 
     }
 }
 
-/// A filter block with the keys that have these hashes; `None` where a Bloom filter is smaller, or no seed gives a solution.
+/// A filter block with the keys that have these hashes; `None` where a Bloom filter is smaller, or
+/// no seed gives a solution.
 pub(super) fn build(hashes: &[u64], one_in: f64, bloom_millibits_per_key: u32) -> Option<Vec<u8>> {
     let first = *hashes.first()?;
     let (slots, bytes) = size_for(hashes.len(), first, one_in, bloom_millibits_per_key)?;
     let blocks = slots / BLOCK_SLOTS;
-    // Why not seed 0 first: keys that one filter lets through by chance should not be let through by all.
+    // Why not seed 0 first: keys that one filter lets through by chance should not be let through
+    // by all.
     let (seed, banding) = (0..=255u8)
         .map(|i| (first as u8).wrapping_add(i))
         .find_map(|seed| Some((seed, Banding::solve(slots, Hasher::new(seed, blocks), hashes)?)))?;
@@ -199,7 +206,8 @@ impl Banding {
             coefficients ^= taken;
             result ^= self.results[slot];
             if coefficients == 0 {
-                // The sum of others: no harm if it says the same, as it does for a hash added twice.
+                // The sum of others: no harm if it says the same, as it does for a hash added
+                // twice.
                 return result == 0;
             }
             let zeros = coefficients.trailing_zeros();

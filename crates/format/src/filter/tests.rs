@@ -168,7 +168,8 @@ fn parity_of_one_bit_more_or_less() {
     }
 }
 
-/// Bits that equalled RocksDB's when they were taken; what changes them makes filters that RocksDB misreads.
+/// Bits that equalled RocksDB's when they were taken; what changes them makes filters that RocksDB
+/// misreads.
 #[test]
 fn pinned_bits() {
     let bloom = FilterPolicy::bloom;
@@ -355,7 +356,8 @@ fn partitions() {
             let Some(extractor) = &extractor else { continue };
             let prefix = extractor.transform(k);
             assert!(readers[at].may_match_key(prefix));
-            // A seek to a key before this one, behind the last of another prefix, may land in the partition before.
+            // A seek to a key before this one, behind the last of another prefix, may land in the
+            // partition before.
             if i > 0 && extractor.transform(&keys[i - 1]) != prefix {
                 let between = prefix;
                 let at =

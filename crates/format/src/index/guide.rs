@@ -1,16 +1,19 @@
-//! A guide to a large index block: a few bytes of every sixteenth key, kept together, so that a search touches little memory.
+//! A guide to a large index block: a few bytes of every sixteenth key, kept together, so that a
+//! search touches little memory.
 //!
-//! In: a block of ascending keys and a target. Out: the restart points among which the search has to go on, at most sixteen of them unless
-//! keys are alike.
+//! In: a block of ascending keys and a target. Out: the restart points among which the search has
+//! to go on, at most sixteen of them unless keys are alike.
 //!
-//! Why: the index of a table of 64 MiB has 16,000 entries in half a megabyte, which is rarely in the processor's caches. Halving it waits
-//! for memory some twenty times, one after the other, and that took longer than all the rest of a lookup's search. The guide is a fortieth of the
-//! block and stays in the caches; what lies between two of its keys is then brought all at once.
+//! Why: the index of a table of 64 MiB has 16,000 entries in half a megabyte, which is rarely in
+//! the processor's caches. Halving it waits for memory some twenty times, one after the other, and
+//! that took longer than all the rest of a lookup's search. The guide is a fortieth of the block
+//! and stays in the caches; what lies between two of its keys is then brought all at once.
 //!
-//! It is made when a block has been searched a few times: a block that is read for one lookup is not worth it.
+//! It is made when a block has been searched a few times: a block that is read for one lookup is
+//! not worth it.
 //!
-//! Invariant: digests ascend as keys do, so a smaller digest means a smaller key. Equal ones mean nothing.
-//! Called by [`super::IndexCursor::seek`], only where keys are in bytewise order.
+//! Invariant: digests ascend as keys do, so a smaller digest means a smaller key. Equal ones mean
+//! nothing. Called by [`super::IndexCursor::seek`], only where keys are in bytewise order.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::hint::black_box;
@@ -61,8 +64,8 @@ impl Guide {
         size_of::<Guide>() + block.restart_count() / STEP * (size_of::<u64>() + size_of::<u32>())
     }
 
-    /// The restart points to search for the first one whose key is not smaller than `target`: those before have smaller keys, those behind
-    /// greater ones.
+    /// The restart points to search for the first one whose key is not smaller than `target`: those
+    /// before have smaller keys, those behind greater ones.
     #[inline]
     pub(super) fn narrow(&self, block: &Block, layout: IndexLayout, target: &[u8]) -> Range<usize> {
         let samples = match self.samples.get() {
@@ -133,8 +136,9 @@ impl Samples {
 
 /// The first of ascending numbers that is not smaller than `sought`.
 ///
-/// Why not by halving alone: where keys are spread evenly, which is common, a rule of three leads to the right cache line at once. Where they
-/// are not, the steps from there double, and the cost is that of halving.
+/// Why not by halving alone: where keys are spread evenly, which is common, a rule of three leads
+/// to the right cache line at once. Where they are not, the steps from there double, and the cost
+/// is that of halving.
 #[inline]
 fn first_not_below(ascending: &[u64], sought: u64) -> usize {
     let (Some(&first), Some(&last)) = (ascending.first(), ascending.last()) else { return 0 };
@@ -162,7 +166,8 @@ fn first_not_below(ascending: &[u64], sought: u64) -> usize {
     low + ascending[low..high].partition_point(|number| *number < sought)
 }
 
-/// Has the processor bring the entries in `range` and the restart points from `restart` on, all at the same time.
+/// Has the processor bring the entries in `range` and the restart points from `restart` on, all at
+/// the same time.
 #[inline]
 fn bring(block: &Block, restart: usize, range: Range<usize>) {
     let contents = block.contents();
@@ -171,7 +176,8 @@ fn bring(block: &Block, restart: usize, range: Range<usize>) {
     black_box(entries.iter().step_by(LINE_BYTES).fold(points, |all, byte| all ^ byte));
 }
 
-/// The first eight bytes as a number that orders as they do; where there are fewer, zeros stand for them.
+/// The first eight bytes as a number that orders as they do; where there are fewer, zeros stand for
+/// them.
 #[inline]
 fn digest(bytes: &[u8]) -> u64 {
     if let Some(eight) = bytes.first_chunk::<8>() {

@@ -1,14 +1,17 @@
 //! Reading a log: from the bytes of the file to logical records and the places where it is damaged.
 //!
-//! In: a whole file as a slice (a file that is still being written may be handed over up to any length). Out: [`LogEvent`]s in
-//! file order, then `None` for good.
+//! In: a whole file as a slice (a file that is still being written may be handed over up to any
+//! length). Out: [`LogEvent`]s in file order, then `None` for good.
 //!
-//! Invariants: every call moves forward or ends, so reading takes time linear in the file; offsets never pass the slice;
-//! what is held is at most one record, for a compressed log bounded by [`LogReader::with_max_record_bytes`].
+//! Invariants: every call moves forward or ends, so reading takes time linear in the file; offsets
+//! never pass the slice; what is held is at most one record, for a compressed log bounded by
+//! [`LogReader::with_max_record_bytes`].
 //!
-//! Compat: RocksDB drops the rest of a block after a bad length or checksum, since the length may be what is damaged; it takes a record
-//! with another log's number for the end; it skips zeroed space without a word. Where its reader would loop for ever (a recyclable
-//! record in a log that began with a legacy one) or lose a record silently (a payload that does not decompress), this one reports damage.
+//! Compat: RocksDB drops the rest of a block after a bad length or checksum, since the length may
+//! be what is damaged; it takes a record with another log's number for the end; it skips zeroed
+//! space without a word. Where its reader would loop for ever (a recyclable record in a log that
+//! began with a legacy one) or lose a record silently (a payload that does not decompress), this
+//! one reports damage.
 
 use std::fmt;
 use std::ops::Range;
@@ -55,10 +58,12 @@ pub struct Damage {
 pub enum LogEvent<'r> {
     /// A record.
     Record(Record<'r>),
-    /// Damage that the recovery mode does not excuse. The reader can be asked on: it resumes behind it.
+    /// Damage that the recovery mode does not excuse. The reader can be asked on: it resumes behind
+    /// it.
     Damage(Damage),
-    /// Point-in-time recovery only: the log ends at `offset` because a record from the file's former life follows.
-    /// Whether records are missing there only the next log's sequence number can tell.
+    /// Point-in-time recovery only: the log ends at `offset` because a record from the file's
+    /// former life follows. Whether records are missing there only the next log's sequence number
+    /// can tell.
     OldRecord {
         /// Where the old record begins.
         offset: u64,
@@ -153,9 +158,11 @@ enum Found {
 /// What a device writes all of or nothing of.
 const SECTOR: usize = 512;
 
-/// Whether the record from `start` to `end` is the last one, and was cut by a power failure after the file had got its length: from a sector within it on the file has zeroes to its end.
+/// Whether the record from `start` to `end` is the last one, and was cut by a power failure after
+/// the file had got its length: from a sector within it on the file has zeroes to its end.
 ///
-/// Why no other bad checksum of the last record is excused: an edit that was synced may be damaged later, and to leave it out then would lose what the database had been told is there.
+/// Why no other bad checksum of the last record is excused: an edit that was synced may be damaged
+/// later, and to leave it out then would lose what the database had been told is there.
 fn lacks_its_last_sectors(data: &[u8], start: usize, end: usize) -> bool {
     let written = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let missing = written.next_multiple_of(SECTOR);
@@ -188,7 +195,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// A reader of a manifest. A torn tail is left out silently, as the edit in it never took effect.
+    /// A reader of a manifest. A torn tail is left out silently, as the edit in it never took
+    /// effect.
     #[must_use]
     pub fn manifest(data: &'a [u8]) -> LogReader<'a> {
         LogReader {
@@ -197,20 +205,23 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Refuses records that decompress to more than `bytes`; by default 4 GiB, beyond which there is no batch.
+    /// Refuses records that decompress to more than `bytes`; by default 4 GiB, beyond which there
+    /// is no batch.
     #[must_use]
     pub fn with_max_record_bytes(mut self, bytes: usize) -> LogReader<'a> {
         self.max_record_bytes = bytes;
         self
     }
 
-    /// The timestamp sizes that the records read from here on are under. A column family not named has no timestamps.
+    /// The timestamp sizes that the records read from here on are under. A column family not named
+    /// has no timestamps.
     #[must_use]
     pub fn timestamp_sizes(&self) -> &[TimestampSize] {
         &self.timestamp_sizes
     }
 
-    /// Whether records of this log carry its number, so that the file may hold records of an older one behind them.
+    /// Whether records of this log carry its number, so that the file may hold records of an older
+    /// one behind them.
     #[must_use]
     pub fn is_recyclable(&self) -> bool {
         self.recycled
@@ -269,7 +280,8 @@ impl<'a> LogReader<'a> {
                     self.end_of_log("truncated record body", dropped)
                 }
                 Physical::BadLength { .. } | Physical::BadChecksum { .. } if self.recycled_tail() => {
-                    // Why: in a recycled file the bytes behind the last record are of an older log, cut anywhere.
+                    // Why: in a recycled file the bytes behind the last record are of an older log,
+                    // cut anywhere.
                     self.done = true;
                     self.partial_start = None;
                     Some(Found::End)
@@ -349,8 +361,10 @@ impl<'a> LogReader<'a> {
         match base {
             t::FULL | t::FIRST => {
                 if self.partial_start.is_some() && !self.partial.is_empty() {
-                    // Why: report what was begun first, and read this record again on the next call.
-                    // Compat: old writers left an empty first record at the end of a block; that is no loss.
+                    // Why: report what was begun first, and read this record again on the next
+                    // call.
+                    // Compat: old writers left an empty first record at the end of a block; that is
+                    // no loss.
                     self.pos = offset;
                     return self.give_up_partial("partial record without end");
                 }
@@ -489,7 +503,8 @@ impl<'a> LogReader<'a> {
             }
             if kind == record_type::ZERO && length == 0 {
                 self.pos = self.block_end;
-                // Why not less: a recyclable header does not fit there, so nothing was ever written.
+                // Why not less: a recyclable header does not fit there, so nothing was ever
+                // written.
                 self.zeroes |= left >= RECYCLABLE_HEADER_BYTES;
                 return Physical::Unused;
             }
@@ -552,7 +567,8 @@ fn decode_timestamp_sizes(payload: &[u8], known: &[TimestampSize]) -> Result<Vec
     Ok(sizes)
 }
 
-/// Decompresses the fragments of one record after the other. A record is one ZSTD frame, cut anywhere.
+/// Decompresses the fragments of one record after the other. A record is one ZSTD frame, cut
+/// anywhere.
 struct RecordDecoder {
     decoder: Option<Decoder<'static>>,
     /// A frame was begun and has not ended.
@@ -595,7 +611,8 @@ impl RecordDecoder {
                 return Err(format!("record that decompresses to over {max_bytes} bytes"));
             }
             out.extend_from_slice(produced);
-            // Why: a full buffer may mean that more waits inside; one short of full means that it is drained.
+            // Why: a full buffer may mean that more waits inside; one short of full means that it
+            // is drained.
             if input.pos() == fragment.len() && produced.len() < BLOCK_BYTES {
                 return Ok(());
             }

@@ -1,5 +1,5 @@
-//! Tests of the log: writer against reader at every block edge, damage in all recovery modes, hostile bytes.
-//! Logs written by RocksDB's own tools are read in tests/rocksdb_logs.rs.
+//! Tests of the log: writer against reader at every block edge, damage in all recovery modes,
+//! hostile bytes. Logs written by RocksDB's own tools are read in tests/rocksdb_logs.rs.
 
 use super::record_type as t;
 use super::*;
@@ -363,7 +363,8 @@ fn appending_goes_on_where_the_file_ended() {
     assert!(reader.next_record().is_none());
 }
 
-/// A power failure may leave the length of a MANIFEST and not the last sectors of its last edit. That edit was never acknowledged; other damage is not excused.
+/// A power failure may leave the length of a MANIFEST and not the last sectors of its last edit.
+/// That edit was never acknowledged; other damage is not excused.
 #[test]
 fn a_manifest_may_lack_the_last_sectors_of_its_last_record() {
     let mut out = Vec::new();

@@ -1,8 +1,8 @@
 //! Writing a log: from records to the bytes to append to the file.
 //!
-//! In: records, in order. Out: bytes appended to a buffer that the caller writes to the file, all of them, in order.
-//! Invariants: the writer knows how far into a block the file has got, so bytes it handed out may not be dropped; a block never
-//! ends in a part of a header.
+//! In: records, in order. Out: bytes appended to a buffer that the caller writes to the file, all
+//! of them, in order. Invariants: the writer knows how far into a block the file has got, so bytes
+//! it handed out may not be dropped; a block never ends in a part of a header.
 
 use std::fmt;
 
@@ -28,8 +28,8 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// A writer at the start of the log `log_number`. With `recyclable` every record carries the number, so that the file may be
-    /// written over later without being truncated.
+    /// A writer at the start of the log `log_number`. With `recyclable` every record carries the
+    /// number, so that the file may be written over later without being truncated.
     #[must_use]
     pub fn new(log_number: FileNumber, recyclable: bool) -> LogWriter {
         LogWriter {
@@ -50,7 +50,8 @@ impl LogWriter {
         LogWriter { block_offset, ..LogWriter::new(log_number, false) }
     }
 
-    /// Compresses the records that follow with ZSTD and says so in the log. Only before anything else is written.
+    /// Compresses the records that follow with ZSTD and says so in the log. Only before anything
+    /// else is written.
     ///
     /// # Errors
     /// When ZSTD cannot be set up; the log then stays uncompressed and nothing was appended.
@@ -82,7 +83,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends one record of `bytes` bytes, which `put` appends to what it is given. It is called once.
+    /// Appends one record of `bytes` bytes, which `put` appends to what it is given. It is called
+    /// once.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -120,7 +122,8 @@ impl LogWriter {
     /// Records the timestamp sizes of column families that this log does not name yet.
     ///
     /// # Panics
-    /// When a size is 0 or differs from the one recorded: neither can change while a database is open.
+    /// When a size is 0 or differs from the one recorded: neither can change while a database is
+    /// open.
     pub fn append_timestamp_sizes(&mut self, sizes: &[TimestampSize], out: &mut Vec<u8>) {
         let mut payload = Vec::new();
         for size in sizes {

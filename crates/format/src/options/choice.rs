@@ -1,10 +1,11 @@
 //! The options that are a choice among names.
 //!
-//! Each choice has RocksDB's numbers, so that a caller can convert by number to the type that does the work
-//! (`CompressionType`, `ChecksumType`, ...).
+//! Each choice has RocksDB's numbers, so that a caller can convert by number to the type that does
+//! the work (`CompressionType`, `ChecksumType`, ...).
 use super::value::{OptionValue, ValueError};
 
-/// Declares a choice: its variants with RocksDB's numbers and names; further names of a variant behind the first.
+/// Declares a choice: its variants with RocksDB's numbers and names; further names of a variant
+/// behind the first.
 macro_rules! choices {
     ($( $(#[$about:meta])* $name:ident { $( $variant:ident = $number:literal $text:literal $($also:literal)*, )* } )*) => {$(
         $(#[$about])*

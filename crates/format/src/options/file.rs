@@ -17,10 +17,12 @@
 //!
 //! In: the file's bytes. Out: an [`OptionsFile`], or an [`OptionError`] with the line. And back.
 //!
-//! Invariants: `default` is the first column family; no section comes twice; a table section follows its family's.
+//! Invariants: `default` is the first column family; no section comes twice; a table section
+//! follows its family's.
 //!
-//! Compat: `#` starts a comment unless a backslash precedes it. An option that no table has is an error, unless the file
-//! was written by a newer RocksDB than this crate knows, or the caller says otherwise; then it is kept in `unknown`.
+//! Compat: `#` starts a comment unless a backslash precedes it. An option that no table has is an
+//! error, unless the file was written by a newer RocksDB than this crate knows, or the caller says
+//! otherwise; then it is kept in `unknown`.
 use super::block_based::BlockBasedTableOptions;
 use super::column_family::{BLOCK_BASED_TABLE, ColumnFamilyOptions};
 use super::db::DbOptions;
@@ -30,7 +32,8 @@ use super::text;
 use crate::file_name::FileName;
 use std::collections::{HashMap, HashSet};
 
-/// The release whose options the tables describe; newer files may have options that are not known here.
+/// The release whose options the tables describe; newer files may have options that are not known
+/// here.
 pub const KNOWN_VERSION: [u32; 3] = [11, 8, 1];
 
 /// The name of the column family whose section comes first.
@@ -105,8 +108,8 @@ impl OptionsFile {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// Text that is no OPTIONS file, sections that are missing or repeated, and options that are unknown, ill formed or
-    /// out of range. The error has the line.
+    /// Text that is no OPTIONS file, sections that are missing or repeated, and options that are
+    /// unknown, ill formed or out of range. The error has the line.
     pub fn parse(bytes: &[u8], unknown: UnknownOptions) -> Result<OptionsFile, OptionError> {
         let mut parser = Parser {
             file: OptionsFile::new(DbOptions::default(), Vec::new()),
@@ -195,7 +198,8 @@ fn changed_part(value: String, default: &str) -> String {
     format!("{{{text}}}")
 }
 
-/// The name of the OPTIONS file in force among the names in a database's directory: the one with the largest number.
+/// The name of the OPTIONS file in force among the names in a database's directory: the one with
+/// the largest number.
 pub fn latest_options_file<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let numbered = names.into_iter().filter_map(|name| match FileName::parse(name) {
         Some(FileName::Options(number)) => Some((number, name)),

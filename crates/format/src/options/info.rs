@@ -39,7 +39,8 @@ pub struct OptionInfo {
     pub mutable: bool,
     /// KarstDB does what it says. Otherwise it is parsed, kept and printed, and has no effect.
     pub honoured: bool,
-    /// It is printed in OPTIONS files and option strings. Objects that live outside of the database are not.
+    /// It is printed in OPTIONS files and option strings. Objects that live outside of the database
+    /// are not.
     pub printed: bool,
     /// What it means, in one line.
     pub meaning: &'static str,

@@ -1,7 +1,8 @@
 //! Options whose value is a struct of options in braces.
 //!
-//! Compat: a text names only some fields, and the others keep their values. Two of them also read the form they had
-//! before they were structs: compression options as numbers between colons, FIFO options as one size.
+//! Compat: a text names only some fields, and the others keep their values. Two of them also read
+//! the form they had before they were structs: compression options as numbers between colons, FIFO
+//! options as one size.
 use super::choice::{CompactionStopStyle, FileTemperature, PinningTier};
 use super::text;
 use super::value::{OptionValue, ValueError};
@@ -33,7 +34,8 @@ impl CompressionOptions {
     /// Reads the older form: window_bits:level:strategy and, optionally, more.
     fn assign_numbers(&mut self, value: &str) -> Result<(), ValueError> {
         let fields: Vec<&str> = value.split(':').collect();
-        // Compat: `enabled` came before `parallel_threads`, so a sixth field that is the last one is `enabled`.
+        // Compat: `enabled` came before `parallel_threads`, so a sixth field that is the last one
+        // is `enabled`.
         let names: &[&str] = match fields.len() {
             3..=5 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes"],
             6 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes", "enabled"],

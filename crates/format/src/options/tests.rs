@@ -7,7 +7,8 @@ use super::choice::{Compression, IndexType, WalRecoveryMode};
 use super::nested::CompressionOptions;
 use super::*;
 
-/// Every name, alias and retired name of a table stands for one thing, and every row prints what it reads.
+/// Every name, alias and retired name of a table stands for one thing, and every row prints what it
+/// reads.
 fn check_table<S: OptionSet + PartialEq + std::fmt::Debug>() {
     let mut names = HashSet::new();
     for entry in S::table() {
@@ -255,7 +256,8 @@ fn a_file_of_rocksdb_7_8_reads_and_prints_back() {
     assert_eq!(second.table_factory.block_based.format_version, 5);
     assert_eq!(second.get("max_write_buffer_number_to_maintain").as_deref(), Some("0"));
     assert!(file.unknown.is_empty());
-    // Everything that the file says is in the printed file too, in its own section, unless RocksDB dropped it since.
+    // Everything that the file says is in the printed file too, in its own section, unless RocksDB
+    // dropped it since.
     let printed = file.print();
     let again = OptionsFile::parse(printed.as_bytes(), UnknownOptions::RefuseUnlessNewer).unwrap();
     let retired: HashSet<&str> =

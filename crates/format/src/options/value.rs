@@ -1,7 +1,8 @@
 //! The types that an option can have: how each reads its text and prints itself.
 //!
-//! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`; lists are separated
-//! by colons; `nullptr` is an object that is not there. Trailing garbage, which RocksDB ignores, is an error here.
+//! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`;
+//! lists are separated by colons; `nullptr` is an object that is not there. Trailing garbage, which
+//! RocksDB ignores, is an error here.
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
 
@@ -166,7 +167,8 @@ impl<T: OptionValue + Default> OptionValue for Vec<T> {
         Ok(())
     }
 
-    /// Compat: an item with a colon gets braces of its own; a list of structs gets braces around it.
+    /// Compat: an item with a colon gets braces of its own; a list of structs gets braces around
+    /// it.
     fn print(&self) -> String {
         let print = |item: &T| match item.print() {
             text if text.contains(':') => format!("{{{text}}}"),
@@ -194,7 +196,8 @@ impl OptionValue for Verbatim {
     }
 }
 
-/// An object that RocksDB makes from text: a comparator, a filter policy, a merge operator. Kept as its text.
+/// An object that RocksDB makes from text: a comparator, a filter policy, a merge operator. Kept as
+/// its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
     text: Option<String>,
@@ -204,7 +207,8 @@ impl Object {
     /// No object: `nullptr`.
     pub const NONE: Object = Object { text: None };
 
-    /// The object that `text` describes: a name, or `{id=name;property=value}`. Empty text and `nullptr` are none.
+    /// The object that `text` describes: a name, or `{id=name;property=value}`. Empty text and
+    /// `nullptr` are none.
     pub fn new(text: &str) -> Object {
         let text = text.trim();
         Object { text: (!text.is_empty() && text != "nullptr").then(|| text.to_owned()) }
@@ -241,8 +245,8 @@ impl OptionValue for Object {
     }
 }
 
-/// An object that lives outside of the database (a cache, an environment, a rate limiter): it can be set by text but is
-/// never written to an OPTIONS file.
+/// An object that lives outside of the database (a cache, an environment, a rate limiter): it can
+/// be set by text but is never written to an OPTIONS file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unprinted(pub Object);
 
@@ -259,12 +263,15 @@ impl OptionValue for Unprinted {
     }
 }
 
-/// A cache that is asked for by text: its size, or `{capacity=64M;strict_capacity_limit=true;high_pri_pool_ratio=0.5}`. It is never written to an OPTIONS file.
+/// A cache that is asked for by text: its size, or
+/// `{capacity=64M;strict_capacity_limit=true;high_pri_pool_ratio=0.5}`. It is never written to an
+/// OPTIONS file.
 ///
 /// Compat: RocksDB's `LRUCache`. Properties that mean nothing to KarstDB's cache are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cache {
-    /// Bytes to hold at most. `None`: no cache is asked for, and whoever opens the database decides.
+    /// Bytes to hold at most. `None`: no cache is asked for, and whoever opens the database
+    /// decides.
     pub capacity_bytes: Option<usize>,
     /// Whether the capacity holds even when everything is pinned.
     pub strict_capacity: bool,

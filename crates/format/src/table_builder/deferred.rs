@@ -1,11 +1,14 @@
 //! Compressing data blocks elsewhere, while more of them are being filled.
 //!
-//! In: blocks as they are closed. Out: [`ClosedBlock`]s for whoever compresses them, on any thread, in any order; they come back in the order in which they were closed.
+//! In: blocks as they are closed. Out: [`ClosedBlock`]s for whoever compresses them, on any thread,
+//! in any order; they come back in the order in which they were closed.
 //!
 //! Invariants:
 //! - The file has the same bytes as without this: sizes, and so places, are settled in order.
-//! - What is decided by the size of the file ([`TableBuilder::file_bytes`]) may be decided by [`TableBuilder::file_bytes_at_most`] where that is too small to matter, and else after all
-//!   blocks have come back. Everything else that a caller sees does not depend on what is under way.
+//! - What is decided by the size of the file ([`TableBuilder::file_bytes`]) may be decided by
+//!   [`TableBuilder::file_bytes_at_most`] where that is too small to matter, and else after all
+//!   blocks have come back. Everything else that a caller sees does not depend on what is under
+//!   way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +23,8 @@ use crate::handle::BLOCK_TRAILER_BYTES;
 pub(super) struct Deferred {
     /// Closed, and not fetched yet.
     closed: Vec<ClosedBlock>,
-    /// What the index will say of the blocks that have not come back, oldest first, and their bytes before compression.
+    /// What the index will say of the blocks that have not come back, oldest first, and their bytes
+    /// before compression.
     expected: VecDeque<(IndexEntry, usize)>,
     raw_bytes: usize,
     index_bytes: usize,
@@ -69,7 +73,8 @@ impl ClosedBlock {
 }
 
 impl TableBuilder {
-    /// From now on data blocks are compressed by the caller: see [`TableBuilder::take_closed`]. Without effect if the table is not compressed. Call it before the first entry.
+    /// From now on data blocks are compressed by the caller: see [`TableBuilder::take_closed`].
+    /// Without effect if the table is not compressed. Call it before the first entry.
     pub fn defer_compression(&mut self) {
         if self.options.compression != CompressionType::None {
             self.deferred = Some(Deferred::default());
@@ -116,7 +121,8 @@ impl TableBuilder {
         self.file_bytes() + under_way as u64
     }
 
-    /// Closes the last data block, so that it too is compressed by the caller. Nothing may be added afterwards.
+    /// Closes the last data block, so that it too is compressed by the caller. Nothing may be added
+    /// afterwards.
     pub fn close_data(&mut self) {
         self.close_data_block(None);
         self.make_dictionary();

@@ -1,9 +1,11 @@
 //! Collecting index entries while data blocks are written, and encoding them at the end.
 //!
-//! Why at the end: whether index keys are user keys or internal keys is only known then. One user key that continues from one
-//! block into the next needs its sequence number to tell the blocks apart, and the choice holds for the whole table.
+//! Why at the end: whether index keys are user keys or internal keys is only known then. One user
+//! key that continues from one block into the next needs its sequence number to tell the blocks
+//! apart, and the choice holds for the whole table.
 //!
-//! In: first, last and next key of each block, then its handle. Out: index blocks, and the two blocks of a hash index.
+//! In: first, last and next key of each block, then its handle. Out: index blocks, and the two
+//! blocks of a hash index.
 
 use super::uniformity::Uniformity;
 use super::{IndexShortening, TableOptions};
@@ -35,7 +37,8 @@ pub(super) struct IndexWriter {
     uniform_blocks: u64,
 }
 
-/// The blocks of a hash index: all prefixes, and for each its length, first block and number of blocks.
+/// The blocks of a hash index: all prefixes, and for each its length, first block and number of
+/// blocks.
 #[derive(Debug)]
 struct HashIndex {
     extractor: PrefixExtractor,
@@ -224,14 +227,16 @@ fn separator(
     }
     let user_last = key::user_key(last);
     if short.len() <= user_last.len() && comparator.compare_user(user_last, &short).is_lt() {
-        // Invariant: a user key that is really behind the block's gets the trailer that sorts first.
+        // Invariant: a user key that is really behind the block's gets the trailer that sorts
+        // first.
         key::append(&mut short, &[], key::pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
         return short;
     }
     last.to_vec()
 }
 
-/// Encodes entries, keys given as internal keys, as one block like those of an index, which is never marked as uniform.
+/// Encodes entries, keys given as internal keys, as one block like those of an index, which is
+/// never marked as uniform.
 pub(super) fn encode_block<'a>(
     layout: IndexLayout,
     restart_interval: usize,

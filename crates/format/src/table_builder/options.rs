@@ -1,7 +1,8 @@
 //! What kind of table to write.
 //!
-//! In: the caller's wishes, named after RocksDB's options. Out: [`TableOptions`], checked by the builder; errors that name
-//! the option. Invariant: an option that is here has an effect on the file.
+//! In: the caller's wishes, named after RocksDB's options. Out: [`TableOptions`], checked by the
+//! builder; errors that name the option. Invariant: an option that is here has an effect on the
+//! file.
 
 use std::fmt;
 
@@ -48,8 +49,8 @@ pub struct TableIdentity {
     pub oldest_key_time: u64,
     /// When the file is made, in seconds since 1970; 0 unknown.
     pub file_creation_time: u64,
-    /// A random number for this file, from which the checksums of format_version 6 and later are made different from those of
-    /// every other file. 0 derives one from the fields above.
+    /// A random number for this file, from which the checksums of format_version 6 and later are
+    /// made different from those of every other file. 0 derives one from the fields above.
     pub context_seed: u32,
 }
 
@@ -70,14 +71,16 @@ impl Default for TableIdentity {
     }
 }
 
-/// How a table is written. Defaults are RocksDB's, but for the format_version (6, which more RocksDB releases read than 7).
+/// How a table is written. Defaults are RocksDB's, but for the format_version (6, which more
+/// RocksDB releases read than 7).
 #[derive(Debug, Clone)]
 pub struct TableOptions {
     /// Order of the keys.
     pub comparator: Comparator,
     /// About how many bytes a data block holds before compression (`block_size`).
     pub block_bytes: usize,
-    /// By how many percent a block may fall short of that rather than exceed it (`block_size_deviation`).
+    /// By how many percent a block may fall short of that rather than exceed it
+    /// (`block_size_deviation`).
     pub block_size_deviation_percent: usize,
     /// Every how many entries data blocks store a whole key (`block_restart_interval`).
     pub restart_interval: usize,
@@ -93,14 +96,17 @@ pub struct TableOptions {
     pub compression_level: Option<i32>,
     /// Largest dictionary to make from the data; 0 for none (`max_dict_bytes`).
     pub max_dictionary_bytes: usize,
-    /// How much data to hold back while waiting for the dictionary; 0 for all of the file (`max_dict_buffer_bytes`).
+    /// How much data to hold back while waiting for the dictionary; 0 for all of the file
+    /// (`max_dict_buffer_bytes`).
     pub max_dictionary_buffer_bytes: usize,
-    /// Whether the contents of blocks are kept for [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).
+    /// Whether the contents of blocks are kept for
+    /// [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).
     pub keep_blocks: bool,
-    /// Whether each block that is compressed is decompressed again and compared (`verify_compression`).
+    /// Whether each block that is compressed is decompressed again and compared
+    /// (`verify_compression`).
     pub verify_compression: bool,
-    /// Whether a filter is checked when it is built: that the hashes of its keys are still those that were added, and that it has them all
-    /// (`detect_filter_construct_corruption`).
+    /// Whether a filter is checked when it is built: that the hashes of its keys are still those
+    /// that were added, and that it has them all (`detect_filter_construct_corruption`).
     pub verify_filters: bool,
     /// Whether index blocks are compressed (`enable_index_compression`).
     pub compress_index: bool,
@@ -108,17 +114,20 @@ pub struct TableOptions {
     pub index_type: IndexType,
     /// How index keys are chosen (`index_shortening`).
     pub index_shortening: IndexShortening,
-    /// Whether handles in index blocks are delta-encoded, from format_version 4 on. (RocksDB does unless `block_align` is set.)
+    /// Whether handles in index blocks are delta-encoded, from format_version 4 on. (RocksDB does
+    /// unless `block_align` is set.)
     pub delta_encode_handles: bool,
     /// About how many bytes a partition of index or filter holds (`metadata_block_size`).
     pub metadata_block_bytes: usize,
-    /// Keys per bucket of a hash index in data blocks, or none (`data_block_hash_table_util_ratio`).
+    /// Keys per bucket of a hash index in data blocks, or none
+    /// (`data_block_hash_table_util_ratio`).
     pub data_block_hash_ratio: Option<f64>,
     /// Whether data blocks hold values apart from keys; only RocksDB 11 and later read that.
     pub separate_values: bool,
     /// Names of what watches the table's entries, for its properties.
     pub property_collectors: Vec<String>,
-    /// How even the keys of an index block must lie for it to be marked as uniform, as the standard deviation of the distances between restart points by their mean; negative for never.
+    /// How even the keys of an index block must lie for it to be marked as uniform, as the standard
+    /// deviation of the distances between restart points by their mean; negative for never.
     pub uniform_cv_threshold: f64,
     /// What filter to build, if any.
     pub filter_policy: Option<FilterPolicy>,
@@ -293,7 +302,8 @@ pub enum TableBuildError {
     },
     /// Something that cannot be added here.
     Misplaced(&'static str),
-    /// Bytes that changed in memory while the table was built, or a library that compressed them wrongly. The table is not to be used.
+    /// Bytes that changed in memory while the table was built, or a library that compressed them
+    /// wrongly. The table is not to be used.
     Damaged(String),
 }
 

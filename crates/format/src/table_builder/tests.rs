@@ -1,4 +1,5 @@
-//! Tables whose bytes change while they are built. What sound tables are like is tested in tests/built_tables.rs.
+//! Tables whose bytes change while they are built. What sound tables are like is tested in
+//! tests/built_tables.rs.
 
 use super::*;
 use crate::filter::FilterPolicy;

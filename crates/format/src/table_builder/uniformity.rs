@@ -1,8 +1,9 @@
 //! Whether the keys of an index block lie evenly, so that a reader finds a key by interpolation.
 //!
 //! In: the keys at restart points, as they are added. Out: yes or no, when the block ends.
-//! Compat: RocksDB's measure (`BlockBuilder::ScanForUniformity`): the eight bytes of each user key behind what the first and the last have in common, as a number; the coefficient of variation
-//! of the distances between neighbours, added up as RocksDB does, since rounding may decide.
+//! Compat: RocksDB's measure (`BlockBuilder::ScanForUniformity`): the eight bytes of each user key
+//! behind what the first and the last have in common, as a number; the coefficient of variation of
+//! the distances between neighbours, added up as RocksDB does, since rounding may decide.
 
 /// Fewer restart points say nothing.
 const FEWEST_KEYS: usize = 3;
@@ -53,7 +54,8 @@ fn number(key: &[u8], offset: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The coefficient of variation of the distances between neighbours; `None` if there are too few, or they do not ascend on the whole.
+/// The coefficient of variation of the distances between neighbours; `None` if there are too few,
+/// or they do not ascend on the whole.
 fn variation(numbers: impl Iterator<Item = u64>) -> Option<f64> {
     let (mut previous, mut count, mut mean, mut squares) = (None, 0u32, 0.0, 0.0);
     for number in numbers {

@@ -1,7 +1,7 @@
 //! Decoding of a MANIFEST record.
 //!
-//! In: a whole record's payload. Out: a [`VersionEdit`], or [`Corruption`] with the offset of the entry that is wrong.
-//! Nothing is allocated that is not backed by bytes of the record.
+//! In: a whole record's payload. Out: a [`VersionEdit`], or [`Corruption`] with the offset of the
+//! entry that is wrong. Nothing is allocated that is not backed by bytes of the record.
 use super::{
     BlobFileAddition, BlobFileGarbage, FileChecksum, NewFile, Temperature, VersionEdit, WalAddition, field,
     tag, wal_tag,
@@ -15,8 +15,9 @@ impl VersionEdit {
     /// Decodes one MANIFEST record.
     ///
     /// # Errors
-    /// [`Corruption`] when an entry is cut short or ill formed, or has a tag that is unknown and not marked as safe
-    /// to ignore. The offset is that of the entry's first byte behind its tag, within `record`.
+    /// [`Corruption`] when an entry is cut short or ill formed, or has a tag that is unknown and
+    /// not marked as safe to ignore. The offset is that of the entry's first byte behind its tag,
+    /// within `record`.
     pub fn decode(record: &[u8]) -> Result<VersionEdit, Corruption> {
         let mut edit = VersionEdit::default();
         let mut input = Entries { reader: Reader::new(record), base: 0 };
@@ -56,7 +57,8 @@ impl<'a> Entries<'a> {
         self.reader.length_prefixed().map_err(|_| self.wrong(format!("ill-formed {what}")))
     }
 
-    /// A length-prefixed value as a reader of its own, with offsets that still count from the record's start.
+    /// A length-prefixed value as a reader of its own, with offsets that still count from the
+    /// record's start.
     fn nested(&mut self, what: &str) -> Result<Entries<'a>, Corruption> {
         let value = self.bytes(what)?;
         Ok(Entries { reader: Reader::new(value), base: self.offset() - value.len() as u64 })
@@ -186,8 +188,9 @@ impl<'a> Entries<'a> {
         let size_bytes = self.varint64("new file's size")?;
         let smallest = self.internal_key("new file's smallest key")?;
         let largest = self.internal_key("new file's largest key")?;
-        // Compat: the oldest form has no sequence numbers. RocksDB then lets them be an empty range (the largest
-        // possible smallest, 0 as the largest); such files come from LevelDB-era databases.
+        // Compat: the oldest form has no sequence numbers. RocksDB then lets them be an empty range
+        // (the largest possible smallest, 0 as the largest); such files come from LevelDB-era
+        // databases.
         let (smallest_seq, largest_seq) = if entry == tag::NEW_FILE {
             (SeqNo::MAX, SeqNo(0))
         } else {

@@ -1,7 +1,7 @@
 //! Encoding of a MANIFEST record, in the order in which RocksDB writes the entries.
 //!
-//! In: a [`VersionEdit`]. Out: bytes that RocksDB 7.8 and 11.8 read. Table files are always written in their newest
-//! form (tag 103). The caller frames the bytes as a log record.
+//! In: a [`VersionEdit`]. Out: bytes that RocksDB 7.8 and 11.8 read. Table files are always written
+//! in their newest form (tag 103). The caller frames the bytes as a log record.
 use super::{NewFile, Temperature, VersionEdit, field, tag, wal_tag};
 use crate::coding::{put_fixed64, put_length_prefixed, put_varint32, put_varint64};
 use crate::ids::{ColumnFamilyId, Level};
@@ -9,8 +9,9 @@ use crate::ids::{ColumnFamilyId, Level};
 impl VersionEdit {
     /// Appends the encoded edit to `out`.
     ///
-    /// Compat: a file without an epoch number is written as RocksDB 7.8 writes all files. Every release reads that, but
-    /// then numbers all files anew from their sequence numbers; a caller that knows epochs gives every file one.
+    /// Compat: a file without an epoch number is written as RocksDB 7.8 writes all files. Every
+    /// release reads that, but then numbers all files anew from their sequence numbers; a caller
+    /// that knows epochs gives every file one.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         if let Some(id) = &self.db_id {
             put_bytes(out, tag::DB_ID, id);
@@ -28,7 +29,8 @@ impl VersionEdit {
             put_varint64(out, number.0);
         }
         for (at, (level, file)) in self.new_files.iter().enumerate() {
-            // Compat: the first file repeats the smallest log number to keep, for readers that do not know its tag.
+            // Compat: the first file repeats the smallest log number to keep, for readers that do
+            // not know its tag.
             let min_log = if at == 0 { self.min_log_number_to_keep.map(|number| number.0) } else { None };
             put_new_file(out, *level, file, min_log);
         }

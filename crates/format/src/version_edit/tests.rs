@@ -1,4 +1,5 @@
-//! Round trips of whole edits, the older forms of entries, what is skipped and what is refused, and hostile bytes.
+//! Round trips of whole edits, the older forms of entries, what is skipped and what is refused, and
+//! hostile bytes.
 use proptest::option::of;
 use proptest::prelude::*;
 

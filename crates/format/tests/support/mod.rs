@@ -1,5 +1,5 @@
-//! A whole-file table reader for tests: every block is checked, decoded and walked; nothing is skipped. And the tools of
-//! Debian's rocksdb-tools package, whose absence fails a test.
+//! A whole-file table reader for tests: every block is checked, decoded and walked; nothing is
+//! skipped. And the tools of Debian's rocksdb-tools package, whose absence fails a test.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::path::Path;
@@ -141,7 +141,8 @@ impl Table {
         Ok(block)
     }
 
-    /// All point entries, forwards. Checks their order, the separators and the first keys on the way.
+    /// All point entries, forwards. Checks their order, the separators and the first keys on the
+    /// way.
     pub fn scan(&self) -> Result<Entries, String> {
         let mut entries: Entries = Vec::new();
         for (separator, handle, first_key) in self.data_handles()? {
@@ -273,7 +274,8 @@ pub fn tool(name: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// What `sst_dump --command=scan` prints for point entries: user key, sequence number, type, value, the bytes in hexadecimal.
+/// What `sst_dump --command=scan` prints for point entries: user key, sequence number, type, value,
+/// the bytes in hexadecimal.
 pub fn scan_lines(entries: &Entries) -> Vec<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02X}")).collect::<String>();
     entries

@@ -1,8 +1,10 @@
 //! The memory that the pools' regions are cut from, in huge pages where the system has them.
 //!
-//! In: how many bytes. Out: a [`Slice`] of a mapping that goes when its last slice is gone and it is not the one being cut. The small regions of an environment's channels share
-//! mappings of one huge page: a read of 5 KiB into it is one piece for the device, where ordinary pages, which lie anywhere, make it two
-//! (docs/decisions/io-uring.md). Large regions have mappings of their own, of ordinary pages.
+//! In: how many bytes. Out: a [`Slice`] of a mapping that goes when its last slice is gone and it
+//! is not the one being cut. The small regions of an environment's channels share mappings of one
+//! huge page: a read of 5 KiB into it is one piece for the device, where ordinary pages, which lie
+//! anywhere, make it two (docs/decisions/io-uring.md). Large regions have mappings of their own, of
+//! ordinary pages.
 //!
 //! Invariant: no two slices of a mapping overlap while both exist.
 
@@ -20,14 +22,16 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: private memory that this value owns; who may touch which part of it is up to the slices' owners.
+// SAFETY: private memory that this value owns; who may touch which part of it is up to the slices'
+// owners.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(len: usize) -> Option<Self> {
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing
+        // of ours.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -49,7 +53,8 @@ impl Mapping {
         let mut mapping = Self::new(2 * SLAB_BYTES)?;
         let before = mapping.base.align_offset(SLAB_BYTES);
         mapping.shrink_to(before, SLAB_BYTES);
-        // SAFETY: advice about memory that is ours. Why its answer does not count: ordinary pages do as well.
+        // SAFETY: advice about memory that is ours. Why its answer does not count: ordinary pages
+        // do as well.
         unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, libc::MADV_HUGEPAGE) };
         Some(mapping)
     }
@@ -131,7 +136,8 @@ impl Current {
 }
 
 impl Slabs {
-    /// `len` bytes of whatever contents that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared with others if `small`. `None` if the system has no memory.
+    /// `len` bytes of whatever contents that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared
+    /// with others if `small`. `None` if the system has no memory.
     pub(super) fn cut(&self, len: usize, small: bool) -> Option<Slice> {
         if !small || len > SLAB_BYTES {
             return Mapping::new(len).map(Slice::of);

@@ -1,7 +1,7 @@
 //! The channel's plain state machine: slots, backlog, timer, and what each event does to them.
 //!
-//! Called only by [`super::Channel`], which holds it in a `RefCell`. Nothing here calls a waker or drops one: those
-//! to be called are collected in `wakers`, those to be dropped are returned.
+//! Called only by [`super::Channel`], which holds it in a `RefCell`. Nothing here calls a waker or
+//! drops one: those to be called are collected in `wakers`, those to be dropped are returned.
 
 use super::ChannelOptions;
 use super::outbox::Outbox;
@@ -237,14 +237,15 @@ impl Core {
         (Some(waiter), outcome)
     }
 
-    /// Nobody waits for it any more on this channel. What the transport holds stays until it comes back.
+    /// Nobody waits for it any more on this channel. What the transport holds stays until it comes
+    /// back.
     fn forsake(&mut self, index: u32) {
         Counters::bump(&self.counters.abandoned, 1);
         self.keep_private(index);
         let phase = self.slots[index as usize].phase;
         if phase != Phase::Flying {
-            // A waiting or held slot can go at once; its place in the backlog or timer is skipped by generation
-            // and phase.
+            // A waiting or held slot can go at once; its place in the backlog or timer is skipped
+            // by generation and phase.
             self.forget_key(index);
             self.release(index);
         }
@@ -500,7 +501,8 @@ impl Core {
 }
 
 impl Core {
-    /// The end of the channel: wait for what the transport holds, and fail what others still wait for.
+    /// The end of the channel: wait for what the transport holds, and fail what others still wait
+    /// for.
     pub(super) fn close(&mut self) {
         self.keep_all_private();
         self.transport = None; // waits

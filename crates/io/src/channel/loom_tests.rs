@@ -8,7 +8,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
-/// A thread that takes its alarm's ring for something else, and sleeps after that, hears what was sent all the same.
+/// A thread that takes its alarm's ring for something else, and sleeps after that, hears what was
+/// sent all the same.
 #[test]
 fn loom_no_message_is_slept_through() {
     let mut model = loom::model::Builder::new();

@@ -1,16 +1,18 @@
-//! The channel: one thread's unit of I/O. Its op slots, its buffers, its timer, and the transport below.
+//! The channel: one thread's unit of I/O. Its op slots, its buffers, its timer, and the transport
+//! below.
 //!
-//! In: requests of futures polled on this thread, or handed over by the driver. Out: outcomes, and wakers called.
-//! A request takes a slot; while the transport is full, the slot waits its turn in the channel. So it is the operation
-//! that queues, never the future: there is no waiter to lose when a future is dropped, and nobody to wake
-//! when room appears (docs/decisions/io-slots.md).
+//! In: requests of futures polled on this thread, or handed over by the driver. Out: outcomes, and
+//! wakers called. A request takes a slot; while the transport is full, the slot waits its turn in
+//! the channel. So it is the operation that queues, never the future: there is no waiter to lose
+//! when a future is dropped, and nobody to wake when room appears (docs/decisions/io-slots.md).
 //!
 //! Invariants:
-//! - One thread owns a channel. Its state is borrowed only inside this file, and wakers, which may run anything, are
-//!   called after the borrow has ended.
+//! - One thread owns a channel. Its state is borrowed only inside this file, and wakers, which may
+//!   run anything, are called after the borrow has ended.
 //! - At most `depth` ops are with the transport, whose completion queue is twice as long.
-//! - Identical reads in flight share a slot, each waiter counted. The slot lives until the last has its outcome or
-//!   is gone *and* the buffer is back. Those of other channels have slots of their own there, and join by [`sharing`].
+//! - Identical reads in flight share a slot, each waiter counted. The slot lives until the last has
+//!   its outcome or is gone *and* the buffer is back. Those of other channels have slots of their
+//!   own there, and join by [`sharing`].
 
 mod core;
 pub(crate) mod outbox;
@@ -165,8 +167,9 @@ impl Channel {
         }
     }
 
-    /// The same, unless so much is in flight that what is queued can wait for company: a device with little to do gains
-    /// more by an early start than a system call costs (docs/decisions/io-uring.md).
+    /// The same, unless so much is in flight that what is queued can wait for company: a device
+    /// with little to do gains more by an early start than a system call costs
+    /// (docs/decisions/io-uring.md).
     pub(crate) fn submit_if_few_fly(&self) {
         const FLYING_A_QUEUED: usize = 16;
         let queued = self.queued.get();

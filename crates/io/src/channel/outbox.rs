@@ -1,9 +1,12 @@
 //! What other threads say to a channel, and what they may know of it.
 //!
-//! A future that is dropped, or polled, on another thread than the one it started on gives up its claim here; a channel that did a read which this one has joined
-//! tells the outcome here. The channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read that stays on its thread.
+//! A future that is dropped, or polled, on another thread than the one it started on gives up its
+//! claim here; a channel that did a read which this one has joined tells the outcome here. The
+//! channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read
+//! that stays on its thread.
 //!
-//! Ordering: `any` is stored before the alarm rings. Who takes the ring, and with it forgets that it rang, sees `any` after that.
+//! Ordering: `any` is stored before the alarm rings. Who takes the ring, and with it forgets that
+//! it rang, sees `any` after that.
 
 use super::slot::{Outcome, Ticket};
 use crate::posix;
@@ -62,7 +65,8 @@ impl Outbox {
             messages.push(message);
             self.any.store(true, Ordering::Release);
         }
-        // A thread that sleeps shall not keep the buffer, or go without the outcome, until something else wakes it.
+        // A thread that sleeps shall not keep the buffer, or go without the outcome, until
+        // something else wakes it.
         self.alarm.ring();
     }
 
@@ -86,8 +90,9 @@ impl Outbox {
         self.beat.store(self.beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// How often the channel's thread has [gone or come](Outbox::beat): odd while it waits for completions, and it takes what it finds. If it is even and stays
-    /// the same, the thread does something else, and it cannot be known for how long.
+    /// How often the channel's thread has [gone or come](Outbox::beat): odd while it waits for
+    /// completions, and it takes what it finds. If it is even and stays the same, the thread does
+    /// something else, and it cannot be known for how long.
     pub(crate) fn beats(&self) -> u64 {
         self.beat.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! Single flight between channels: a read that another channel has in flight is joined, as long as that channel is polled.
+//! Single flight between channels: a read that another channel has in flight is joined, as long as
+//! that channel is polled.
 //!
 //! ```text
 //!   this channel                    [`Flights`]                   another channel
@@ -7,12 +8,15 @@
 //!   hear          <------------------- its outbox ------------------
 //! ```
 //!
-//! A read is joined, not a future: the other channel completes it whoever of its own futures is still polled, and this one's waiters wait for their own
-//! channel only. Nobody waits for ever:
-//! - A channel that will not be polled for a while (the end of a `block_on`, of a thread, of a reactor) or whose own futures have all lost interest releases those who joined, and they
-//!   read for themselves.
-//! - A thread may also stop to poll without saying so: a task blocks, or computes for long, perhaps until the very thread that has joined goes on. So a joined slot is
-//!   on its own channel's timer, and if the other thread has neither looked for completions since, nor waits for them just now, the slot reads for itself.
+//! A read is joined, not a future: the other channel completes it whoever of its own futures is
+//! still polled, and this one's waiters wait for their own channel only. Nobody waits for ever:
+//! - A channel that will not be polled for a while (the end of a `block_on`, of a thread, of a
+//!   reactor) or whose own futures have all lost interest releases those who joined, and they read
+//!   for themselves.
+//! - A thread may also stop to poll without saying so: a task blocks, or computes for long, perhaps
+//!   until the very thread that has joined goes on. So a joined slot is on its own channel's timer,
+//!   and if the other thread has neither looked for completions since, nor waits for them just now,
+//!   the slot reads for itself.
 
 use super::core::Core;
 use super::outbox::{Joiner, Message, Outbox};
@@ -25,8 +29,9 @@ use std::time::Duration;
 /// The reads that an environment's channels have in flight.
 pub(crate) type SharedReads = Flights<ReadKey, Arc<Outbox>, (Arc<Outbox>, Joiner)>;
 
-/// After so long without a sign of life from a channel its reads are waited for no more. Why not less: a thread that is ready to run may have to wait for a
-/// processor. Why not more: it is how long a read is late if the other thread is stuck.
+/// After so long without a sign of life from a channel its reads are waited for no more. Why not
+/// less: a thread that is ready to run may have to wait for a processor. Why not more: it is how
+/// long a read is late if the other thread is stuck.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 impl Core {
@@ -83,7 +88,8 @@ impl Core {
         Counters::bump(&self.counters.left, 1);
     }
 
-    /// What another thread has said about a read that was joined. It may be late: the slot may have given up on it, or be another's.
+    /// What another thread has said about a read that was joined. It may be late: the slot may have
+    /// given up on it, or be another's.
     pub(super) fn hear(&mut self, joiner: Joiner, outcome: Option<Outcome>) {
         let slot: &Slot = &self.slots[joiner.slot as usize];
         if slot.generation != joiner.generation || slot.phase != Phase::Joined {

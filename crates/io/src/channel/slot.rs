@@ -10,9 +10,10 @@
 //!             +-> Waiting                           (it does not any more)
 //! ```
 //!
-//! A slot nobody waits for any more is abandoned: it stays where it is until the transport hands its buffer back, and
-//! goes free then. Buffers belong to the slot or, while flying, to the transport; never to a future. The states that an
-//! op started from another thread adds (locked, completing) are in [`crate::remote`].
+//! A slot nobody waits for any more is abandoned: it stays where it is until the transport hands
+//! its buffer back, and goes free then. Buffers belong to the slot or, while flying, to the
+//! transport; never to a future. The states that an op started from another thread adds (locked,
+//! completing) are in [`crate::remote`].
 
 use super::outbox::Outbox;
 use crate::buffer::{Buffer, ReadBuf};
@@ -133,7 +134,8 @@ pub(crate) enum Sharing {
     Private,
     /// It can be joined.
     Open,
-    /// It has joined the read of a channel that had given so many signs of life when it was last looked at.
+    /// It has joined the read of a channel that had given so many signs of life when it was last
+    /// looked at.
     Joined { owner: Arc<Outbox>, beats: u64 },
 }
 
@@ -181,7 +183,8 @@ impl ReadWork {
     /// Whether a step that read `step` bytes was the last.
     ///
     /// # Errors
-    /// It stopped inside a unit of the device, before the end of the file: going on would need an aligned place.
+    /// It stopped inside a unit of the device, before the end of the file: going on would need an
+    /// aligned place.
     pub(crate) fn is_complete_after(&mut self, step: usize) -> io::Result<bool> {
         self.filled += step;
         let unit = self.file.alignment().max(1) as usize;

@@ -1,7 +1,10 @@
-//! A stretch of a file as shared memory (`mmap`): what is put there is the kernel's, as after `write`, without a system call.
+//! A stretch of a file as shared memory (`mmap`): what is put there is the kernel's, as after
+//! `write`, without a system call.
 //!
-//! In: an open file and a range of it. Out: memory whose pages are all there and writable before the first byte is put (`MADV_POPULATE_WRITE`, Linux 5.14), so that a file system without room says so by an error.
-//! A page that the kernel has written back meanwhile is asked for once more; a file system that fails then ends the process by a signal.
+//! In: an open file and a range of it. Out: memory whose pages are all there and writable before
+//! the first byte is put (`MADV_POPULATE_WRITE`, Linux 5.14), so that a file system without room
+//! says so by an error. A page that the kernel has written back meanwhile is asked for once more; a
+//! file system that fails then ends the process by a signal.
 
 use crate::file::MappedRange;
 use std::fs::File;
@@ -20,7 +23,8 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// The `len` bytes from `start` of a file that is open for reading and writing; it becomes at least that long.
+    /// The `len` bytes from `start` of a file that is open for reading and writing; it becomes at
+    /// least that long.
     pub(super) fn new(file: &File, start: u64, len: usize) -> io::Result<Self> {
         let before = file.metadata()?.len();
         let end = start.checked_add(len as u64).ok_or(io::ErrorKind::InvalidInput)?;
@@ -58,7 +62,8 @@ impl MappedRange for Mapping {
         let at = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
         let at = at.filter(|at| at.checked_add(data.len()).is_some_and(|end| end <= self.len));
         let at = at.expect("the data lies within the stretch");
-        // SAFETY: it does, as just checked; the memory is mapped until `self` is dropped, and `data`, which is borrowed, is not in it.
+        // SAFETY: it does, as just checked; the memory is mapped until `self` is dropped, and
+        // `data`, which is borrowed, is not in it.
         unsafe { self.memory.add(at).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
     }
 }

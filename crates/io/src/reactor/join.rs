@@ -78,7 +78,8 @@ impl<T> Join<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Block until the task has ended. Not to be called on the reactor that runs it: it would wait for itself.
+    /// Block until the task has ended. Not to be called on the reactor that runs it: it would wait
+    /// for itself.
     ///
     /// # Errors
     /// It was cancelled or panicked.

@@ -1,12 +1,13 @@
 //! The reactor: threads that each own a channel and run tasks to completion on it.
 //!
-//! A task lives on one thread from its start to its end and need not be `Send`; the closure that makes it is. Its reads
-//! go to the thread's own ring, with no lock and no other thread in between. When no task is ready, the thread spins for
-//! a moment if its [`IdlePolicy`] says so, then sleeps in the kernel until a read completes or another thread wakes it.
+//! A task lives on one thread from its start to its end and need not be `Send`; the closure that
+//! makes it is. Its reads go to the thread's own ring, with no lock and no other thread in between.
+//! When no task is ready, the thread spins for a moment if its [`IdlePolicy`] says so, then sleeps
+//! in the kernel until a read completes or another thread wakes it.
 //!
-//! A task that computes for long, or blocks, keeps every other task of its thread waiting; [`ReactorStats::hold_times`]
-//! shows by how much. The loop hands queued reads to the kernel every few of them, not only after the whole ready list:
-//! the device works while the other tasks run.
+//! A task that computes for long, or blocks, keeps every other task of its thread waiting;
+//! [`ReactorStats::hold_times`] shows by how much. The loop hands queued reads to the kernel every
+//! few of them, not only after the whole ready list: the device works while the other tasks run.
 
 mod hold_time;
 mod join;
@@ -46,7 +47,8 @@ pub use task::{YieldNow, yield_now};
 pub enum IdlePolicy {
     /// Sleep in the kernel at once: least CPU.
     Block,
-    /// Look for completions for so long, then sleep: saves the wake-up if they come soon, and costs CPU if not.
+    /// Look for completions for so long, then sleep: saves the wake-up if they come soon, and costs
+    /// CPU if not.
     SpinThenBlock(Duration),
     /// Never sleep: for a thread that owns its core.
     Spin,
@@ -95,7 +97,8 @@ struct Local {
 /// How one reactor thread has done.
 #[derive(Clone, Debug)]
 pub struct ReactorStats {
-    /// How long tasks held it, from one await to the next, with the submission of the reads that they began.
+    /// How long tasks held it, from one await to the next, with the submission of the reads that
+    /// they began.
     pub hold_times: HoldTimeHistogram,
     /// How often it slept.
     pub sleeps: u64,
@@ -272,7 +275,8 @@ where
     })
 }
 
-/// `future`, its end made known to whoever holds `join`: its value, its panic, or that it was dropped first.
+/// `future`, its end made known to whoever holds `join`: its value, its panic, or that it was
+/// dropped first.
 pub(crate) fn with_ending<F: Future>(join: Arc<Join<F::Output>>, future: F) -> impl Future<Output = ()> {
     /// Says that the task is gone, if it has not said how it ended.
     struct Ending<T>(Arc<Join<T>>);
@@ -281,7 +285,8 @@ pub(crate) fn with_ending<F: Future>(join: Arc<Join<F::Output>>, future: F) -> i
             self.0.finish(Err(JoinError::Cancelled));
         }
     }
-    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told after.
+    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told
+    // after.
     let parts = (future, Ending(join));
     async move {
         let (future, ending) = parts;
@@ -311,7 +316,8 @@ where
     }
     let key = local.tasks.add(&local.shared, Box::pin(task));
     let _ = control.key.set(key);
-    // Ordering: the handle stores `aborted` and then looks for the key; we store the key and then look at `aborted`.
+    // Ordering: the handle stores `aborted` and then looks for the key; we store the key and then
+    // look at `aborted`.
     if control.aborted.load(Ordering::SeqCst) {
         local.tasks.abort(key);
     }
@@ -372,7 +378,8 @@ fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
             }
         }
         let mut began = Instant::now();
-        // Why only those ready now: completions and messages get their turn before a task that yields runs again.
+        // Why only those ready now: completions and messages get their turn before a task that
+        // yields runs again.
         for _ in 0..tasks.ready_count() {
             tasks.run_next();
             channel.submit_if_few_fly();
@@ -392,7 +399,8 @@ fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
     }
 }
 
-/// Look for something to do without sleeping, as long as the policy says. True: nothing came; sleep.
+/// Look for something to do without sleeping, as long as the policy says. True: nothing came;
+/// sleep.
 fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
     let limit = match idle {
         IdlePolicy::Block => return true,

@@ -1,10 +1,11 @@
 //! A reactor's tasks: their table, the ready queue, and wakers.
 //!
-//! A waker names its task by index and generation, so one that outlives its task wakes nobody. A wake from the
-//! reactor's own thread appends to the ready queue; from elsewhere it goes through the inbox and the alarm.
+//! A waker names its task by index and generation, so one that outlives its task wakes nobody. A
+//! wake from the reactor's own thread appends to the ready queue; from elsewhere it goes through
+//! the inbox and the alarm.
 //!
-//! Invariant: a task is in the ready queue or the inbox at most once (`scheduled`), and its future is taken out of
-//! the table while it runs, so that it may spawn.
+//! Invariant: a task is in the ready queue or the inbox at most once (`scheduled`), and its future
+//! is taken out of the table while it runs, so that it may spawn.
 
 use super::{Message, Shared};
 use crate::sync::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The ring by itself: at each level of kernel features, full, alarmed, timed out, refused for good.
+//! The ring by itself: at each level of kernel features, full, alarmed, timed out, refused for
+//! good.
 
 use super::*;
 use crate::buffer::BufferPool;
@@ -15,7 +16,8 @@ fn file(dir: &Path, options: OpenOptions) -> Arc<dyn RandomAccessFile> {
 }
 
 fn directory() -> tempfile::TempDir {
-    // Why beside the program: the temporary directory may be memory, which some kernels do not read directly.
+    // Why beside the program: the temporary directory may be memory, which some kernels do not read
+    // directly.
     let program = std::env::current_exe().unwrap();
     tempfile::Builder::new().tempdir_in(program.parent().unwrap()).unwrap()
 }

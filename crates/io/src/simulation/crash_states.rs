@@ -1,12 +1,14 @@
 //! The states that a crash may leave at any moment of a [`Journal`].
 //!
-//! [`CrashStates`] replays a journal change by change. Between two changes, [`CrashStates::point`] lists what a crash at that moment may
-//! leave. A state is chosen in three steps: which unsynced changes of names have happened; whether unsynced content is
-//! lost or kept; and one file with which it is otherwise, which may be lost, kept, torn or have a hole. So two files never
-//! tear in the same state, but each tears with the others lost and with the others kept.
+//! [`CrashStates`] replays a journal change by change. Between two changes, [`CrashStates::point`]
+//! lists what a crash at that moment may leave. A state is chosen in three steps: which unsynced
+//! changes of names have happened; whether unsynced content is lost or kept; and one file with
+//! which it is otherwise, which may be lost, kept, torn or have a hole. So two files never tear in
+//! the same state, but each tears with the others lost and with the others kept.
 //!
-//! What was synced is in every state: bytes by a sync of their file, names by a sync of their directory. A sector that was
-//! synced is never damaged by a write beside it, and no file has bytes of another.
+//! What was synced is in every state: bytes by a sync of their file, names by a sync of their
+//! directory. A sector that was synced is never damaged by a write beside it, and no file has bytes
+//! of another.
 
 use super::executor::Random;
 use super::inode::{Change, SECTOR};
@@ -43,8 +45,8 @@ struct Variant {
     what: String,
     bytes: Arc<Vec<u8>>,
     hash: u64,
-    /// It never was like this, nor is it what sectors that were not written leave at its end: bytes are missing before
-    /// others, or are none that were written.
+    /// It never was like this, nor is it what sectors that were not written leave at its end: bytes
+    /// are missing before others, or are none that were written.
     damaged: bool,
 }
 
@@ -218,8 +220,8 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl<'a> CrashStates<'a> {
-    /// Before the first change. Files of which `indifferent` says so are all the same to whoever opens the disk; they are
-    /// kept as they are, and make no state another.
+    /// Before the first change. Files of which `indifferent` says so are all the same to whoever
+    /// opens the disk; they are kept as they are, and make no state another.
     pub fn new(journal: &'a Journal, indifferent: fn(&Path) -> bool) -> Self {
         let files = journal.base.values().flatten();
         let files = files.map(|(file, bytes)| (*file, Tracked::new(bytes.clone()))).collect();
@@ -286,7 +288,8 @@ impl<'a> CrashStates<'a> {
         }
     }
 
-    /// The states that a crash may leave now, none twice. What there is too much of is drawn by `seed`.
+    /// The states that a crash may leave now, none twice. What there is too much of is drawn by
+    /// `seed`.
     pub fn point(&mut self, seed: u64) -> CrashPoint {
         let mut point = CrashPoint::default();
         self.choose_names(seed, &mut point);
@@ -440,7 +443,8 @@ impl CrashPoint {
         choice.tree == 0 && choice.kept && choice.other.is_none()
     }
 
-    /// The file, if there is one, that never was as it is in this state: torn in the middle of a sector, or with a hole.
+    /// The file, if there is one, that never was as it is in this state: torn in the middle of a
+    /// sector, or with a hole.
     pub fn damaged(&self, state: usize) -> Option<&Path> {
         let choice = &self.choices[state].0;
         let (file, number) = choice.other?;
@@ -486,7 +490,8 @@ mod tests {
     use crate::file::FileSystem;
     use crate::simulation::SimulatedFileSystem;
 
-    /// The states after everything that `happen` does on a new disk, as the bytes of `/a` (`None` if there is no such file) and what each is.
+    /// The states after everything that `happen` does on a new disk, as the bytes of `/a` (`None`
+    /// if there is no such file) and what each is.
     fn states(happen: impl FnOnce(&SimulatedFileSystem)) -> Vec<(Option<Vec<u8>>, String, bool)> {
         let fs = SimulatedFileSystem::new(1);
         fs.record();

@@ -1,9 +1,10 @@
 //! The simulated machine's disk: names, files, locks, and when the power fails.
 //!
-//! Names are durable once their directory is synced; until then a power failure keeps the first of the changes made
-//! to them, or, less often, any. A rename happens as a whole or not. Every change, and every read, may be made to fail.
-//! The disk may have room for so many bytes only, or none for files of some names.
-//! Lock: one mutex around a disk (in [`super::file_system`]), then a file's bytes.
+//! Names are durable once their directory is synced; until then a power failure keeps the first of
+//! the changes made to them, or, less often, any. A rename happens as a whole or not. Every change,
+//! and every read, may be made to fail. The disk may have room for so many bytes only, or none for
+//! files of some names. Lock: one mutex around a disk (in [`super::file_system`]), then a file's
+//! bytes.
 
 use super::Trouble;
 use super::executor::Random;

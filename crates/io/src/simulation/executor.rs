@@ -1,18 +1,19 @@
 //! The seeded executor: one thread, one channel, virtual time.
 //!
-//! Whatever can go on (tasks that were woken, blocking jobs whose time has come, the future that `block_on`
-//! waits for) is a candidate, and the seed chooses among them. Every step takes a little virtual time; when there is no
-//! candidate, time jumps to the next timer. Reads of simulated files are held by the channel's timer, as delays of other soft
-//! files are, so the real channel is under test.
+//! Whatever can go on (tasks that were woken, blocking jobs whose time has come, the future that
+//! `block_on` waits for) is a candidate, and the seed chooses among them. Every step takes a little
+//! virtual time; when there is no candidate, time jumps to the next timer. Reads of simulated files
+//! are held by the channel's timer, as delays of other soft files are, so the real channel is under
+//! test.
 //!
 //! A blocking job may linger in the middle of a change of the disk: others go on, further up the
 //! stack, until its time has come. So a job that began first may end last. Whoever starts such a
 //! job must not hold what others lock, as it must not on a real machine; there it would be slow,
 //! here it hangs.
 //!
-//! Invariants: everything happens on the one thread that first used it; equal seeds and equal programs give equal
-//! sequences of steps, which [`Executor::history`] sums up. Lock: held between two steps only; tasks, jobs and wakers run
-//! without it.
+//! Invariants: everything happens on the one thread that first used it; equal seeds and equal
+//! programs give equal sequences of steps, which [`Executor::history`] sums up. Lock: held between
+//! two steps only; tasks, jobs and wakers run without it.
 
 use crate::background;
 use crate::channel::Channel;
@@ -149,7 +150,8 @@ impl Wake for TaskWaker {
 }
 
 impl Executor {
-    /// An executor at `start` of its clock. A restarted machine's clock goes on, as a real one does.
+    /// An executor at `start` of its clock. A restarted machine's clock goes on, as a real one
+    /// does.
     pub(crate) fn new(seed: u64, start: Duration) -> Arc<Self> {
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
@@ -262,7 +264,8 @@ impl Executor {
         }
     }
 
-    /// Run everything until `future` is ready, or, asked after each step, `stopped`; then `None`, ready or not.
+    /// Run everything until `future` is ready, or, asked after each step, `stopped`; then `None`,
+    /// ready or not.
     ///
     /// # Panics
     /// Nothing can go on, and `future` is not ready.
@@ -381,8 +384,9 @@ impl Executor {
         self.clock.now_ns.fetch_add(span, Ordering::Relaxed);
     }
 
-    /// Drop all tasks, one after the other, and refuse new ones. A task whose end waits for others (the last handle of something that
-    /// closes it) finds them alive. Blocking jobs that have not started then never do.
+    /// Drop all tasks, one after the other, and refuse new ones. A task whose end waits for others
+    /// (the last handle of something that closes it) finds them alive. Blocking jobs that have not
+    /// started then never do.
     pub(crate) fn close(&self, channel: &Rc<Channel>) {
         let _entered = Enter::new(channel.clone());
         loop {

@@ -1,7 +1,9 @@
-//! Faults of single operations on a simulated disk: which operation of which file goes wrong, and how.
+//! Faults of single operations on a simulated disk: which operation of which file goes wrong, and
+//! how.
 //!
-//! In: a function that is asked before every operation ([`super::SimulatedFileSystem::set_faults`]). Out: an error, or silently other bytes than
-//! were written or read.
+//! In: a function that is asked before every operation
+//! ([`super::SimulatedFileSystem::set_faults`]). Out: an error, or silently other bytes than were
+//! written or read.
 
 use std::fmt;
 use std::path::Path;
@@ -47,7 +49,8 @@ pub enum Operation {
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with this errno; a write after the first half of it, and a sync may have lost for good what it was for.
+    /// It fails with this errno; a write after the first half of it, and a sync may have lost for
+    /// good what it was for.
     Fail(i32),
     /// A read at an offset comes back short, before the end of the file.
     Short,
@@ -57,7 +60,8 @@ pub enum Fault {
     Flip(u64),
     /// What is read comes from another place of the file; what is written goes to one.
     Misdirected,
-    /// What is read is as it was before it was written; what is written is not, though the write says so.
+    /// What is read is as it was before it was written; what is written is not, though the write
+    /// says so.
     Stale,
 }
 

@@ -1,7 +1,8 @@
 //! [`SimulatedFileSystem`]: the file system of a simulated machine.
 //!
-//! Names and errors are as POSIX has them; beyond that see [`super::disk`] for what power failures and injected errors do.
-//! Reads take a seeded while. Everything that happens becomes a part of the simulation's history.
+//! Names and errors are as POSIX has them; beyond that see [`super::disk`] for what power failures
+//! and injected errors do. Reads take a seeded while. Everything that happens becomes a part of the
+//! simulation's history.
 
 use super::Trouble;
 use super::disk::{Disk, Fate, File, Node};
@@ -157,7 +158,8 @@ impl SimulatedFileSystem {
     /// From now on record every change, for [`SimulatedFileSystem::take_journal`].
     ///
     /// # Panics
-    /// Something on the disk is not durable; and later, where a sync fails, for a journal does not know what that leaves.
+    /// Something on the disk is not durable; and later, where a sync fails, for a journal does not
+    /// know what that leaves.
     pub fn record(&self) {
         self.shared.disk.lock().begin_journal();
     }
@@ -193,12 +195,14 @@ impl SimulatedFileSystem {
         self.shared.disk.lock().full = full;
     }
 
-    /// From now on ask `faults` before each operation what goes wrong with it. It must not touch the disk.
+    /// From now on ask `faults` before each operation what goes wrong with it. It must not touch
+    /// the disk.
     pub fn set_faults(&self, faults: impl FnMut(Operation, &Path) -> Option<Fault> + Send + 'static) {
         self.shared.disk.lock().faulty = Some(Faulty(Box::new(faults)));
     }
 
-    /// Let the power fail at the change (a write, sync, create, rename or removal) after so many more.
+    /// Let the power fail at the change (a write, sync, create, rename or removal) after so many
+    /// more.
     pub fn lose_power_after(&self, changes: u64) {
         self.shared.disk.lock().fuse = Some(changes);
     }
@@ -598,7 +602,8 @@ struct Writer {
     life: u64,
     /// Bytes of successful appends, and what was there before.
     size: u64,
-    /// Where the next append goes; beyond `size` after one that failed in part, as a file's cursor is.
+    /// Where the next append goes; beyond `size` after one that failed in part, as a file's cursor
+    /// is.
     end: u64,
 }
 

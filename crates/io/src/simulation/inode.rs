@@ -1,7 +1,8 @@
 //! A simulated file's bytes: as processes see them, as the device has them, and what lies between.
 //!
-//! In: changes and syncs. Out: the bytes after a power failure, chosen by the seed from all that a device may do with
-//! changes that were not synced: lose them, keep them, keep the first and a part of the next, or keep any of their sectors.
+//! In: changes and syncs. Out: the bytes after a power failure, chosen by the seed from all that a
+//! device may do with changes that were not synced: lose them, keep them, keep the first and a part
+//! of the next, or keep any of their sectors.
 //! Invariant: what a successful sync has covered is in every outcome.
 
 use super::executor::Random;
@@ -79,8 +80,8 @@ impl Inode {
         debug_assert!(self.durable == self.current || self.durable.len() == self.current.len());
     }
 
-    /// A sync that failed: the system forgets which pages were dirty. Some reached the device, the others never will,
-    /// whatever later syncs say, though processes go on seeing them.
+    /// A sync that failed: the system forgets which pages were dirty. Some reached the device, the
+    /// others never will, whatever later syncs say, though processes go on seeing them.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
         self.durable = Arc::new(self.some_sectors(random, self.current.len()));
         self.unsynced.clear();

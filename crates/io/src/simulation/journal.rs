@@ -1,8 +1,9 @@
-//! What happened to a disk, change by change, so that a crash between any two of them can be looked at without doing
-//! everything again.
+//! What happened to a disk, change by change, so that a crash between any two of them can be looked
+//! at without doing everything again.
 //!
-//! A [`Journal`] begins with what was durable when recording began. [`super::crash_states`] replays it. An [`Image`] is what
-//! a crash leaves; images and the machines that start with them share the bytes of files until someone changes them.
+//! A [`Journal`] begins with what was durable when recording began. [`super::crash_states`] replays
+//! it. An [`Image`] is what a crash leaves; images and the machines that start with them share the
+//! bytes of files until someone changes them.
 
 use super::inode::Change;
 use super::names::{NameChange, Names};

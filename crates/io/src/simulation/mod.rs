@@ -1,9 +1,10 @@
 //! A simulated machine: one thread, virtual time, a disk whose power fails.
 //!
-//! A [`Simulation`] has an [`Env`] in which everything is determined by a seed: which task runs next, how long
-//! reads and blocking jobs take, what time it is, random numbers, which operations fail, and what a power failure leaves. Code that
-//! reaches the world through its `Env` alone runs on it unchanged; `block_on`, `spawn`, `run_blocking`, `sleep`, `read`
-//! and `FileWriter` all do what they do elsewhere.
+//! A [`Simulation`] has an [`Env`] in which everything is determined by a seed: which task runs
+//! next, how long reads and blocking jobs take, what time it is, random numbers, which operations
+//! fail, and what a power failure leaves. Code that reaches the world through its `Env` alone runs
+//! on it unchanged; `block_on`, `spawn`, `run_blocking`, `sleep`, `read` and `FileWriter` all do
+//! what they do elsewhere.
 //!
 //! ```
 //! use karst_io::{Crash, FileWriter, Simulation, WriterOptions};
@@ -77,7 +78,8 @@ pub struct Trouble {
     pub no_space: f64,
 }
 
-/// A simulated machine; see the module's description. To be used on one thread. When it is dropped, its tasks are.
+/// A simulated machine; see the module's description. To be used on one thread. When it is dropped,
+/// its tasks are.
 pub struct Simulation {
     env: Env,
     executor: Arc<Executor>,
@@ -113,8 +115,9 @@ impl Simulation {
         &self.file_system
     }
 
-    /// Run `future`, and the tasks that it spawns, until it is ready; or until the power fails: then `None`, and
-    /// `future` is dropped where it was. Tasks that still run go on in the next call.
+    /// Run `future`, and the tasks that it spawns, until it is ready; or until the power fails:
+    /// then `None`, and `future` is dropped where it was. Tasks that still run go on in the next
+    /// call.
     ///
     /// # Panics
     /// Nothing can go on and `future` is not ready: tasks wait for each other.
@@ -123,8 +126,9 @@ impl Simulation {
         self.executor.drive(&channel, future, || self.file_system.is_off())
     }
 
-    /// End everything as `crash` does, and start the machine again with the disk that is left. `seed` chooses what happens
-    /// from now on. Everything opened before is dead; the clock goes on.
+    /// End everything as `crash` does, and start the machine again with the disk that is left.
+    /// `seed` chooses what happens from now on. Everything opened before is dead; the clock goes
+    /// on.
     pub fn restart(self, crash: Crash, seed: u64) -> Self {
         self.executor.note(format_args!("restart after {crash:?}"));
         // Why first, in either case: what tasks do when they are dropped must not reach the disk.
@@ -134,8 +138,8 @@ impl Simulation {
         Self::with_disk(self.file_system.clone(), seed, self.executor.clock().now())
     }
 
-    /// A number that sums up everything that happened since this machine was started: equal seeds and programs, equal
-    /// numbers; and how many steps its tasks made.
+    /// A number that sums up everything that happened since this machine was started: equal seeds
+    /// and programs, equal numbers; and how many steps its tasks made.
     pub fn history(&self) -> (u64, u64) {
         self.executor.history()
     }
@@ -145,7 +149,8 @@ impl Simulation {
         self.executor.set_most_steps(steps);
     }
 
-    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`]. If the thread panics, the last of them are printed.
+    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`].
+    /// If the thread panics, the last of them are printed.
     pub fn keep_trace(&self) {
         self.executor.keep_trace();
     }

@@ -1,4 +1,5 @@
-//! A file system that is another with something between: a delay, a fault, a record of what was read.
+//! A file system that is another with something between: a delay, a fault, a record of what was
+//! read.
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 /// What is between a file system and its user.
 pub trait Disturb: Send + Sync + Debug + 'static {
-    /// Called before each read that is handed to the file below; see [`RandomAccessFile::disturb`]. Must not block.
+    /// Called before each read that is handed to the file below; see [`RandomAccessFile::disturb`].
+    /// Must not block.
     fn read(&self, path: &Path, offset: u64, len: usize) -> Option<Disturbance>;
 
     /// Called before a file is opened for reading. May block, as opening may.
@@ -33,7 +35,8 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         self.open(path)
     }
 
-    /// Called before a file is created that bypasses the page cache. By default [`write`](Self::write).
+    /// Called before a file is created that bypasses the page cache. By default
+    /// [`write`](Self::write).
     ///
     /// # Errors
     /// Then it is not created, and this is why.
@@ -41,7 +44,8 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         self.write(path)
     }
 
-    /// Called before a file is synced with all that is known of it (`fsync`). By default [`write`](Self::write).
+    /// Called before a file is synced with all that is known of it (`fsync`). By default
+    /// [`write`](Self::write).
     ///
     /// # Errors
     /// Then it is not synced, and this is why.
@@ -49,7 +53,8 @@ pub trait Disturb: Send + Sync + Debug + 'static {
         self.write(path)
     }
 
-    /// Called before bytes of a file are told to travel to the device; see [`PositionalFile::sync_range`].
+    /// Called before bytes of a file are told to travel to the device; see
+    /// [`PositionalFile::sync_range`].
     fn sync_range(&self, path: &Path, strict: bool) {
         let _ = (path, strict);
     }

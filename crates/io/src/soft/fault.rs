@@ -1,4 +1,5 @@
-//! A file system that fails: errors, short reads, flipped bits, reads that are stuck and complete late.
+//! A file system that fails: errors, short reads, flipped bits, reads that are stuck and complete
+//! late.
 //!
 //! What goes wrong is a function of the seed and of how many operations came before.
 

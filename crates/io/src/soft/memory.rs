@@ -1,8 +1,9 @@
 //! A file system in memory.
 //!
-//! Names and errors are as POSIX has them (a missing parent is `NotFound`, a directory does not open, a rename
-//! replaces). A file opened for reading keeps the content it had, whatever happens to its name. Files opened for
-//! direct I/O want reads aligned to 512 bytes and refuse others, as a device would.
+//! Names and errors are as POSIX has them (a missing parent is `NotFound`, a directory does not
+//! open, a rename replaces). A file opened for reading keeps the content it had, whatever happens
+//! to its name. Files opened for direct I/O want reads aligned to 512 bytes and refuse others, as a
+//! device would.
 
 use crate::error::{Context, Error, Result};
 use crate::file::{

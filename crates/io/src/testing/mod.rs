@@ -1,6 +1,7 @@
 //! What every file system must do, as one suite; and an executor that knows nothing of channels.
 //!
-//! For tests only; nothing else in this crate uses it. Each function panics where the contract is broken.
+//! For tests only; nothing else in this crate uses it. Each function panics where the contract is
+//! broken.
 
 mod names;
 mod polls;
@@ -19,8 +20,9 @@ pub use crate::threads::ThreadAllowance;
 pub use polls::{in_steps, poll_times};
 pub use reads::{cancellations, pattern};
 
-/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`; `builder`
-/// chooses the rest of the environment (its file system is replaced). `direct`: whether the directory supports direct I/O.
+/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`;
+/// `builder` chooses the rest of the environment (its file system is replaced). `direct`: whether
+/// the directory supports direct I/O.
 pub fn file_system_contract(
     file_system: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -73,7 +75,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Run a future on this thread as an executor would that knows nothing of channels: its reads go to the driver.
+/// Run a future on this thread as an executor would that knows nothing of channels: its reads go to
+/// the driver.
 pub fn foreign_block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

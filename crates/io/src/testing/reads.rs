@@ -221,8 +221,9 @@ pub(super) fn buffers_outlive_their_channel(env: &Env, dir: &Path, direct: bool)
     quiesce(env);
 }
 
-/// Read at random for `span` by all three entry forms at the same time, dropping reads at random moments of their lives, and
-/// check every result. Returns how many were dropped. Nothing may be left when it returns; it waits for that.
+/// Read at random for `span` by all three entry forms at the same time, dropping reads at random
+/// moments of their lives, and check every result. Returns how many were dropped. Nothing may be
+/// left when it returns; it waits for that.
 pub fn cancellations(env: &Env, dir: &Path, direct: bool, span: Duration, seed: u64) -> u64 {
     let (path, file) = make(env, dir, direct);
     let reactor = Reactor::builder(env).threads(2).build().unwrap();

@@ -1,4 +1,5 @@
-//! The contract's part about writing from async code: in order, behind the writer's back, given up at any moment.
+//! The contract's part about writing from async code: in order, behind the writer's back, given up
+//! at any moment.
 
 use super::pattern;
 use crate::background::Priority;
@@ -126,7 +127,8 @@ pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path, direct: bool) {
     env.fs().remove(&path).unwrap();
 }
 
-/// A file that is opened anew under another name keeps what is not written over, and its space may be reserved and given back.
+/// A file that is opened anew under another name keeps what is not written over, and its space may
+/// be reserved and given back.
 pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
     let (old, new, fs) = (dir.join("old"), dir.join("new"), env.fs());
     let missing = fs.open_positional(&old).unwrap_err();
@@ -151,7 +153,8 @@ pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
     fs.remove(&new).unwrap();
 }
 
-/// What is put into a mapped stretch is in the file, beside what is written; a file system that cannot map leaves the file alone.
+/// What is put into a mapped stretch is in the file, beside what is written; a file system that
+/// cannot map leaves the file alone.
 pub(super) fn stretches_are_mapped(env: &Env, dir: &Path) {
     let (path, fs) = (dir.join("mapped"), env.fs());
     let file = fs.create_positional(&path).unwrap();

@@ -7,7 +7,8 @@ use crate::pick::tests::TestTree;
 
 const KIB: u64 = 1 << 10;
 
-/// A compaction from L1 to L2 with target size 100 KiB, over files of L3 with these ranges and sizes in KiB.
+/// A compaction from L1 to L2 with target size 100 KiB, over files of L3 with these ranges and
+/// sizes in KiB.
 fn compaction(grandparents: &[(&str, &str, u64)]) -> Compaction {
     let mut tree = TestTree::new(
         "level_compaction_dynamic_level_bytes=false;max_bytes_for_level_base=1;target_file_size_base=100K;num_levels=5;\
@@ -59,18 +60,20 @@ fn without_a_next_level_files_are_cut_at_their_size() {
 
 #[test]
 fn half_full_files_end_at_a_boundary_below() {
-    // The second file begins at f; by then the output has 50 KiB, and one boundary was passed: the end of the first.
+    // The second file begins at f; by then the output has 50 KiB, and one boundary was passed: the
+    // end of the first.
     let below = compaction(&[("a", "c", 10), ("f", "z", 10)]);
     assert_eq!(cuts(&below, &LETTERS[..6], 10), [""; 0], "passing two boundaries wants 60 percent");
     assert_eq!(cuts(&below, &LETTERS[..6], 12), ["f"]);
-    // The more boundaries there were, the fuller it has to be; between boundaries it may grow to twice its target.
+    // The more boundaries there were, the fuller it has to be; between boundaries it may grow to
+    // twice its target.
     assert_eq!(cuts(&compaction(&[("a", "z", 10)]), &LETTERS, 25), ["i"]);
     let many: Vec<(&str, &str, u64)> = LETTERS.iter().map(|key| (*key, *key, 1)).collect();
     assert_eq!(cuts(&compaction(&many), &LETTERS, 10), ["j"], "90 percent at most");
 }
 
-/// The example of RocksDB's source: without a cut, one output would make every later compaction read a file in the middle
-/// that it has no key in.
+/// The example of RocksDB's source: without a cut, one output would make every later compaction
+/// read a file in the middle that it has no key in.
 #[test]
 fn a_file_below_that_no_key_falls_into_is_left_out() {
     let below = compaction(&[("c", "e", 20), ("m", "p", 20), ("w", "y", 20)]);

@@ -1,7 +1,8 @@
-//! From chosen inputs to a complete [`Compaction`]: what follows from the inputs and the output level alone.
+//! From chosen inputs to a complete [`Compaction`]: what follows from the inputs and the output
+//! level alone.
 //!
-//! In: a [`Draft`]. Out: the compaction with its key range, grandparents, compression, cut-offs, and whether its files can
-//! move as they are.
+//! In: a [`Draft`]. Out: the compaction with its key range, grandparents, compression, cut-offs,
+//! and whether its files can move as they are.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub enum BlobGarbageCollection {
     /// As `enable_blob_garbage_collection` says.
     #[default]
     UseOptions,
-    /// Move blobs out of the oldest part of the blob files; `None` takes `blob_garbage_collection_age_cutoff`.
+    /// Move blobs out of the oldest part of the blob files; `None` takes
+    /// `blob_garbage_collection_age_cutoff`.
     Force(Option<f64>),
     /// Leave all blobs where they are.
     Disable,
@@ -45,7 +47,8 @@ pub(crate) struct Draft {
     pub(crate) blob_garbage_collection: BlobGarbageCollection,
     /// The files of L0 among the inputs are known not to overlap.
     pub(crate) l0_inputs_disjoint: bool,
-    /// What is done; `None` moves the inputs as they are if nothing speaks against it, and merges them otherwise.
+    /// What is done; `None` moves the inputs as they are if nothing speaks against it, and merges
+    /// them otherwise.
     pub(crate) work: Option<CompactionWork>,
 }
 
@@ -169,7 +172,8 @@ impl Draft {
         }
         let below = self.output_level + 1;
         input.files.iter().all(|file| {
-            // Why: a file that overlaps much of the level below would make a large compaction of its next one.
+            // Why: a file that overlaps much of the level below would make a large compaction of
+            // its next one.
             let overlap =
                 if below < tree.level_count { tree.overlapping_bytes(below, tree.span([file])) } else { 0 };
             let fits = below >= tree.level_count
@@ -286,7 +290,8 @@ fn compression_base(tree: &Tree<'_>) -> usize {
     tree.targets.base_level.unwrap_or(1)
 }
 
-/// The path that `level` of a leveled tree is written to: the first one in which it fits behind the levels above it.
+/// The path that `level` of a leveled tree is written to: the first one in which it fits behind the
+/// levels above it.
 pub(crate) fn leveled_path(tree: &Tree<'_>, level: usize) -> u8 {
     let options = tree.options();
     let paths = &options.path_target_sizes;
@@ -314,8 +319,8 @@ pub(crate) fn leveled_path(tree: &Tree<'_>, level: usize) -> u8 {
     u8::try_from(path).unwrap_or(u8::MAX)
 }
 
-/// The path that a run of `bytes` of universal compaction is written to: one that can hold it, and with those before it
-/// also what will come until the run is merged again.
+/// The path that a run of `bytes` of universal compaction is written to: one that can hold it, and
+/// with those before it also what will come until the run is merged again.
 pub(crate) fn universal_path(tree: &Tree<'_>, bytes: u64) -> u8 {
     let paths = &tree.options().path_target_sizes;
     let ratio = u64::from(tree.options().family.compaction_options_universal.size_ratio).min(100);

@@ -1,7 +1,8 @@
 //! Compaction of files that somebody names: `compact_files`.
 //!
-//! In: file numbers and an output level. Out: a compaction of these files and of those that have to go along: neighbours
-//! that share a user key, older files of L0, and whatever overlaps on the levels down to the output.
+//! In: file numbers and an output level. Out: a compaction of these files and of those that have to
+//! go along: neighbours that share a user key, older files of L0, and whatever overlaps on the
+//! levels down to the output.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -70,8 +71,8 @@ impl Default for CompactFilesOptions {
 /// A compaction of these files, and of those that have to go along, to `output_level`.
 ///
 /// # Errors
-/// [`Refused`] when a file is not in the tree or lies below the output level, when the level cannot be, or when a running
-/// compaction is in the way.
+/// [`Refused`] when a file is not in the tree or lies below the output level, when the level cannot
+/// be, or when a running compaction is in the way.
 pub fn compact_files(
     context: PickContext<'_>,
     files: &[FileNumber],
@@ -153,7 +154,8 @@ fn completed(tree: &Tree<'_>, named: &BTreeSet<FileNumber>, output_level: usize)
         let last =
             files.iter().rposition(is_named).into_iter().chain(overlapping.indexes.last().copied()).max();
         let (Some(first), Some(last)) = (first, last) else { continue };
-        // Older files of L0 may hold older entries of the same keys, and would then lie above the output.
+        // Older files of L0 may hold older entries of the same keys, and would then lie above the
+        // output.
         let last = if level == 0 && output_level > 0 { files.len() - 1 } else { last };
         chosen.push(tree.clean_cut(&Selection::of(level, first..last + 1)));
     }

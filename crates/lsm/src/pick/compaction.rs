@@ -1,12 +1,15 @@
-//! What a picker decides: which files are compacted, where their data goes, and what the job has to know on the way.
+//! What a picker decides: which files are compacted, where their data goes, and what the job has to
+//! know on the way.
 //!
-//! In: a picker makes a [`Compaction`]. Out: the engine registers it in [`Running`](super::Running), carries it out, and
-//! installs the result.
+//! In: a picker makes a [`Compaction`]. Out: the engine registers it in
+//! [`Running`](super::Running), carries it out, and installs the result.
 //!
 //! Invariants:
-//! - `inputs` is not empty, its levels ascend, and each has at least one file, in the level's order.
-//! - On every level but L0 the inputs are a clean cut: no file outside of them holds entries of a user key that one of
-//!   them holds too (a user key whose only overlap is the end of a range tombstone does not count).
+//! - `inputs` is not empty, its levels ascend, and each has at least one file, in the level's
+//!   order.
+//! - On every level but L0 the inputs are a clean cut: no file outside of them holds entries of a
+//!   user key that one of them holds too (a user key whose only overlap is the end of a range
+//!   tombstone does not count).
 //! - No input was part of a running compaction when this one was picked.
 
 use std::cmp::Ordering;
@@ -20,7 +23,8 @@ use karst_format::version_edit::Temperature;
 use crate::file::FileMetadata;
 use crate::version::Version;
 
-/// Why a compaction was picked. The names and numbers are RocksDB's, which its listeners and LOG show.
+/// Why a compaction was picked. The names and numbers are RocksDB's, which its listeners and LOG
+/// show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CompactionReason {
@@ -131,19 +135,22 @@ pub struct Compaction {
     pub score: f64,
     /// Size in bytes that output files are cut at where a good place offers itself.
     pub target_file_size: u64,
-    /// Size in bytes at which an output file ends in any case (but never within a user key): the target, or twice the target
-    /// where files of the next level may offer better places to cut.
+    /// Size in bytes at which an output file ends in any case (but never within a user key): the
+    /// target, or twice the target where files of the next level may offer better places to cut.
     pub max_output_file_size: u64,
-    /// The size at which files are cut counts index and filters too (`target_file_size_is_upper_bound`).
+    /// The size at which files are cut counts index and filters too
+    /// (`target_file_size_is_upper_bound`).
     pub size_includes_tail: bool,
-    /// Most bytes that a later compaction of one output file should take, its overlap with the next level included.
+    /// Most bytes that a later compaction of one output file should take, its overlap with the next
+    /// level included.
     pub max_compaction_bytes: u64,
     /// Most parts to run at a time; 1 if the compaction must not be cut.
     pub max_subcompactions: u32,
-    /// Files of the first level below the output level that the range overlaps, by key: where outputs are best cut.
+    /// Files of the first level below the output level that the range overlaps, by key: where
+    /// outputs are best cut.
     pub grandparents: Vec<Arc<FileMetadata>>,
-    /// Nothing older than the outputs can hold a key of the range: deletions have nothing left to delete, and sequence
-    /// numbers may become 0.
+    /// Nothing older than the outputs can hold a key of the range: deletions have nothing left to
+    /// delete, and sequence numbers may become 0.
     pub bottommost: bool,
     /// Every table file of the version is an input.
     pub full: bool,
@@ -157,13 +164,17 @@ pub struct Compaction {
     pub compression_options: CompressionOptions,
     /// Where outputs are kept.
     pub output_temperature: Temperature,
-    /// Blobs in files below this number are moved to new blob files; 0 for none, the largest number for all.
+    /// Blobs in files below this number are moved to new blob files; 0 for none, the largest number
+    /// for all.
     pub blob_garbage_collection_cutoff: FileNumber,
-    /// Round robin: outputs are cut before this internal key, where the output level's own turn goes on.
+    /// Round robin: outputs are cut before this internal key, where the output level's own turn
+    /// goes on.
     pub output_split_key: Option<Box<[u8]>>,
-    /// Round robin: the edit that installs the result says that the start level's turn goes on at this internal key.
+    /// Round robin: the edit that installs the result says that the start level's turn goes on at
+    /// this internal key.
     pub next_cursor: Option<(Level, Box<[u8]>)>,
-    /// Input files of the output level that are near their time to live: outputs are cut at their boundaries.
+    /// Input files of the output level that are near their time to live: outputs are cut at their
+    /// boundaries.
     pub ttl_cuts: Vec<Arc<FileMetadata>>,
     /// The family's compaction style.
     pub style: CompactionStyle,
@@ -192,12 +203,14 @@ impl Compaction {
 
     /// The epoch number that outputs get: the smallest of the inputs'.
     ///
-    /// Why: what is newer than any input stays newer than the output, also when the output lands on L0.
+    /// Why: what is newer than any input stays newer than the output, also when the output lands on
+    /// L0.
     pub fn output_epoch(&self) -> u64 {
         self.input_files().map(|(_, file)| file.epoch_number).min().unwrap_or(0)
     }
 
-    /// When the oldest ancestor of the inputs was created, in seconds of Unix time; 0 if no input knows.
+    /// When the oldest ancestor of the inputs was created, in seconds of Unix time; 0 if no input
+    /// knows.
     pub fn oldest_ancestor_time_s(&self) -> u64 {
         let times = self.input_files().map(|(_, file)| file.oldest_ancestor_time_s);
         times.filter(|time| *time != 0).min().unwrap_or(0)
@@ -218,16 +231,18 @@ pub struct OlderData<'c> {
 }
 
 impl OlderData<'_> {
-    /// Whether data older than the compaction's may hold `user_key`. No, and a deletion of the key may go once no snapshot
-    /// needs it. Keys must not descend from call to call. Does not allocate.
+    /// Whether data older than the compaction's may hold `user_key`. No, and a deletion of the key
+    /// may go once no snapshot needs it. Keys must not descend from call to call. Does not
+    /// allocate.
     ///
-    /// On L0, and under compaction styles other than leveled, the answer is yes unless the compaction is bottommost: files
-    /// of the output level itself may be older there.
+    /// On L0, and under compaction styles other than leveled, the answer is yes unless the
+    /// compaction is bottommost: files of the output level itself may be older there.
     pub fn may_hold(&mut self, user_key: &[u8]) -> bool {
         self.may_overlap(user_key, user_key)
     }
 
-    /// The same for all user keys from `begin` to `end`, both inclusive. Ranges must not begin before an earlier call's.
+    /// The same for all user keys from `begin` to `end`, both inclusive. Ranges must not begin
+    /// before an earlier call's.
     pub fn may_overlap(&mut self, begin: &[u8], end: &[u8]) -> bool {
         let compaction = self.compaction;
         if compaction.bottommost {

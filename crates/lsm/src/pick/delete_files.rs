@@ -1,4 +1,5 @@
-//! What is done to the files of a range by hand without looking into them: deleting those that lie within it, and suggesting them for compaction.
+//! What is done to the files of a range by hand without looking into them: deleting those that lie
+//! within it, and suggesting them for compaction.
 //!
 //! In: ranges of user keys. Out: a compaction that deletes whole files; or marks on files.
 
@@ -18,9 +19,11 @@ use karst_format::ids::Level;
 /// A range of user keys; `None` is open.
 pub type UserKeyRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// The deletion of all files that lie within one of the ranges, the second key included if `include_end` says so. `None` if there is none.
+/// The deletion of all files that lie within one of the ranges, the second key included if
+/// `include_end` says so. `None` if there is none.
 ///
-/// Compat: files of L0 stay, since newer ones would bring older entries to light; so do files that are being compacted, and files at the ends of a range that share their last user key with a
+/// Compat: files of L0 stay, since newer ones would bring older entries to light; so do files that
+/// are being compacted, and files at the ends of a range that share their last user key with a
 /// neighbour that does not lie within it.
 pub fn delete_files_in_ranges(
     context: PickContext<'_>,
@@ -72,7 +75,8 @@ fn within(tree: &Tree<'_>, level: usize, (begin, end): UserKeyRange<'_>) -> Sele
     Selection::of(level, first..last.max(first))
 }
 
-/// Suggests the files that overlap the range, both keys included, for compaction; those of the deepest level have nowhere to go. Returns how many there are.
+/// Suggests the files that overlap the range, both keys included, for compaction; those of the
+/// deepest level have nowhere to go. Returns how many there are.
 pub fn suggest_range(version: &Version, (begin, end): UserKeyRange<'_>) -> usize {
     let comparator = version.comparator();
     let deepest = version.levels().iter().rposition(|level| !level.is_empty()).unwrap_or(0);

@@ -1,7 +1,8 @@
-//! The files of the output level that belong to a compaction, and more of the start level where it costs nothing.
+//! The files of the output level that belong to a compaction, and more of the start level where it
+//! costs nothing.
 //!
-//! In: what a picker chose on the start level. Out: both levels' files as clean cuts, or nothing if a running compaction has
-//! taken one of them.
+//! In: what a picker chose on the start level. Out: both levels' files as clean cuts, or nothing if
+//! a running compaction has taken one of them.
 
 use super::tree::{Selection, Span, Tree};
 
@@ -22,8 +23,8 @@ pub(crate) struct TwoLevels {
     pub(crate) output: Selection,
 }
 
-/// Every file of L0 that must go along with `start`, because it overlaps it or one that does. `None` if what they overlap on
-/// the output level is being compacted.
+/// Every file of L0 that must go along with `start`, because it overlaps it or one that does.
+/// `None` if what they overlap on the output level is being compacted.
 pub(crate) fn with_overlapping_l0(
     tree: &Tree<'_>,
     start: &Selection,
@@ -42,7 +43,8 @@ pub(crate) fn with_overlapping_l0(
     Some(all)
 }
 
-/// Adds the files of the output level, and grows the start level as long as that takes no further file of the output level.
+/// Adds the files of the output level, and grows the start level as long as that takes no further
+/// file of the output level.
 pub(crate) fn with_output_level(
     tree: &Tree<'_>,
     start: Selection,
@@ -61,11 +63,12 @@ pub(crate) fn with_output_level(
     Some(TwoLevels { start, output })
 }
 
-/// More files of the start level whose compaction needs no more of the output level: one compaction less later on, and each
-/// byte of the output level is rewritten once for more of them.
+/// More files of the start level whose compaction needs no more of the output level: one compaction
+/// less later on, and each byte of the output level is rewritten once for more of them.
 fn grown(tree: &Tree<'_>, start: &Selection, output: &Selection, grow: Grow) -> Option<Selection> {
     let both = tree.span_of(&[start, output]);
-    // Why twice: the compaction saves another one, so it may be larger than others, but not without bound.
+    // Why twice: the compaction saves another one, so it may be larger than others, but not without
+    // bound.
     let limit = tree.options().family.max_compaction_bytes.saturating_mul(2);
     let fits = |more: &Selection| {
         let bytes = tree.selected_bytes(output).saturating_add(tree.selected_bytes(more));

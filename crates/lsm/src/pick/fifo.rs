@@ -1,10 +1,10 @@
-//! FIFO compaction: a cache of what was written last. Nothing is merged but, if asked for, small files of L0; when the files
-//! are too many bytes or too old, the oldest are deleted.
+//! FIFO compaction: a cache of what was written last. Nothing is merged but, if asked for, small
+//! files of L0; when the files are too many bytes or too old, the oldest are deleted.
 //!
 //! In: a [`Tree`]. Out: files to delete, or files of L0 to merge.
 //!
-//! A tree that was leveled before has deeper levels; they are emptied first, by key, since nobody knows which of their files
-//! is the oldest.
+//! A tree that was leveled before has deeper levels; they are emptied first, by key, since nobody
+//! knows which of their files is the oldest.
 
 use karst_format::options::nested::FifoOptions;
 
@@ -90,7 +90,8 @@ fn delete(tree: &Tree<'_>, files: &Selection, reason: CompactionReason) -> Compa
     draft.assemble(tree)
 }
 
-/// The oldest files, as long as they are expired; nothing if there would still be too many bytes, which deletes more.
+/// The oldest files, as long as they are expired; nothing if there would still be too many bytes,
+/// which deletes more.
 fn expired_files(tree: &Tree<'_>) -> Option<Compaction> {
     if tree.context.running.holds_l0() {
         return None;
@@ -111,7 +112,8 @@ fn expired_files(tree: &Tree<'_>) -> Option<Compaction> {
     Some(delete(tree, &gone, CompactionReason::FifoTtl))
 }
 
-/// The oldest files until the rest is small enough; on a level below L0 those with the smallest keys.
+/// The oldest files until the rest is small enough; on a level below L0 those with the smallest
+/// keys.
 fn files_too_many_bytes(tree: &Tree<'_>) -> Option<Compaction> {
     let (mut bytes, limit) = effective_bytes(tree);
     if bytes <= limit || tree.context.running.holds_l0() {
@@ -142,8 +144,8 @@ fn files_too_many_bytes(tree: &Tree<'_>) -> Option<Compaction> {
     Some(delete(tree, &Selection::of(level, gone), CompactionReason::FifoMaxSize))
 }
 
-/// Small files of L0 become one. Files much larger than a memtable were merged before and are left alone, so that they can
-/// still expire.
+/// Small files of L0 become one. Files much larger than a memtable were merged before and are left
+/// alone, so that they can still expire.
 fn small_files(tree: &Tree<'_>) -> Option<Compaction> {
     let options = fifo(tree);
     let family = &tree.options().family;

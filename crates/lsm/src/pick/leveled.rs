@@ -1,9 +1,11 @@
-//! Leveled compaction: each level below L0 is one sorted run, a multiple as large as the one above it.
+//! Leveled compaction: each level below L0 is one sorted run, a multiple as large as the one above
+//! it.
 //!
 //! In: a [`Tree`]. Out: the most urgent compaction that can start beside those that run.
 //!
-//! Order: levels by score; then files marked for compaction, bottommost files with nothing left to keep, expired files,
-//! files due for their periodic rewrite, and files that keep garbage blobs alive.
+//! Order: levels by score; then files marked for compaction, bottommost files with nothing left to
+//! keep, expired files, files due for their periodic rewrite, and files that keep garbage blobs
+//! alive.
 
 use karst_format::options::choice::CompactionPriority;
 
@@ -193,8 +195,9 @@ fn more_that_move(tree: &Tree<'_>, one: Selection, output_level: usize, right_on
     Selection::of(level, start..end)
 }
 
-/// The oldest files of L0 that overlap neither each other nor the base level: what a sorted load leaves. They move as they
-/// are. Nothing if the base level is empty; then the whole of L0 goes there anyhow.
+/// The oldest files of L0 that overlap neither each other nor the base level: what a sorted load
+/// leaves. They move as they are. Nothing if the base level is empty; then the whole of L0 goes
+/// there anyhow.
 fn l0_files_that_move(tree: &Tree<'_>) -> Option<Selection> {
     let base = tree.targets.base_level?;
     if !moves_are_likely(tree) || tree.files(base).is_empty() {
@@ -318,8 +321,8 @@ fn complete(tree: &Tree<'_>, start: Start) -> Option<Compaction> {
     Some(draft.assemble(tree))
 }
 
-/// Round robin: as many of the following files as bring the level below its target, without going round, and without a
-/// compaction that is too large.
+/// Round robin: as many of the following files as bring the level below its target, without going
+/// round, and without a compaction that is too large.
 fn a_longer_turn(tree: &Tree<'_>, first: Selection, output_level: usize) -> Selection {
     let level = first.level;
     if level == 0 || first.is_empty() {

@@ -1,14 +1,14 @@
 //! Compaction of a range of keys by hand: `compact_range`.
 //!
-//! In: a range and [`CompactRangeOptions`]; then, again and again, the tree as it is. Out: the next compaction to run, or
-//! that one has to wait for others, until it is done.
+//! In: a range and [`CompactRangeOptions`]; then, again and again, the tree as it is. Out: the next
+//! compaction to run, or that one has to wait for others, until it is done.
 //!
-//! Leveled: from the first level that has files in the range one level down at a time, each level in pieces that are not too
-//! large; at the end the deepest level is rewritten if that is asked for. Universal: all files at once. FIFO: what it would
-//! do by itself.
+//! Leveled: from the first level that has files in the range one level down at a time, each level
+//! in pieces that are not too large; at the end the deepest level is rewritten if that is asked
+//! for. Universal: all files at once. FIFO: what it would do by itself.
 //!
-//! Invariant: it ends. Each piece begins behind the one before it, levels only go down, and the last pass leaves alone what
-//! was written after it began.
+//! Invariant: it ends. Each piece begins behind the one before it, levels only go down, and the
+//! last pass leaves alone what was written after it began.
 //!
 //! Callers: the engine's `compact_range`, which runs a step, installs it, and asks for the next.
 
@@ -51,7 +51,8 @@ pub struct CompactRangeOptions {
     pub target_path_id: u8,
     /// Whether the deepest level is rewritten too.
     pub bottommost_level_compaction: BottommostLevelCompaction,
-    /// Do not wait until the flush that comes first stalls nobody. Default false. The engine's business.
+    /// Do not wait until the flush that comes first stalls nobody. Default false. The engine's
+    /// business.
     pub allow_write_stall: bool,
     /// Most parts of a compaction at a time; 0 takes the database's. Default 0.
     pub max_subcompactions: u32,
@@ -86,7 +87,8 @@ pub struct ManualCompaction {
 #[derive(Clone, Debug)]
 enum Stage {
     Begin,
-    /// Files of `level` go one level down; `from` is the internal key at which the next piece begins.
+    /// Files of `level` go one level down; `from` is the internal key at which the next piece
+    /// begins.
     Down {
         level: usize,
         from: Option<Box<[u8]>>,
@@ -113,8 +115,8 @@ enum Piece {
 }
 
 impl ManualCompaction {
-    /// Compacts the user keys from `begin` to `end`, both included; `None` is open. `next_file` is the next file number that
-    /// will be given out.
+    /// Compacts the user keys from `begin` to `end`, both included; `None` is open. `next_file` is
+    /// the next file number that will be given out.
     ///
     /// # Errors
     /// The options do not fit the family's.
@@ -145,7 +147,8 @@ impl ManualCompaction {
         })
     }
 
-    /// The next step on the tree as it is now. To be called again after a step was installed, or after a wait.
+    /// The next step on the tree as it is now. To be called again after a step was installed, or
+    /// after a wait.
     pub fn next(&mut self, context: PickContext<'_>) -> ManualStep {
         if self.options.exclusive_manual_compaction && !context.running.is_empty() {
             return ManualStep::Wait;
@@ -272,8 +275,8 @@ impl ManualCompaction {
         if self.options.change_level { Stage::Refit { level } } else { Stage::Done(Some(level)) }
     }
 
-    /// A part of the level's files in the range, as large as one compaction may be, from `from` on. With `below_number` only
-    /// files with smaller numbers.
+    /// A part of the level's files in the range, as large as one compaction may be, from `from` on.
+    /// With `below_number` only files with smaller numbers.
     fn piece(
         &self,
         tree: &Tree<'_>,

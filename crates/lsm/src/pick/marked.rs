@@ -1,8 +1,9 @@
 //! Files that are due for compaction for reasons of their own, whatever their level's size.
 //!
-//! In: a [`Tree`]. Out: for each reason the files that no running compaction has taken, with their levels, upper levels
-//! first: marked by users or by a collector, bottommost with nothing left to keep old entries for, older than the time to
-//! live, not rewritten for long, or referring to blob files that are mostly garbage.
+//! In: a [`Tree`]. Out: for each reason the files that no running compaction has taken, with their
+//! levels, upper levels first: marked by users or by a collector, bottommost with nothing left to
+//! keep old entries for, older than the time to live, not rewritten for long, or referring to blob
+//! files that are mostly garbage.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,14 +26,15 @@ fn places<'t>(
     all.filter(|(_, _, file)| !tree.taken(file) && due(file)).map(|(level, at, _)| (level, at)).collect()
 }
 
-/// Files that were marked for compaction, but for those of the deepest level: they have nowhere to go.
+/// Files that were marked for compaction, but for those of the deepest level: they have nowhere to
+/// go.
 pub(crate) fn by_users(tree: &Tree<'_>) -> Vec<Place> {
     let deepest = (1..=tree.last_output_level()).rev().find(|&level| !tree.files(level).is_empty());
     places(tree, 0..deepest.unwrap_or(1), |file| file.is_marked())
 }
 
-/// Files with nothing older below them, all of whose entries every snapshot sees: rewriting them drops old versions and
-/// deletions, and makes their sequence numbers 0.
+/// Files with nothing older below them, all of whose entries every snapshot sees: rewriting them
+/// drops old versions and deletions, and makes their sequence numbers 0.
 pub(crate) fn bottommost(tree: &Tree<'_>) -> Vec<Place> {
     if tree.options().allow_ingest_behind {
         return Vec::new();
@@ -68,9 +70,11 @@ pub(crate) fn expired(tree: &Tree<'_>) -> Vec<Place> {
     })
 }
 
-/// Files that were written longer ago than `periodic_compaction_seconds`. Files that do not say when are left alone.
+/// Files that were written longer ago than `periodic_compaction_seconds`. Files that do not say
+/// when are left alone.
 ///
-/// Compat: RocksDB asks the file system then; databases that old are rewritten by anything else first.
+/// Compat: RocksDB asks the file system then; databases that old are rewritten by anything else
+/// first.
 pub(crate) fn periodic(tree: &Tree<'_>) -> Vec<Place> {
     let seconds = tree.options().family.periodic_compaction_seconds;
     if seconds == 0 || seconds > tree.context.now_s {
@@ -84,8 +88,8 @@ pub(crate) fn periodic(tree: &Tree<'_>) -> Vec<Place> {
     })
 }
 
-/// Tables that refer to the oldest blob file, if the blob files that compactions collect from are garbage for at least
-/// `blob_garbage_collection_force_threshold`.
+/// Tables that refer to the oldest blob file, if the blob files that compactions collect from are
+/// garbage for at least `blob_garbage_collection_force_threshold`.
 pub(crate) fn blob_garbage(tree: &Tree<'_>) -> Vec<Place> {
     let family = &tree.options().family;
     let (age_cutoff, threshold) =

@@ -1,10 +1,11 @@
 //! Which files to compact next, and how.
 //!
-//! In: a [`Version`], the family's [`CompactionOptions`], what is [`Running`], the oldest snapshot, and
-//! the time: together a [`PickContext`]. Out: a [`Compaction`], or nothing to do. Pure: the same input gives the same pick.
+//! In: a [`Version`], the family's [`CompactionOptions`], what is [`Running`], the oldest snapshot,
+//! and the time: together a [`PickContext`]. Out: a [`Compaction`], or nothing to do. Pure: the
+//! same input gives the same pick.
 //!
-//! Whoever picks registers the result in the same [`Running`] before anybody picks again, and takes it out when the result
-//! is installed or the job is given up.
+//! Whoever picks registers the result in the same [`Running`] before anybody picks again, and takes
+//! it out when the result is installed or the job is given up.
 //!
 //! | module | holds |
 //! |---|---|
@@ -65,17 +66,19 @@ pub struct PickContext<'a> {
     pub options: &'a CompactionOptions,
     /// The family's running compactions.
     pub running: &'a Running,
-    /// When a snapshot was released last, the oldest one left, or the last visible sequence number if none was left; 0 as long
-    /// as none has been released.
+    /// When a snapshot was released last, the oldest one left, or the last visible sequence number
+    /// if none was left; 0 as long as none has been released.
     ///
-    /// Why not the oldest snapshot as it is now: what was written without snapshots has nothing hidden that a rewrite could
-    /// drop. With it, every load that moved to the last level as it was would be rewritten there at once.
+    /// Why not the oldest snapshot as it is now: what was written without snapshots has nothing
+    /// hidden that a rewrite could drop. With it, every load that moved to the last level as it was
+    /// would be rewritten there at once.
     pub oldest_snapshot: SeqNo,
     /// Unix time in seconds.
     pub now_s: u64,
 }
 
-/// The next compaction that the tree needs, if it can start beside those that run. Nothing under `disable_auto_compactions`.
+/// The next compaction that the tree needs, if it can start beside those that run. Nothing under
+/// `disable_auto_compactions`.
 ///
 /// Takes time proportional to the number of files.
 pub fn pick(context: PickContext<'_>) -> Option<Compaction> {

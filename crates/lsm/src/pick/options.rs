@@ -1,9 +1,11 @@
 //! The options that compaction decisions depend on, made consistent.
 //!
-//! In: a family's options as the user set them. Out: the same after the corrections that RocksDB makes when it opens a
-//! family: zeros that stand for "decide by itself" are decided, and contradictions are settled.
+//! In: a family's options as the user set them. Out: the same after the corrections that RocksDB
+//! makes when it opens a family: zeros that stand for "decide by itself" are decided, and
+//! contradictions are settled.
 //!
-//! Callers: the engine, whenever a family's options are set; the result is passed to every decision.
+//! Callers: the engine, whenever a family's options are set; the result is passed to every
+//! decision.
 
 use karst_format::options::choice::{CompactionStyle, Compression};
 use karst_format::options::nested::CompressionOptions;
@@ -22,12 +24,14 @@ pub struct CompactionOptions {
     pub max_subcompactions: u32,
     /// The last level is kept free for files that are ingested behind all others.
     pub allow_ingest_behind: bool,
-    /// How many bytes each path should hold, by path id. Never empty; the last path takes what fits nowhere else.
+    /// How many bytes each path should hold, by path id. Never empty; the last path takes what fits
+    /// nowhere else.
     pub path_target_sizes: Vec<u64>,
 }
 
 impl CompactionOptions {
-    /// Makes the options consistent. `path_target_sizes` may be empty: all files in the database's directory.
+    /// Makes the options consistent. `path_target_sizes` may be empty: all files in the database's
+    /// directory.
     pub fn new(
         db: &DbOptions,
         family: &ColumnFamilyOptions,
@@ -66,7 +70,8 @@ impl CompactionOptions {
         self.family.compaction_filter.id().is_some() || self.family.compaction_filter_factory.id().is_some()
     }
 
-    /// Size in bytes at which files of `level` are cut. `base_level` is that of leveled compaction with dynamic level bytes.
+    /// Size in bytes at which files of `level` are cut. `base_level` is that of leveled compaction
+    /// with dynamic level bytes.
     pub fn target_file_size(&self, level: usize, base_level: Option<usize>) -> u64 {
         let steps = match base_level {
             Some(base) if self.dynamic_level_bytes() && level >= base => level - base,
@@ -79,7 +84,8 @@ impl CompactionOptions {
         (1..steps).fold(self.family.target_file_size_base, |size, _| size.saturating_mul(multiplier))
     }
 
-    /// How files of `level` are compressed, in a tree whose deepest non-empty level is `deepest` (`None` for an empty tree).
+    /// How files of `level` are compressed, in a tree whose deepest non-empty level is `deepest`
+    /// (`None` for an empty tree).
     pub fn compression(&self, level: usize, base_level: usize, deepest: Option<usize>) -> Compression {
         let family = &self.family;
         let bottommost = deepest.is_none_or(|deepest| level >= deepest);

@@ -27,8 +27,9 @@ pub(crate) fn order(tree: &Tree<'_>, level: usize) -> Vec<usize> {
     order
 }
 
-/// The fewest bytes of the next level for a byte of the file first: what costs least for what it frees. Marked files come
-/// before all, and files near their time to live count as cheaper, so that they go in time without a compaction of their own.
+/// The fewest bytes of the next level for a byte of the file first: what costs least for what it
+/// frees. Marked files come before all, and files near their time to live count as cheaper, so that
+/// they go in time without a compaction of their own.
 fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     let files = tree.files(level);
     let boost = TtlBoost::new(tree, level);
@@ -42,7 +43,8 @@ fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
             u64::try_from(ratio).unwrap_or(u64::MAX) / boost.of(file)
         })
         .collect();
-    // Why by key in the end: neighbours that move without rewriting go together, and the pick is the same every time.
+    // Why by key in the end: neighbours that move without rewriting go together, and the pick is
+    // the same every time.
     order.sort_by(|&a, &b| {
         let marked = files[b].is_marked().cmp(&files[a].is_marked());
         let keys = || tree.comparator().compare_internal(&files[a].smallest, &files[b].smallest);
@@ -89,7 +91,8 @@ fn overlaps_in_one_pass(tree: &Tree<'_>, level: usize) -> Vec<u64> {
     tree.files(level).iter().map(overlap).collect()
 }
 
-/// Where the last turn ended, and on from there. L0's files overlap, so there it is the oldest first.
+/// Where the last turn ended, and on from there. L0's files overlap, so there it is the oldest
+/// first.
 fn by_turn(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     let files = tree.files(level);
     if level == 0 && !tree.l0_disjoint() {
@@ -106,8 +109,9 @@ fn by_turn(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
 
 /// How much cheaper a file counts because of its age.
 ///
-/// Nothing before half of the time to live has passed. The deeper the level, the later it begins: ranges halve from level to
-/// level, so that a file that is boosted on one level is not so again at once on the next.
+/// Nothing before half of the time to live has passed. The deeper the level, the later it begins:
+/// ranges halve from level to level, so that a file that is boosted on one level is not so again at
+/// once on the next.
 struct TtlBoost {
     now_s: u64,
     /// `None`: no boost. Age at which it begins, and seconds for each step.
@@ -131,7 +135,8 @@ impl TtlBoost {
 
     fn of(&self, file: &FileMetadata) -> u64 {
         let Some((begin, step)) = self.range else { return 1 };
-        // Compat: RocksDB takes a file that does not know its age for one from 1970; here it is not boosted.
+        // Compat: RocksDB takes a file that does not know its age for one from 1970; here it is not
+        // boosted.
         if file.oldest_ancestor_time_s == 0 {
             return 1;
         }

@@ -1,10 +1,12 @@
-//! What is being compacted now, so that no two compactions take the same file or write to the same place.
+//! What is being compacted now, so that no two compactions take the same file or write to the same
+//! place.
 //!
-//! In: each [`Compaction`] when it starts and when it ends. Out: which files are taken, whether L0 is, and whether a range
-//! of keys is being written to on a level.
+//! In: each [`Compaction`] when it starts and when it ends. Out: which files are taken, whether L0
+//! is, and whether a range of keys is being written to on a level.
 //!
-//! Invariant: a file is an input of at most one compaction in it. The value has no lock; its owner (one for each column
-//! family) guards it, and holds the guard from a pick to the registration of what was picked.
+//! Invariant: a file is an input of at most one compaction in it. The value has no lock; its owner
+//! (one for each column family) guards it, and holds the guard from a pick to the registration of
+//! what was picked.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
@@ -20,7 +22,8 @@ use crate::file::FileMetadata;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunningId(u64);
 
-/// The compactions of one column family that were picked and have neither been installed nor given up.
+/// The compactions of one column family that were picked and have neither been installed nor given
+/// up.
 #[derive(Debug, Default)]
 pub struct Running {
     next_id: u64,
@@ -49,7 +52,8 @@ impl Running {
     /// Enters a compaction that was picked from this very state.
     ///
     /// # Panics
-    /// When one of its files is taken already: the state has changed since it was picked, which is a bug of the caller.
+    /// When one of its files is taken already: the state has changed since it was picked, which is
+    /// a bug of the caller.
     pub fn register(&mut self, compaction: &Compaction) -> RunningId {
         let files: Vec<FileNumber> = compaction.input_files().map(|(_, file)| file.number).collect();
         for file in &files {
@@ -57,7 +61,8 @@ impl Running {
         }
         let id = RunningId(self.next_id);
         self.next_id += 1;
-        // Compat: as in RocksDB, universal compactions exclude each other where L0 matters, wherever they start.
+        // Compat: as in RocksDB, universal compactions exclude each other where L0 matters,
+        // wherever they start.
         let holds_l0 = compaction.start_level().0 == 0 || compaction.style == CompactionStyle::Universal;
         let outline = Outline {
             files,
@@ -72,8 +77,8 @@ impl Running {
         id
     }
 
-    /// Keeps compactions from writing to `level` within the range of user keys, both ends included, for a file that is about to be
-    /// ingested there.
+    /// Keeps compactions from writing to `level` within the range of user keys, both ends included,
+    /// for a file that is about to be ingested there.
     pub fn reserve(&mut self, level: Level, smallest: &[u8], largest: &[u8]) -> RunningId {
         let id = RunningId(self.next_id);
         self.next_id += 1;
@@ -137,12 +142,14 @@ impl Running {
         !self.files.is_empty() && files.into_iter().any(|file| self.holds(file))
     }
 
-    /// Whether a compaction that takes files of L0 runs; only one may, but for those that stay within L0.
+    /// Whether a compaction that takes files of L0 runs; only one may, but for those that stay
+    /// within L0.
     pub fn holds_l0(&self) -> bool {
         self.compactions.values().any(|outline| outline.holds_l0)
     }
 
-    /// Whether a running compaction may write to `level` within the range of user keys, both ends included.
+    /// Whether a running compaction may write to `level` within the range of user keys, both ends
+    /// included.
     pub fn writes_to(&self, comparator: &Comparator, level: Level, smallest: &[u8], largest: &[u8]) -> bool {
         self.compactions.values().any(|outline| {
             outline.output_level == level

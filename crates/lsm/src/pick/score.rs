@@ -1,9 +1,11 @@
 //! How urgent each level's compaction is, and how many bytes of compaction are due in all.
 //!
-//! In: a [`Tree`]. Out: [`Scores`] (a level with a score of 1 or more is due; the largest goes first), whether there is
-//! anything to do ([`needs_compaction`]), and [`estimated_pending_compaction_bytes`], which write stalls go by.
+//! In: a [`Tree`]. Out: [`Scores`] (a level with a score of 1 or more is due; the largest goes
+//! first), whether there is anything to do ([`needs_compaction`]), and
+//! [`estimated_pending_compaction_bytes`], which write stalls go by.
 //!
-//! Files that are being compacted do not count: what is being done about them is no reason to do more.
+//! Files that are being compacted do not count: what is being done about them is no reason to do
+//! more.
 
 use karst_format::options::choice::CompactionStyle;
 
@@ -50,7 +52,8 @@ pub(crate) fn scores(tree: &Tree<'_>) -> Scores {
     Scores { by_urgency }
 }
 
-/// Under dynamic levels, scores from 1 upwards are larger by this, so that one can be lowered and still be above 1.
+/// Under dynamic levels, scores from 1 upwards are larger by this, so that one can be lowered and
+/// still be above 1.
 const SCALE: f64 = 10.0;
 
 fn leveled(tree: &Tree<'_>) -> Vec<(usize, f64)> {
@@ -69,8 +72,8 @@ fn leveled(tree: &Tree<'_>) -> Vec<(usize, f64)> {
     scores
 }
 
-/// L0's score: by the number of its files, since each is one more place where a read has to look; and by its bytes, since
-/// what stays in L0 for long makes large compactions.
+/// L0's score: by the number of its files, since each is one more place where a read has to look;
+/// and by its bytes, since what stays in L0 for long makes large compactions.
 fn l0_score(tree: &Tree<'_>) -> f64 {
     let family = &tree.options().family;
     let free = tree.files(0).iter().filter(|file| !tree.taken(file)).count();
@@ -90,8 +93,9 @@ fn l0_score(tree: &Tree<'_>) -> f64 {
     let base = tree.targets.base_level.unwrap_or(tree.level_count - 1);
     let target = tree.targets.of(base);
     if bytes > target {
-        // Why beside the base level's actual size: the base level's own score is divided by its target and what comes down,
-        // so that L0 goes first exactly when it is the larger of the two.
+        // Why beside the base level's actual size: the base level's own score is divided by its
+        // target and what comes down, so that L0 goes first exactly when it is the larger of the
+        // two.
         let base_bytes = tree.compensated_level_bytes(base, false);
         score = score.max(bytes as f64 / base_bytes.max(target) as f64);
     }
@@ -107,7 +111,8 @@ fn level_score(tree: &Tree<'_>, level: usize, coming_down: f64) -> f64 {
     }
     let mut score = ratio;
     if free >= target {
-        // Why: a level that will soon receive much from above is better compacted afterwards, all at once.
+        // Why: a level that will soon receive much from above is better compacted afterwards, all
+        // at once.
         score = free as f64 / (target as f64 + coming_down) * SCALE;
     }
     // Levels that the data does not need are drained, the upper ones first, but behind L0.
@@ -126,7 +131,8 @@ fn sorted_run_score(tree: &Tree<'_>) -> f64 {
     (files + levels) as f64 / f64::from(tree.options().family.level0_file_num_compaction_trigger)
 }
 
-/// Whether there may be something to compact. A pick may still find nothing, when what is due is blocked by what runs.
+/// Whether there may be something to compact. A pick may still find nothing, when what is due is
+/// blocked by what runs.
 pub fn needs_compaction(context: PickContext<'_>) -> bool {
     let tree = Tree::new(context);
     if scores(&tree).largest() >= 1.0 {
@@ -147,8 +153,8 @@ pub fn needs_compaction(context: PickContext<'_>) -> bool {
     }
 }
 
-/// Bytes that compactions have to read and write until every level is within its target, about. 0 unless compaction is
-/// leveled. Takes time linear in the number of levels.
+/// Bytes that compactions have to read and write until every level is within its target, about. 0
+/// unless compaction is leveled. Takes time linear in the number of levels.
 pub fn estimated_pending_compaction_bytes(version: &Version, options: &CompactionOptions) -> u64 {
     if options.family.compaction_style != CompactionStyle::Level {
         return 0;
@@ -174,7 +180,8 @@ pub fn estimated_pending_compaction_bytes(version: &Version, options: &Compactio
         coming = bytes.saturating_sub(targets.of(level));
         let next = bytes_of(level + 1);
         if coming > 0 && next > 0 {
-            // Each byte that goes down meets as many of the next level's as there are to one of this level's.
+            // Each byte that goes down meets as many of the next level's as there are to one of
+            // this level's.
             let fan_out = next as f64 / bytes as f64 + 1.0;
             pending = pending.saturating_add((coming as f64 * fan_out) as u64);
         }

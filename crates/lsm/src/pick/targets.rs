@@ -2,10 +2,11 @@
 //!
 //! In: a version and its family's options. Out: [`LevelTargets`].
 //!
-//! With `level_compaction_dynamic_level_bytes` the targets follow from the size of the largest level: each level above the
-//! last is smaller by the multiplier, down to the first one that would be no larger than `max_bytes_for_level_base`. That one
-//! is the base level; those between L0 and it stay empty. So nine tenths of the data are on the last level however much there
-//! is, and space amplification stays near 1.1.
+//! With `level_compaction_dynamic_level_bytes` the targets follow from the size of the largest
+//! level: each level above the last is smaller by the multiplier, down to the first one that would
+//! be no larger than `max_bytes_for_level_base`. That one is the base level; those between L0 and
+//! it stay empty. So nine tenths of the data are on the last level however much there is, and space
+//! amplification stays near 1.1.
 
 use karst_format::options::choice::CompactionStyle;
 
@@ -17,9 +18,11 @@ use crate::version::Version;
 pub struct LevelTargets {
     /// The level that L0 is compacted into; `None` unless compaction is leveled.
     pub base_level: Option<usize>,
-    /// Bytes that each level should hold at most, by level; `u64::MAX` where nothing is ever too much. L0's is not used.
+    /// Bytes that each level should hold at most, by level; `u64::MAX` where nothing is ever too
+    /// much. L0's is not used.
     pub max_bytes: Vec<u64>,
-    /// Dynamic levels only: this level and those between it and L0 are more than the data needs; they are drained.
+    /// Dynamic levels only: this level and those between it and L0 are more than the data needs;
+    /// they are drained.
     pub lowest_unnecessary: Option<usize>,
 }
 
@@ -81,7 +84,8 @@ fn dynamic(sizes: &[u64], options: &CompactionOptions) -> LevelTargets {
     let base_bytes_max = options.family.max_bytes_for_level_base;
     let base_bytes_min = shrunk(base_bytes_max, multiplier);
 
-    // The target of the first non-empty level if the last one's were what the largest level holds now.
+    // The target of the first non-empty level if the last one's were what the largest level holds
+    // now.
     let mut size = largest;
     let mut lowest_unnecessary = None;
     for level in (first_non_empty..count - 1).rev() {
@@ -105,7 +109,8 @@ fn dynamic(sizes: &[u64], options: &CompactionOptions) -> LevelTargets {
         if level > base_level {
             size = scaled(size, multiplier);
         }
-        // Why: a level smaller than L0 is allowed to be would take precedence over L0, and L0 would fill up.
+        // Why: a level smaller than L0 is allowed to be would take precedence over L0, and L0 would
+        // fill up.
         *target = size.max(base_bytes_max);
     }
     LevelTargets { base_level: Some(base_level), max_bytes, lowest_unnecessary }

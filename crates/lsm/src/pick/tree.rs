@@ -1,11 +1,13 @@
-//! A version as the pickers look at it: its files, who has taken them, and ranges of keys over them.
+//! A version as the pickers look at it: its files, who has taken them, and ranges of keys over
+//! them.
 //!
-//! In: a [`PickContext`]. Out: [`Tree`], which answers which files overlap a range, what a clean cut is, and how large
-//! files count.
+//! In: a [`PickContext`]. Out: [`Tree`], which answers which files overlap a range, what a clean
+//! cut is, and how large files count.
 //!
-//! Boundaries are compared as RocksDB does it (`boundary_order`): by user key, and a file that ends with the end of a range
-//! tombstone ends before the entries of that user key. Files that share a user key otherwise must be compacted together, or
-//! an old entry of the key could come to lie above a newer one.
+//! Boundaries are compared as RocksDB does it (`boundary_order`): by user key, and a file that ends
+//! with the end of a range tombstone ends before the entries of that user key. Files that share a
+//! user key otherwise must be compacted together, or an old entry of the key could come to lie
+//! above a newer one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -42,7 +44,8 @@ pub(crate) struct Span<'k> {
     pub(crate) largest: Option<&'k [u8]>,
 }
 
-/// Some files of one level, by their indexes in it, ascending. On levels other than L0 they are neighbours.
+/// Some files of one level, by their indexes in it, ascending. On levels other than L0 they are
+/// neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     pub(crate) level: usize,
@@ -63,7 +66,8 @@ impl Selection {
     }
 }
 
-/// The order of two boundaries: by user key, and at the same user key the end of a range tombstone comes first.
+/// The order of two boundaries: by user key, and at the same user key the end of a range tombstone
+/// comes first.
 pub(crate) fn boundary_order(comparator: &Comparator, a: &[u8], b: &[u8]) -> Ordering {
     let ((user_a, trailer_a), (user_b, trailer_b)) = (split(a), split(b));
     let sentinel = |trailer: u64| trailer == RANGE_TOMBSTONE_SENTINEL;
@@ -202,7 +206,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Adds the neighbours that share a user key with the selection's ends. L0 needs none: its files are chosen by overlap.
+    /// Adds the neighbours that share a user key with the selection's ends. L0 needs none: its
+    /// files are chosen by overlap.
     pub(crate) fn clean_cut(&self, selection: &Selection) -> Selection {
         let (Some(&first), Some(&last)) = (selection.indexes.first(), selection.indexes.last()) else {
             return selection.clone();
@@ -233,7 +238,8 @@ impl<'a> Tree<'a> {
             || boundary_order(self.comparator(), &files[index - 1].largest, &files[index].smallest).is_ne()
     }
 
-    /// The clean cut around the selection, or `None` if a running compaction has taken one of its files.
+    /// The clean cut around the selection, or `None` if a running compaction has taken one of its
+    /// files.
     pub(crate) fn free_clean_cut(&self, selection: &Selection) -> Option<Selection> {
         let cut = self.clean_cut(selection);
         (!self.any_taken(&cut)).then_some(cut)
@@ -278,7 +284,8 @@ impl<'a> Tree<'a> {
         const DELETION_WEIGHT: u64 = 2;
         let counts = file.counts().copied().unwrap_or_default();
         let deletions = counts.deletions.saturating_sub(counts.range_deletions).saturating_mul(2);
-        // Why only the surplus: a steady workload deletes about what it puts, and its tree should keep its shape.
+        // Why only the surplus: a steady workload deletes about what it puts, and its tree should
+        // keep its shape.
         let surplus = deletions.saturating_sub(counts.entries);
         let freed = surplus.saturating_mul(self.average_value_bytes).saturating_mul(DELETION_WEIGHT);
         file.size_bytes.saturating_add(freed).saturating_add(file.compensated_range_deletion_bytes)
@@ -300,7 +307,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Whether data older than that of `level` (on L0: of its files up to `l0_index`) may lie in the range of user keys.
+    /// Whether data older than that of `level` (on L0: of its files up to `l0_index`) may lie in
+    /// the range of user keys.
     pub(crate) fn older_data_may_exist(
         &self,
         level: usize,

@@ -1,14 +1,16 @@
-//! Universal compaction: few sorted runs, merged with their neighbours in age when they are of similar size. It writes less
-//! than leveled compaction, for more space and more runs to read from.
+//! Universal compaction: few sorted runs, merged with their neighbours in age when they are of
+//! similar size. It writes less than leveled compaction, for more space and more runs to read from.
 //!
-//! In: a [`Tree`]. Out: the compaction that is most needed: all runs when files are old, runs up to the oldest when the newer
-//! ones take too much space beside it, neighbours of similar size, neighbours whatever their size when there are too many,
-//! or a file that was marked, with what it overlaps.
+//! In: a [`Tree`]. Out: the compaction that is most needed: all runs when files are old, runs up to
+//! the oldest when the newer ones take too much space beside it, neighbours of similar size,
+//! neighbours whatever their size when there are too many, or a file that was marked, with what it
+//! overlaps.
 //!
-//! A sorted run is a file of L0 or a whole level below it. Runs are numbered from the newest; a compaction takes neighbours,
-//! so that no run between them changes its place in age.
+//! A sorted run is a file of L0 or a whole level below it. Runs are numbered from the newest; a
+//! compaction takes neighbours, so that no run between them changes its place in age.
 //!
-//! Not done: `incremental` (a part of the key range at a time): whole runs are merged, as with the option off.
+//! Not done: `incremental` (a part of the key range at a time): whole runs are merged, as with the
+//! option off.
 
 use karst_format::options::choice::{CompactionStopStyle, Compression};
 use karst_format::options::nested::UniversalOptions;
@@ -72,7 +74,8 @@ impl Universal<'_, '_> {
         if let Some(compaction) = self.periodic() {
             return Some(compaction);
         }
-        // Why only free runs count: while a large compaction runs, the few that come meanwhile would be merged two by two, and once more with its output.
+        // Why only free runs count: while a large compaction runs, the few that come meanwhile
+        // would be merged two by two, and once more with its output.
         if self.score >= 1.0 {
             let found = self
                 .for_size_amplification()
@@ -114,7 +117,8 @@ impl Universal<'_, '_> {
         self.whole_runs(start, last, CompactionReason::PeriodicCompaction)
     }
 
-    /// The free runs from the oldest on, when those newer than it take more than `max_size_amplification_percent` of its size.
+    /// The free runs from the oldest on, when those newer than it take more than
+    /// `max_size_amplification_percent` of its size.
     fn for_size_amplification(&self) -> Option<Compaction> {
         let end = self.runs.len() - 1;
         let base = self.runs[end];
@@ -142,8 +146,9 @@ impl Universal<'_, '_> {
         self.runs[start..end].iter().fold(0, |sum, run| sum.saturating_add(run.compensated_bytes))
     }
 
-    /// Leaves out some of the newest files of L0 if there would be few left to merge until writes stop: the compaction will
-    /// take long, and what it has taken is not free in the meantime. Only as many as matter little to what it does.
+    /// Leaves out some of the newest files of L0 if there would be few left to merge until writes
+    /// stop: the compaction will take long, and what it has taken is not free in the meantime. Only
+    /// as many as matter little to what it does.
     fn without_newest_l0(&self, start: usize, end: usize, bytes: u64) -> (usize, u64) {
         let l0_count = self.runs[start..end].iter().filter(|run| run.level == 0).count();
         if l0_count == 0 {
@@ -169,7 +174,8 @@ impl Universal<'_, '_> {
         (start + excluded, left)
     }
 
-    /// Neighbours of which each is not much larger than those newer than it together. `ratio` is in percent.
+    /// Neighbours of which each is not much larger than those newer than it together. `ratio` is in
+    /// percent.
     fn by_size_ratio(&self, ratio: u32, most: usize, reason: CompactionReason) -> Option<Compaction> {
         let fewest = (self.options.min_merge_width as usize).max(2);
         let most = most.min(self.options.max_merge_width as usize);
@@ -213,7 +219,8 @@ impl Universal<'_, '_> {
         count
     }
 
-    /// When there are too many runs: neighbours whatever their sizes, as many as bring the number down to what it may be.
+    /// When there are too many runs: neighbours whatever their sizes, as many as bring the number
+    /// down to what it may be.
     fn for_run_count(&self) -> Option<Compaction> {
         let free = self.runs.iter().filter(|run| !run.taken).count();
         let most = self.most_runs();
@@ -223,8 +230,8 @@ impl Universal<'_, '_> {
         self.by_size_ratio(u32::MAX, free - most + 1, CompactionReason::UniversalSortedRunNum)
     }
 
-    /// How many runs there may be: `max_read_amp`, and if that leaves it open, as many as runs that each are as large as all
-    /// newer ones together need to reach the largest.
+    /// How many runs there may be: `max_read_amp`, and if that leaves it open, as many as runs that
+    /// each are as large as all newer ones together need to reach the largest.
     fn most_runs(&self) -> usize {
         let family = &self.tree.options().family;
         let trigger = usize::try_from(family.level0_file_num_compaction_trigger).unwrap_or(usize::MAX);
@@ -249,7 +256,8 @@ impl Universal<'_, '_> {
     /// The runs from `start` to `after`, not included, which were chosen by size.
     fn neighbours(&self, start: usize, after: usize, reason: CompactionReason) -> Option<Compaction> {
         let mut draft = self.draft(start, after, reason)?;
-        // Where files land depends on all that is newer, too: it will be merged with them before long.
+        // Where files land depends on all that is newer, too: it will be merged with them before
+        // long.
         let bytes = self.runs[..after].iter().fold(0u64, |sum, run| sum.saturating_add(run.bytes));
         draft.output_path_id = universal_path(self.tree, bytes);
         if !self.compresses(after) {
@@ -258,7 +266,8 @@ impl Universal<'_, '_> {
         Some(draft.assemble(self.tree))
     }
 
-    /// Whether the output of runs up to `after` is compressed: not if `compression_size_percent` of the data is older.
+    /// Whether the output of runs up to `after` is compressed: not if `compression_size_percent` of
+    /// the data is older.
     fn compresses(&self, after: usize) -> bool {
         let Ok(percent) = u128::try_from(self.options.compression_size_percent) else { return true };
         let total: u128 = self.runs.iter().map(|run| u128::from(run.compensated_bytes)).sum();
@@ -300,8 +309,8 @@ impl Universal<'_, '_> {
         all.map(|selection| self.tree.input(&selection)).collect()
     }
 
-    /// A file that was marked, with what it overlaps on the next level that has files; in a tree of one level, with all older
-    /// runs.
+    /// A file that was marked, with what it overlaps on the next level that has files; in a tree of
+    /// one level, with all older runs.
     fn marked(&self) -> Option<Compaction> {
         let tree = self.tree;
         let places = marked::by_users(tree);

@@ -1,9 +1,11 @@
 //! Range tombstones of several memtables and tables, as an iterator over all of them needs them.
 //!
-//! In: the fragments of each source, clipped to the boundaries of the file they come from. Out: for a user key the newest tombstone over it that
-//! the reader sees, from any source; and the range around a key that is hidden as a whole, to seek past it.
+//! In: the fragments of each source, clipped to the boundaries of the file they come from. Out: for
+//! a user key the newest tombstone over it that the reader sees, from any source; and the range
+//! around a key that is hidden as a whole, to seek past it.
 //!
-//! Invariant: sources are only added. An iterator moves in small steps, so each source remembers the fragment it answered with last and looks there first.
+//! Invariant: sources are only added. An iterator moves in small steps, so each source remembers
+//! the fragment it answered with last and looks there first.
 
 use super::fragments::Fragments;
 use karst_format::comparator::Comparator;
@@ -14,7 +16,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Source {
     fragments: Arc<Fragments>,
-    /// The file's boundaries as user keys. `lower` is included; `upper` is included if the flag says so.
+    /// The file's boundaries as user keys. `lower` is included; `upper` is included if the flag
+    /// says so.
     lower: Option<Box<[u8]>>,
     upper: Option<(Box<[u8]>, bool)>,
     /// The fragment of the last answer, or the one after the gap of the last answer.
@@ -46,15 +49,18 @@ impl Aggregate {
         self.sources.clear();
     }
 
-    /// Adds the tombstones of a memtable, or of a file whose boundaries need not be heeded. Returns the source's number.
+    /// Adds the tombstones of a memtable, or of a file whose boundaries need not be heeded. Returns
+    /// the source's number.
     pub fn add(&mut self, fragments: Arc<Fragments>) -> usize {
         self.add_clipped(fragments, None, None)
     }
 
-    /// Adds the tombstones of a table that hold from `lower` (included) to `upper` (included if its flag is set). Returns the source's number.
+    /// Adds the tombstones of a table that hold from `lower` (included) to `upper` (included if its
+    /// flag is set). Returns the source's number.
     ///
-    /// Why: a compaction may cut a tombstone at the boundary between two of its output files and write it whole into both; beyond its
-    /// file's boundary it would hide newer data of the neighbour's that was since rewritten.
+    /// Why: a compaction may cut a tombstone at the boundary between two of its output files and
+    /// write it whole into both; beyond its file's boundary it would hide newer data of the
+    /// neighbour's that was since rewritten.
     pub fn add_clipped(
         &mut self,
         fragments: Arc<Fragments>,
@@ -68,7 +74,8 @@ impl Aggregate {
         self.sources.len()
     }
 
-    /// The sequence number of the newest tombstone over `user_key` that the reader sees; 0 if there is none.
+    /// The sequence number of the newest tombstone over `user_key` that the reader sees; 0 if there
+    /// is none.
     #[inline]
     pub fn covering_seq(&mut self, user_key: &[u8]) -> SeqNo {
         let mut newest = SeqNo::ZERO;
@@ -84,8 +91,9 @@ impl Aggregate {
         !self.sources.is_empty() && self.covering_seq(user_key) > seq
     }
 
-    /// How far a tombstone newer than `seq` reaches forward from `user_key`: the first user key that the one reaching furthest no longer hides.
-    /// `None` if none is over `user_key`. An iterator whose entries there are all older than `seq` may seek to it.
+    /// How far a tombstone newer than `seq` reaches forward from `user_key`: the first user key
+    /// that the one reaching furthest no longer hides. `None` if none is over `user_key`. An
+    /// iterator whose entries there are all older than `seq` may seek to it.
     pub fn hidden_until(&mut self, user_key: &[u8], seq: SeqNo) -> Option<&[u8]> {
         let (comparator, read_seq) = (&self.comparator, self.read_seq);
         let mut furthest: Option<&[u8]> = None;

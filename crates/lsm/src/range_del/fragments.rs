@@ -1,7 +1,8 @@
 //! Range tombstones cut into fragments that do not overlap.
 //!
-//! In: tombstones `[start, end)` with sequence numbers, in any order. Out: fragments in key order, each with the sequence numbers
-//! of all tombstones over it, newest first; and for a key and a reader the newest tombstone over it that the reader sees.
+//! In: tombstones `[start, end)` with sequence numbers, in any order. Out: fragments in key order,
+//! each with the sequence numbers of all tombstones over it, newest first; and for a key and a
+//! reader the newest tombstone over it that the reader sees.
 //!
 //! | fragment | covers | sequence numbers |
 //! |---|---|---|
@@ -9,8 +10,9 @@
 //! | | `b..d` | 9, 7 |
 //! | | `d..f` | 9 |
 //!
-//! Invariants: fragments are sorted, do not overlap and are not empty; neighbours that touch are kept apart where their
-//! sequence numbers differ; the numbers of a fragment are distinct and descend. Immutable once built; a lookup allocates nothing.
+//! Invariants: fragments are sorted, do not overlap and are not empty; neighbours that touch are
+//! kept apart where their sequence numbers differ; the numbers of a fragment are distinct and
+//! descend. Immutable once built; a lookup allocates nothing.
 
 use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
@@ -57,7 +59,8 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Cuts tombstones into fragments. Tombstones whose range is empty in `comparator`'s order are dropped.
+    /// Cuts tombstones into fragments. Tombstones whose range is empty in `comparator`'s order are
+    /// dropped.
     ///
     /// # Panics
     /// Never for what fits a table or a memtable: 4 GiB of boundary keys or 2^32 sequence numbers.
@@ -150,7 +153,8 @@ impl Fragments {
         seqs.get(seqs.partition_point(|s| *s > read_seq)).copied()
     }
 
-    /// The first fragment that ends behind `user_key`: the one over it, or else the next; `len()` if there is none.
+    /// The first fragment that ends behind `user_key`: the one over it, or else the next; `len()`
+    /// if there is none.
     #[inline]
     pub fn seek(&self, comparator: &Comparator, user_key: &[u8]) -> usize {
         self.fragments
@@ -164,8 +168,9 @@ impl Fragments {
         (i < self.len() && comparator.compare_user(self.start(i), user_key) != Ordering::Greater).then_some(i)
     }
 
-    /// The sequence number of the newest tombstone over `user_key` that a reader at `read_seq` sees; 0 if there is none, which
-    /// hides nothing. Entries of the key with smaller numbers are deleted for that reader.
+    /// The sequence number of the newest tombstone over `user_key` that a reader at `read_seq`
+    /// sees; 0 if there is none, which hides nothing. Entries of the key with smaller numbers are
+    /// deleted for that reader.
     #[inline]
     pub fn covering_seq(&self, comparator: &Comparator, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         if self.is_empty() {
@@ -191,7 +196,8 @@ impl Fragments {
     }
 }
 
-/// The sweep over the boundaries: which tombstones are over the current one, and what came out so far.
+/// The sweep over the boundaries: which tombstones are over the current one, and what came out so
+/// far.
 #[derive(Default)]
 struct Cut {
     /// (index of the boundary where it ends, sequence number)

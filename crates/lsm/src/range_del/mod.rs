@@ -1,10 +1,12 @@
 //! Range tombstones: `delete_range` hides every older entry of a range of keys.
 //!
-//! In: tombstones of a memtable or of one table. Out: [`Fragments`], searched by point lookups for the newest tombstone over
-//! a key, and [`Aggregate`], which iterators ask the same over several memtables and tables.
+//! In: tombstones of a memtable or of one table. Out: [`Fragments`], searched by point lookups for
+//! the newest tombstone over a key, and [`Aggregate`], which iterators ask the same over several
+//! memtables and tables.
 //!
-//! Invariant: a tombstone hides an entry of a key in `[start, end)` if its sequence number is larger than the entry's and not larger than the
-//! reader's. In a level, tombstones of a table hold only within the table's boundaries; whoever adds a table's fragments to an aggregate clips them.
+//! Invariant: a tombstone hides an entry of a key in `[start, end)` if its sequence number is
+//! larger than the entry's and not larger than the reader's. In a level, tombstones of a table hold
+//! only within the table's boundaries; whoever adds a table's fragments to an aggregate clips them.
 
 mod aggregate;
 mod fragments;

@@ -1,4 +1,5 @@
-//! The level search against a plain scan over all files, under every comparator that is laid out differently.
+//! The level search against a plain scan over all files, under every comparator that is laid out
+//! differently.
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -13,7 +14,8 @@ fn internal(user_key: &[u8], seq: u64, kind: ValueType) -> Vec<u8> {
     InternalKey { user_key, seq: SeqNo(seq), kind }.to_vec()
 }
 
-/// Keys that share prefixes of every length around the eight bytes of a window, and some that do not.
+/// Keys that share prefixes of every length around the eight bytes of a window, and some that do
+/// not.
 fn user_key() -> impl Strategy<Value = Vec<u8>> {
     let tail = proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff), any::<u8>()], 0..4);
     let head = prop_oneof![
@@ -27,8 +29,9 @@ fn user_key() -> impl Strategy<Value = Vec<u8>> {
     (head, tail).prop_map(|(head, tail)| [head, &tail].concat())
 }
 
-/// A tree: ranges for L0 as they come, and for two sorted levels the cuts between files. Where `share` says so, two
-/// files of a sorted level share a user key, with the newer entries in the first one.
+/// A tree: ranges for L0 as they come, and for two sorted levels the cuts between files. Where
+/// `share` says so, two files of a sorted level share a user key, with the newer entries in the
+/// first one.
 fn tree(comparator: Comparator) -> impl Strategy<Value = (Version, Vec<Vec<u8>>)> {
     let keys = proptest::collection::btree_set(user_key(), 2..40);
     let l0 = proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..6);
@@ -85,8 +88,8 @@ fn build(comparator: &Comparator, edit: &VersionEdit) -> Version {
     builder.build(&options).unwrap()
 }
 
-/// What the search must find: on L0 every file around the key; below it those that can hold an entry of the key at or
-/// before `seq`.
+/// What the search must find: on L0 every file around the key; below it those that can hold an
+/// entry of the key at or before `seq`.
 fn scan(version: &Version, key: &[u8], seq: SeqNo) -> Vec<(Level, FileNumber)> {
     let comparator = version.comparator();
     let sought = internal(key, seq.0, ValueType::FOR_SEEK);

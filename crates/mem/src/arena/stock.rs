@@ -1,11 +1,16 @@
 //! Blocks of the size of a huge page, kept ready for any arena of the process.
 //!
-//! In: blocks of arenas that were dropped, and new ones that [`stock_blocks`] makes on a thread that has time. Out: blocks whose memory the kernel has given already.
+//! In: blocks of arenas that were dropped, and new ones that [`stock_blocks`] makes on a thread
+//! that has time. Out: blocks whose memory the kernel has given already.
 //!
-//! Why: the first touch of a new huge page is the kernel's hour: it clears 2 MiB, and when memory is in pieces it moves pages about until it has found so much in one. Measured: half a
-//! millisecond where memory is plenty, two on average and seven at worst where the page cache has filled it; all of it in the middle of some writer's insert.
+//! Why: the first touch of a new huge page is the kernel's hour: it clears 2 MiB, and when memory
+//! is in pieces it moves pages about until it has found so much in one. Measured: half a
+//! millisecond where memory is plenty, two on average and seven at worst where the page cache has
+//! filled it; all of it in the middle of some writer's insert.
 //!
-//! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the last ones says that more are wanted; this crate has no threads, so its user asks
+//! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and
+//! [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the
+//! last ones says that more are wanted; this crate has no threads, so its user asks
 //! ([`wants_blocks`]) and sees to it.
 
 use super::{HUGE_PAGE_BYTES, huge};
@@ -67,7 +72,8 @@ pub fn wants_blocks() -> bool {
     WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed)
 }
 
-/// Makes blocks until a few are ready, of at most `bytes` together. Takes a millisecond or so for each: to be called where nobody waits.
+/// Makes blocks until a few are ready, of at most `bytes` together. Takes a millisecond or so for
+/// each: to be called where nobody waits.
 pub fn stock_blocks(bytes: usize) {
     STOCK.fill(STOCKED.min(bytes / HUGE_PAGE_BYTES));
 }
@@ -87,7 +93,8 @@ impl Stock {
         while self.0.lock().len() < blocks {
             let Some(data) = huge::allocate() else { return };
             for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
-                // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads it.
+                // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads
+                // it.
                 unsafe { data.as_ptr().add(at).write_volatile(0) };
             }
             self.0.lock().push(Piece(data));
@@ -119,7 +126,8 @@ mod tests {
         stock_blocks(usize::MAX);
         assert!(STOCK.0.lock().len() >= STOCKED.min(LOW));
         let arena = Arena::new(LARGEST_BLOCK_BYTES);
-        // Why so small: a request of more than a quarter of the first block would get a block of its own.
+        // Why so small: a request of more than a quarter of the first block would get a block of
+        // its own.
         const REQUEST: usize = 1024;
         let allocate = |bytes: usize| {
             for _ in 0..bytes / REQUEST {

@@ -1,7 +1,8 @@
 //! What a cache holds, in bytes and in events, and the charges that count against it from outside.
 //!
-//! Invariant: `usage_bytes` is the sum of the entries' charges, of live [`Charge`]s and of inserts under way.
-//! Shared by the cache and by charges, which may outlive it. Nothing here is written on a hit.
+//! Invariant: `usage_bytes` is the sum of the entries' charges, of live [`Charge`]s and of inserts
+//! under way. Shared by the cache and by charges, which may outlive it. Nothing here is written on
+//! a hit.
 
 use super::Priority;
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
@@ -46,8 +47,8 @@ impl Account {
     }
 }
 
-/// What a [`Charge`] is for, by a number that the cache's owner gives a meaning: below [`ChargeKind::COUNT`]. 0 is also what values are charged as
-/// that found no room in the cache.
+/// What a [`Charge`] is for, by a number that the cache's owner gives a meaning: below
+/// [`ChargeKind::COUNT`]. 0 is also what values are charged as that found no room in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeKind(pub u8);
 
@@ -56,7 +57,8 @@ impl ChargeKind {
     pub const COUNT: usize = 5;
 }
 
-/// Memory outside of the cache that counts against its capacity: reads in flight, iterators, table metadata.
+/// Memory outside of the cache that counts against its capacity: reads in flight, iterators, table
+/// metadata.
 ///
 /// Given up when dropped. May outlive the cache.
 pub struct Charge {

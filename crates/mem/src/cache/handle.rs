@@ -1,5 +1,5 @@
-//! A pin on a value: what a lookup or an insert gives. As long as one lives, its value stays where it is,
-//! even if the entry is erased or the cache dropped.
+//! A pin on a value: what a lookup or an insert gives. As long as one lives, its value stays where
+//! it is, even if the entry is erased or the cache dropped.
 //!
 //! Invariant: a handle owns exactly one pin of a shareable slot, of a table or standalone.
 
@@ -44,8 +44,9 @@ impl<V> Handle<V> {
         Self { slot: unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(whole))) }.cast() }
     }
 
-    /// A handle to a value outside of the table, which gives up `charge` with it and can be found in `list` under `key` while it is held. If
-    /// there is one of this key, it wins: its handle is returned and `value` dropped.
+    /// A handle to a value outside of the table, which gives up `charge` with it and can be found
+    /// in `list` under `key` while it is held. If there is one of this key, it wins: its handle is
+    /// returned and `value` dropped.
     pub(super) fn listed(value: V, charge: Charge, key: [u64; 2], list: &Arc<InUse<V>>) -> Self {
         let slot = Slot::standalone(value, true);
         let own = Self::outside(Standalone { slot, charge: Some(charge), listed: Some((key, list.clone())) });
@@ -66,13 +67,15 @@ impl<V> Handle<V> {
         Self { slot: NonNull::from(slot) }
     }
 
-    /// Puts `value` in the place of a value that no cache knows and nobody else holds, and returns that; else `value` comes back.
-    /// Saves whoever makes many such handles, one after the other, an allocation for each.
+    /// Puts `value` in the place of a value that no cache knows and nobody else holds, and returns
+    /// that; else `value` comes back. Saves whoever makes many such handles, one after the other,
+    /// an allocation for each.
     ///
     /// # Errors
     /// The handle is one of several, or its value belongs to a cache; nothing has changed.
     pub fn replace_if_alone(&mut self, value: V) -> Result<V, V> {
-        // Why it stays true: nobody finds a standalone slot, and the only handle to it is borrowed here.
+        // Why it stays true: nobody finds a standalone slot, and the only handle to it is borrowed
+        // here.
         if self.is_alone() { Ok(self.slot().replace_value(value)) } else { Err(value) }
     }
 
@@ -127,8 +130,8 @@ impl<V> Drop for Handle<V> {
     fn drop(&mut self) {
         // Ordering: Release; all use of the value comes before whoever drops it next.
         let before = self.slot().word.fetch_add(RELEASED_ONE, Ordering::Release);
-        // Invariant: nothing of the slot is touched from here on, unless this was the last pin and no table
-        // or cache is there to own it.
+        // Invariant: nothing of the slot is touched from here on, unless this was the last pin and
+        // no table or cache is there to own it.
         if before & (CLOSED | STANDALONE) != 0 && Word(before).pins() == 1 {
             // SAFETY: the last pin of a slot that nobody can find makes this thread the owner.
             unsafe { drop_last(self.slot, before) };
@@ -142,16 +145,19 @@ impl<V> Drop for Handle<V> {
 unsafe fn drop_last<V>(slot: NonNull<Slot<V>>, word: u64) {
     // SAFETY: alive until freed below; the last pin is gone, and nobody else finds the slot.
     let owned = unsafe { slot.as_ref() };
-    // Ordering: Acquire pairs with the Release of the other pins, and with the Release that closed the slot.
+    // Ordering: Acquire pairs with the Release of the other pins, and with the Release that closed
+    // the slot.
     // Why no fence: it would do, but ThreadSanitizer knows none.
     owned.word.load(Ordering::Acquire);
     if word & STANDALONE != 0 {
         let whole = slot.cast::<Standalone<V>>();
-        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and alive as above.
+        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and alive
+        // as above.
         if let Some((key, list)) = unsafe { &whole.as_ref().listed } {
             list.remove(*key, slot);
         }
-        // Why only now: a box is the only way to what it owns, and searches look at a slot for as long as it is listed.
+        // Why only now: a box is the only way to what it owns, and searches look at a slot for as
+        // long as it is listed.
         // SAFETY: made by `Box::into_raw`, and freed only here.
         let whole = unsafe { Box::from_raw(whole.as_ptr()) };
         whole.slot.drop_value();

@@ -1,12 +1,14 @@
 //! Values that found no room in the cache, by key, for as long as somebody holds them.
 //!
-//! In: standalone slots that were made under a key. Out: more pins on them, for whoever looks for that key meanwhile. Without this, lookups in flight that
-//! need the same block, as all lookups in a file need its index, would each have it read, checked and decoded, when the cache is smaller than that
-//! block or has a capacity of 0.
+//! In: standalone slots that were made under a key. Out: more pins on them, for whoever looks for
+//! that key meanwhile. Without this, lookups in flight that need the same block, as all lookups in
+//! a file need its index, would each have it read, checked and decoded, when the cache is smaller
+//! than that block or has a capacity of 0.
 //!
-//! Lock: each shard's own, for a few steps. Nothing is dropped under it.
-//! Invariants: a slot on the list is alive: its last pin takes it off the list, under the lock, before it is freed. Nobody but a holder makes a pin out of
-//! none, so whoever gave up the last pin is alone with the slot. Calls come from the cache's misses and from the last handles, never from a hit in the table.
+//! Lock: each shard's own, for a few steps. Nothing is dropped under it. Invariants: a slot on the
+//! list is alive: its last pin takes it off the list, under the lock, before it is freed. Nobody
+//! but a holder makes a pin out of none, so whoever gave up the last pin is alone with the slot.
+//! Calls come from the cache's misses and from the last handles, never from a hit in the table.
 
 use super::key;
 use super::slot::Slot;
@@ -19,7 +21,8 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 type Shard<V> = Vec<([u64; 2], NonNull<Slot<V>>)>;
 
 pub(super) struct InUse<V> {
-    /// Why a vector: a shard holds what a few lookups in flight hold; as a search compares numbers that lie together, hundreds of them cost less than a read.
+    /// Why a vector: a shard holds what a few lookups in flight hold; as a search compares numbers
+    /// that lie together, hundreds of them cost less than a read.
     shards: [Mutex<Shard<V>>; SHARDS],
     /// How many are on the list, so that a cache that is large enough pays one load.
     count: AtomicUsize,
@@ -41,14 +44,16 @@ impl<V> InUse<V> {
 
     /// The slot of `key`, pinned for the caller, if somebody holds it.
     pub(super) fn find(&self, key: [u64; 2]) -> Option<NonNull<Slot<V>>> {
-        // Ordering: Relaxed; whoever comes too early to see a value on the list misses it, as in any cache.
+        // Ordering: Relaxed; whoever comes too early to see a value on the list misses it, as in
+        // any cache.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         find_in(&self.shard(key).lock(), key)
     }
 
-    /// Lists `slot`, which the caller has a pin on, unless there is one of this key that somebody holds: that one, pinned for the caller, comes back.
+    /// Lists `slot`, which the caller has a pin on, unless there is one of this key that somebody
+    /// holds: that one, pinned for the caller, comes back.
     pub(super) fn add(&self, key: [u64; 2], slot: NonNull<Slot<V>>) -> Option<NonNull<Slot<V>>> {
         let mut shard = self.shard(key).lock();
         let there = find_in(&shard, key);
@@ -64,7 +69,8 @@ impl<V> InUse<V> {
         self.remove_where(key, |listed| listed == slot);
     }
 
-    /// Takes the slot of `key` off the list, so that nobody finds it any more; whether somebody would have.
+    /// Takes the slot of `key` off the list, so that nobody finds it any more; whether somebody
+    /// would have.
     pub(super) fn erase(&self, key: [u64; 2]) -> bool {
         // SAFETY: on the list, and so alive.
         self.remove_where(key, |listed| unsafe { listed.as_ref() }.is_pinned())
@@ -83,7 +89,8 @@ impl<V> InUse<V> {
 }
 
 fn find_in<V>(shard: &Shard<V>, key: [u64; 2]) -> Option<NonNull<Slot<V>>> {
-    // SAFETY: on the list, and so alive for as long as its shard is locked. Why not the first: one that nobody holds any more is about to leave.
+    // SAFETY: on the list, and so alive for as long as its shard is locked. Why not the first: one
+    // that nobody holds any more is about to leave.
     let pinned = |slot: &NonNull<Slot<V>>| unsafe { slot.as_ref() }.pin_if_pinned();
     shard.iter().filter(|(listed, _)| *listed == key).map(|(_, slot)| *slot).find(pinned)
 }

@@ -2,7 +2,8 @@
 
 /// The name of a cached value, unique among all users of one cache.
 ///
-/// The two words may be as regular as they like (a file's number and an offset); they are hashed here.
+/// The two words may be as regular as they like (a file's number and an offset); they are hashed
+/// here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CacheKey(pub u64, pub u64);
 
@@ -13,7 +14,8 @@ impl CacheKey {
     }
 }
 
-/// Two rounds of a folded 128-bit product: every bit of the key reaches the high bits, which choose the slot.
+/// Two rounds of a folded 128-bit product: every bit of the key reaches the high bits, which choose
+/// the slot.
 #[inline(always)]
 pub(super) fn hash(key: [u64; 2]) -> u64 {
     let folded = fold(key[0] ^ 0xa076_1d64_78bd_642f, key[1] ^ 0xe703_7ed1_a0b4_28db);

@@ -1,8 +1,8 @@
 //! Hits and misses, counted without an atomic read-modify-write on the way.
 //!
-//! Each thread has a number, unique among living threads; while it is small, it is the index of a stripe that
-//! no other thread writes, so a plain load and store count exactly. Threads with a larger number share the
-//! last stripe and pay for an atomic add. Reading sums the stripes.
+//! Each thread has a number, unique among living threads; while it is small, it is the index of a
+//! stripe that no other thread writes, so a plain load and store count exactly. Threads with a
+//! larger number share the last stripe and pay for an atomic add. Reading sums the stripes.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -41,7 +41,8 @@ impl LookupCounts {
     fn add(&self, thread: usize, counter: impl Fn(&Stripe) -> &AtomicU64) {
         if thread < OWN_STRIPES {
             let counter = counter(&self.stripes[thread]);
-            // Ordering: Relaxed; a thread that takes over a number does so under a lock, after the last write.
+            // Ordering: Relaxed; a thread that takes over a number does so under a lock, after the
+            // last write.
             counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         } else {
             counter(&self.stripes[OWN_STRIPES]).fetch_add(1, Ordering::Relaxed);
@@ -107,7 +108,8 @@ mod numbers {
         let own = FREE.lock().pop();
         if let Some(number) = own {
             NUMBER.set(number);
-            // A thread that is ending already cannot own it any more; then the number is never used again.
+            // A thread that is ending already cannot own it any more; then the number is never used
+            // again.
             let _ = OWNED.try_with(|owned| owned.set(Some(Number(number))));
         } else {
             NUMBER.set(OWN_STRIPES);

@@ -55,7 +55,8 @@ impl Scene {
     }
 }
 
-/// Explore every interleaving with at most this many preemptions; each scenario stays exhaustive in that bound.
+/// Explore every interleaving with at most this many preemptions; each scenario stays exhaustive in
+/// that bound.
 fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -206,7 +207,8 @@ fn loom_standalone_handles() {
     });
 }
 
-/// A scene whose next insert grows the table from seven slots to fourteen and moves the entries 1 to 5.
+/// A scene whose next insert grows the table from seven slots to fourteen and moves the entries 1
+/// to 5.
 fn about_to_grow() -> Scene {
     let scene = Scene::new(16);
     (1..=5).for_each(|k| drop(scene.put(k, k * 10)));
@@ -279,7 +281,8 @@ fn loom_erase_against_growth() {
     });
 }
 
-/// A value that found no room goes with its last handle, while another thread looks for it or puts it in again.
+/// A value that found no room goes with its last handle, while another thread looks for it or puts
+/// it in again.
 #[test]
 fn loom_find_against_the_last_handle_of_what_found_no_room() {
     model(3, || {

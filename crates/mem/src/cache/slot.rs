@@ -1,5 +1,5 @@
-//! One cache entry: its state word, its key, its charge and its value; and the rules by which threads
-//! share it. Used by the table (which owns the slots) and by handles (which pin them).
+//! One cache entry: its state word, its key, its charge and its value; and the rules by which
+//! threads share it. Used by the table (which owns the slots) and by handles (which pin them).
 //!
 //! The state word:
 //!
@@ -14,19 +14,22 @@
 //! | 62 | VISIBLE: may be found by key |
 //! | 63 | SHAREABLE: holds a value that may be pinned |
 //!
-//! States: neither bit (free, or owned by one thread that fills or empties it), invisible (SHAREABLE alone:
-//! erased while pinned) and visible (both). Which slots are free, the table's tags say.
+//! States: neither bit (free, or owned by one thread that fills or empties it), invisible
+//! (SHAREABLE alone: erased while pinned) and visible (both). Which slots are free, the table's
+//! tags say.
 //!
 //! Invariants:
-//! - A - R is the number of pins, and while it is not 0 nobody takes a value away. When it is 0, A (= R) is
-//!   the clock's count: how many rounds of the eviction hand the entry still survives. So a hit is one add
-//!   on A and its release one add on R, and no separate write marks the entry as used.
-//! - Only a compare-and-swap from an unpinned shareable word to 0, or setting the tag of a free slot, makes a
-//!   thread the owner; words of such slots may carry stray counts of searches that came too late, which
-//!   publishing overwrites.
-//! - A handle's release does not touch the slot after its add, unless the word told it that it was the
-//!   last pin of a closed or standalone slot, which makes it the owner. So no release races with the end of
-//!   the table. An invisible slot is freed by the hand, by the migration or by the end of the cache.
+//! - A - R is the number of pins, and while it is not 0 nobody takes a value away. When it is 0, A
+//!   (= R) is the clock's count: how many rounds of the eviction hand the entry still survives. So
+//!   a hit is one add on A and its release one add on R, and no separate write marks the entry as
+//!   used.
+//! - Only a compare-and-swap from an unpinned shareable word to 0, or setting the tag of a free
+//!   slot, makes a thread the owner; words of such slots may carry stray counts of searches that
+//!   came too late, which publishing overwrites.
+//! - A handle's release does not touch the slot after its add, unless the word told it that it was
+//!   the last pin of a closed or standalone slot, which makes it the owner. So no release races
+//!   with the end of the table. An invisible slot is freed by the hand, by the migration or by the
+//!   end of the cache.
 //!
 //! Why two counters and not one with a mark: marking the entry as used would be a second atomic
 //! operation, and pins by compare-and-swap would slow down on blocks that many threads hit at once.
@@ -96,9 +99,11 @@ pub(super) struct Entry<V> {
     pub(super) count: u64,
 }
 
-/// Invariant: all-zero bytes are an empty slot (outside loom), so that a table is memory fresh from the system.
+/// Invariant: all-zero bytes are an empty slot (outside loom), so that a table is memory fresh from
+/// the system.
 ///
-/// Why this layout: a hit needs the word, the key and the head of the value; they share the first cache line.
+/// Why this layout: a hit needs the word, the key and the head of the value; they share the first
+/// cache line.
 #[repr(C, align(64))]
 pub(super) struct Slot<V> {
     pub(super) word: AtomicU64,
@@ -167,14 +172,16 @@ impl<V> Slot<V> {
 
     /// Another pin by one who holds a pin.
     pub(super) fn pin_again(&self) {
-        // Ordering: Relaxed, as for `Arc`: the pin held keeps the value; nothing is learnt from this one.
+        // Ordering: Relaxed, as for `Arc`: the pin held keeps the value; nothing is learnt from
+        // this one.
         let old = self.word.fetch_add(TAKEN_ONE, Ordering::Relaxed);
         if old & TAKEN_TOP != 0 {
             self.keep_counts_in_range();
         }
     }
 
-    /// Another pin by one who holds none, if there is one; the slot stays alive meanwhile by other means.
+    /// Another pin by one who holds none, if there is one; the slot stays alive meanwhile by other
+    /// means.
     pub(super) fn pin_if_pinned(&self) -> bool {
         let another = |word| (Word(word).pins() != 0).then_some(word + TAKEN_ONE);
         // Ordering: Relaxed, as for `pin_again`: the lock that led here showed the value.
@@ -190,7 +197,8 @@ impl<V> Slot<V> {
         self.load(Ordering::Relaxed).pins() != 0
     }
 
-    /// REQUIRES: a pin is held. Drops the top bit of both counters once both have it; their difference stays.
+    /// REQUIRES: a pin is held. Drops the top bit of both counters once both have it; their
+    /// difference stays.
     #[cold]
     fn keep_counts_in_range(&self) {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -215,8 +223,9 @@ impl<V> Slot<V> {
         // SAFETY: the owner is alone with the value, and there is none to drop.
         self.value.with_mut(|v| unsafe { (*v).write(entry.value) });
         // Ordering: Release publishes the above.
-        // Why swap: a store would do (it overwrites the counts of searches that came too late), but loom does not
-        // order a plain store after a concurrent read-modify-write. Only misses pay for it.
+        // Why swap: a store would do (it overwrites the counts of searches that came too late), but
+        // loom does not order a plain store after a concurrent read-modify-write. Only misses pay
+        // for it.
         self.word.swap(Word::visible(entry.priority, entry.count, pins), Ordering::Release);
     }
 
@@ -227,10 +236,11 @@ impl<V> Slot<V> {
         self.word.compare_exchange(seen.0, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// REQUIRES: the caller became the owner by `try_own(seen)` and has not taken the entry yet. Moves it out.
+    /// REQUIRES: the caller became the owner by `try_own(seen)` and has not taken the entry yet.
+    /// Moves it out.
     pub(super) fn take(&self, seen: Word) -> Entry<V> {
-        // SAFETY: the owner is alone with the value, which was there while the slot was shareable, and which
-        // nobody reads again: the slot is not shareable until another value is published.
+        // SAFETY: the owner is alone with the value, which was there while the slot was shareable,
+        // and which nobody reads again: the slot is not shareable until another value is published.
         let value = self.value.with(|v| unsafe { (*v).assume_init_read() });
         Entry {
             key: self.key(),
@@ -255,8 +265,9 @@ impl<V> Slot<V> {
         self.word.compare_exchange(seen.0, seen.0 & !VISIBLE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// REQUIRES: no search can be under way any more. Leaves the slot to its pins: the last one frees the
-    /// value and gives up `table`. `false` if there was no pin, and so the caller is the owner.
+    /// REQUIRES: no search can be under way any more. Leaves the slot to its pins: the last one
+    /// frees the value and gives up `table`. `false` if there was no pin, and so the caller is the
+    /// owner.
     pub(super) fn close(&self, table: *mut ()) -> bool {
         self.charge_or_table.store(table, Ordering::Relaxed);
         // Ordering: Release for `table`; Acquire for the pins already given back.
@@ -268,7 +279,8 @@ impl<V> Slot<V> {
         self.charge_or_table.load(Ordering::Relaxed)
     }
 
-    /// REQUIRES: the caller owns the slot or is alone with it, it holds a value, and nobody uses it again.
+    /// REQUIRES: the caller owns the slot or is alone with it, it holds a value, and nobody uses it
+    /// again.
     pub(super) fn drop_value(&self) {
         // SAFETY: by the requirement.
         self.value.with_mut(|v| unsafe { (*v).assume_init_drop() });
@@ -284,7 +296,8 @@ impl<V> Slot<V> {
 
     /// Whether it is outside of any table, cannot be found and is pinned once.
     pub(super) fn is_standalone_with_one_pin(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of the pins that are gone; what they read comes before what is written now.
+        // Ordering: Acquire pairs with the Release of the pins that are gone; what they read comes
+        // before what is written now.
         let word = self.load(Ordering::Acquire);
         word.0 & (STANDALONE | LISTED) == STANDALONE && word.pins() == 1
     }

@@ -1,10 +1,10 @@
-//! The memory of a table: a fixed array of slots, all free at first, or of group words, all zero. Used by
-//! the table alone.
+//! The memory of a table: a fixed array of slots, all free at first, or of group words, all zero.
+//! Used by the table alone.
 //!
-//! Large arrays are mapped from the system and touched by nobody before use, so that they cost memory
-//! only where entries are; they ask for huge pages, since a lookup goes to a random place and would
-//! otherwise pay for a page walk as well. Small arrays, and all of them under Miri and loom, come from the
-//! global allocator.
+//! Large arrays are mapped from the system and touched by nobody before use, so that they cost
+//! memory only where entries are; they ask for huge pages, since a lookup goes to a random place
+//! and would otherwise pay for a page walk as well. Small arrays, and all of them under Miri and
+//! loom, come from the global allocator.
 
 use super::slot::Slot;
 use crate::sync::AtomicU64;
@@ -17,7 +17,8 @@ pub(super) unsafe trait Fresh {
     fn fresh() -> Self;
 }
 
-// SAFETY: atomics of integers and of a null pointer are zero bytes, and a value that is not there may be any.
+// SAFETY: atomics of integers and of a null pointer are zero bytes, and a value that is not there
+// may be any.
 unsafe impl<V> Fresh for Slot<V> {
     fn fresh() -> Self {
         Slot::empty()
@@ -66,7 +67,8 @@ impl<T: Fresh> Slots<T> {
         self.len
     }
 
-    /// REQUIRES: `index < len`; every index in this crate comes from a home or a step that wraps at `len`.
+    /// REQUIRES: `index < len`; every index in this crate comes from a home or a step that wraps at
+    /// `len`.
     #[inline(always)]
     pub(super) fn at(&self, index: usize) -> &T {
         assert!(index < self.len);
@@ -88,12 +90,14 @@ impl<T: Fresh> Slots<T> {
 
     /// Give the memory back to the system but keep its addresses; reading them finds fresh slots.
     ///
-    /// REQUIRES: nothing in the slots is needed and nobody puts anything there. Late searches may still read them.
+    /// REQUIRES: nothing in the slots is needed and nobody puts anything there. Late searches may
+    /// still read them.
     pub(super) fn discard(&self) {
         #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
         if self.memory == Memory::Mapped {
-            // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as fresh slots,
-            // which late searches bear at any time. No slot holds a value, by the requirement.
+            // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as
+            // fresh slots, which late searches bear at any time. No slot holds a value, by the
+            // requirement.
             unsafe {
                 libc::madvise(self.first.as_ptr().cast(), self.len * size_of::<T>(), libc::MADV_DONTNEED)
             };
@@ -106,7 +110,8 @@ impl<T> Drop for Slots<T> {
         match self.memory {
             Memory::Boxed => {
                 let slots = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len);
-                // SAFETY: made by `Box::into_raw` of a slice of this length. Dropping a slot drops no value.
+                // SAFETY: made by `Box::into_raw` of a slice of this length. Dropping a slot drops
+                // no value.
                 drop(unsafe { Box::from_raw(slots) });
             }
             #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
@@ -120,7 +125,8 @@ impl<T> Drop for Slots<T> {
 
 #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
 fn map(bytes: usize) -> Option<NonNull<u8>> {
-    // SAFETY: a new private mapping at an address of the system's choice touches nothing that exists.
+    // SAFETY: a new private mapping at an address of the system's choice touches nothing that
+    // exists.
     let memory = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -1,5 +1,6 @@
-//! Open addressing over a fixed array of slots: find and pin, place, erase, and the clock hand that evicts.
-//! Used by `BlockCache`, which owns a chain of tables, and by the last handle of a table that closed.
+//! Open addressing over a fixed array of slots: find and pin, place, erase, and the clock hand that
+//! evicts. Used by `BlockCache`, which owns a chain of tables, and by the last handle of a table
+//! that closed.
 //!
 //! Slots come in groups of seven, and each group has one word, apart from the slots:
 //!
@@ -9,23 +10,24 @@
 //! | 56..64 | passed: how many entries found the group full and went on to the next; 255 stays 255 |
 //!
 //! Invariants:
-//! - An entry lies in the first group on its path that had a free slot when it was placed. Each group it
-//!   passed counts it until it goes; a search ends at a group that nobody passed. So slots become free at
-//!   once, and there are no tombstones to clean.
+//! - An entry lies in the first group on its path that had a free slot when it was placed. Each
+//!   group it passed counts it until it goes; a search ends at a group that nobody passed. So slots
+//!   become free at once, and there are no tombstones to clean.
 //! - Setting the tag of a free slot makes a thread the slot's owner; the owner alone clears it.
-//! - `live` counts entries and inserts under way; it is raised before an insert touches the table and lowered
-//!   after the last access. So the slots of a retired table with `live` 0 are never written again, but for
-//!   the counts of searches that came too late.
+//! - `live` counts entries and inserts under way; it is raised before an insert touches the table
+//!   and lowered after the last access. So the slots of a retired table with `live` 0 are never
+//!   written again, but for the counts of searches that came too late.
 //!
-//! Why tags apart from the slots: they take one byte for each slot and stay in the processor's caches, so a
-//! search learns from them where its entry is and goes to main memory once, for that slot; a miss does not
-//! go there at all. Searching the slots themselves costs another access whenever the entry is not in the first
-//! place looked at, and the processor guesses wrong whether it is, just where finding out takes longest.
+//! Why tags apart from the slots: they take one byte for each slot and stay in the processor's
+//! caches, so a search learns from them where its entry is and goes to main memory once, for that
+//! slot; a miss does not go there at all. Searching the slots themselves costs another access
+//! whenever the entry is not in the first place looked at, and the processor guesses wrong whether
+//! it is, just where finding out takes longest.
 //!
-//! Why a search steps by a stride of the key's own (double hashing) and not to the next group: the hand empties
-//! a stretch of neighbours at a time, so the groups it comes to next are the fullest of all, with up to twice the
-//! average. Searches that stepped to the next group walked thousands there, once a cache had been full for a
-//! while; strides lead out at once.
+//! Why a search steps by a stride of the key's own (double hashing) and not to the next group: the
+//! hand empties a stretch of neighbours at a time, so the groups it comes to next are the fullest
+//! of all, with up to twice the average. Searches that stepped to the next group walked thousands
+//! there, once a cache had been full for a while; strides lead out at once.
 
 use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
@@ -88,8 +90,8 @@ impl std::ops::AddAssign for Swept {
 }
 
 impl<V> Table<V> {
-    /// An empty table of at least `slots` slots, in a number of groups that is a power of two; `None` if the system
-    /// has not the memory.
+    /// An empty table of at least `slots` slots, in a number of groups that is a power of two;
+    /// `None` if the system has not the memory.
     pub(super) fn new(slots: usize, older: *mut Table<V>) -> Option<*mut Self> {
         let groups = slots.div_ceil(GROUP_SLOTS).next_power_of_two();
         let table = Self {
@@ -129,7 +131,8 @@ impl<V> Table<V> {
 
     /// The group after `group` in the search for a key with this hash.
     ///
-    /// Invariant: the stride is odd and the number of groups a power of two, so a search comes to every group.
+    /// Invariant: the stride is odd and the number of groups a power of two, so a search comes to
+    /// every group.
     #[inline(always)]
     fn step(&self, group: usize, hash: u64) -> usize {
         // Why these bits: the low ones are tag and favourite, the high ones chose the group.
@@ -163,8 +166,8 @@ impl<V> Table<V> {
         // Why: this fetch need not wait for the tags, and is right in two of three cases.
         self.slots.prefetch(group * GROUP_SLOTS + favourite(hash));
         for _ in 0..self.groups.len() {
-            // Ordering: Relaxed; tags are hints, and an entry whose insert returned before this search began has
-            // set its tag and the counts on its way.
+            // Ordering: Relaxed; tags are hints, and an entry whose insert returned before this
+            // search began has set its tag and the counts on its way.
             let word = self.groups.at(group).load(Ordering::Relaxed);
             let mut equal = zero_tags(word ^ (tag_of(hash) * EACH_TAG));
             while equal != 0 {
@@ -199,7 +202,8 @@ impl<V> Table<V> {
         steps.count() + 1
     }
 
-    /// Put an entry in a free slot, with `pins` pins; gives it back if the table is full or retired.
+    /// Put an entry in a free slot, with `pins` pins; gives it back if the table is full or
+    /// retired.
     pub(super) fn place(&self, hash: u64, entry: Entry<V>, pins: u64) -> Result<&Slot<V>, Entry<V>> {
         // Ordering: Acquire pairs with the Release that retired the table or lowered the count.
         let before = self.live.fetch_add(1, Ordering::Acquire);
@@ -244,7 +248,8 @@ impl<V> Table<V> {
         }
     }
     fn count_passed(&self, group: usize, change: impl Fn(u64) -> u64) {
-        // Ordering: Relaxed; see `find_where`. Why 255 stays: how many passed is not known any more.
+        // Ordering: Relaxed; see `find_where`. Why 255 stays: how many passed is not known any
+        // more.
         let _ = self.groups.at(group).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             let passed = word >> PASSED_SHIFT;
             (passed != PASSED_MOST).then(|| word - passed * PASSED_ONE + change(passed) * PASSED_ONE)
@@ -287,8 +292,8 @@ impl<V> Table<V> {
         })
     }
 
-    /// Erase every visible entry with this key: unpinned ones go to `removed`, pinned ones become invisible and
-    /// go when the hand finds them unpinned. Whether there was one.
+    /// Erase every visible entry with this key: unpinned ones go to `removed`, pinned ones become
+    /// invisible and go when the hand finds them unpinned. Whether there was one.
     pub(super) fn erase(&self, hash: u64, key: [u64; 2], removed: &mut impl FnMut(Entry<V>)) -> bool {
         let mut any = false;
         self.find_where(hash, key, |index, slot| {
@@ -306,8 +311,9 @@ impl<V> Table<V> {
         any
     }
 
-    /// Move the hand over the free slots before it, and then over `slots` slots: unpinned entries whose count ran out go to `evicted`, others
-    /// age. Those of high priority are spared in most rounds if `spares_high`.
+    /// Move the hand over the free slots before it, and then over `slots` slots: unpinned entries
+    /// whose count ran out go to `evicted`, others age. Those of high priority are spared in most
+    /// rounds if `spares_high`.
     pub(super) fn sweep(&self, slots: usize, spares_high: bool, evicted: &mut impl FnMut(Entry<V>)) -> Swept {
         let slots = slots.min(self.len());
         let (start, passed) = self.advance_hand(slots);
@@ -337,10 +343,11 @@ impl<V> Table<V> {
         swept
     }
 
-    /// Takes the next `slots` slots of the hand's way, from the first that is not free on, for this thread. Where they start, and how many free
-    /// ones were passed.
+    /// Takes the next `slots` slots of the hand's way, from the first that is not free on, for this
+    /// thread. Where they start, and how many free ones were passed.
     ///
-    /// Why: large entries leave the table nearly empty, and a step for every free slot was then most of what an eviction cost.
+    /// Why: large entries leave the table nearly empty, and a step for every free slot was then
+    /// most of what an eviction cost.
     fn advance_hand(&self, slots: usize) -> (usize, usize) {
         let mut hand = self.hand.load(Ordering::Relaxed);
         loop {
@@ -380,8 +387,8 @@ impl<V> Table<V> {
         self.live.fetch_or(RETIRED, Ordering::AcqRel);
     }
 
-    /// Move up to `slots` slots' unpinned entries out of a retired table, to `moved` (with whether they could be
-    /// found). When the last is gone, the table's memory goes back to the system.
+    /// Move up to `slots` slots' unpinned entries out of a retired table, to `moved` (with whether
+    /// they could be found). When the last is gone, the table's memory goes back to the system.
     ///
     /// Lock: the cache's `migration`.
     pub(super) fn drain(&self, slots: usize, moved: &mut impl FnMut(Entry<V>, bool)) {
@@ -412,7 +419,8 @@ impl<V> Table<V> {
         if self.live() == 0 { 0 } else { self.taken().map(pinned).sum() }
     }
 
-    /// Drop all values that nobody pins and free the table; if some are pinned, the last pin frees it.
+    /// Drop all values that nobody pins and free the table; if some are pinned, the last pin frees
+    /// it.
     ///
     /// # Safety
     /// `table` must come from [`new`](Self::new), and nobody but handles may use it any more.
@@ -436,8 +444,8 @@ impl<V> Table<V> {
     /// Give up one share of a closed table; the last one frees it.
     ///
     /// # Safety
-    /// The caller must own a share (of `close`, or of a closed slot whose last pin it held) and use the table
-    /// no more.
+    /// The caller must own a share (of `close`, or of a closed slot whose last pin it held) and use
+    /// the table no more.
     pub(super) unsafe fn give_up(table: *mut Self) {
         // SAFETY: alive as long as the caller's share is not given up.
         let outstanding = &unsafe { &*table }.outstanding;

@@ -100,7 +100,8 @@ fn what_found_no_room_is_found_while_somebody_holds_it() {
     assert_eq!(live.load(Ordering::SeqCst), 0);
 }
 
-/// Threads look for a few keys that have no room, hold what they find or make for a moment, and let go. What is found is of its key, and in the end all is gone.
+/// Threads look for a few keys that have no room, hold what they find or make for a moment, and let
+/// go. What is found is of its key, and in the end all is gone.
 #[test]
 fn stress_values_that_are_found_only_while_held() {
     let live = std::sync::Arc::new(AtomicI64::new(0));
@@ -278,7 +279,8 @@ fn metadata_survives_a_scan_and_goes_when_unused() {
     assert_eq!(cache.counters().high_bytes, 0);
 }
 
-/// More metadata than fits beside data: no cliff; it holds at least its fraction, with data streaming by.
+/// More metadata than fits beside data: no cliff; it holds at least its fraction, with data
+/// streaming by.
 #[test]
 #[cfg_attr(miri, ignore = "statistics")]
 fn metadata_larger_than_the_cache_keeps_its_fraction() {
@@ -397,7 +399,8 @@ proptest! {
         let cache: BlockCache<Counted> = BlockCache::new(CacheOptions {
             capacity_bytes: 10_000, estimated_entry_bytes: 1000, strict_capacity: strict, metadata_fraction: 0.5,
         });
-        // What each key was last set to; the cache may have forgotten it, but must not say anything else.
+        // What each key was last set to; the cache may have forgotten it, but must not say anything
+        // else.
         let mut model: HashMap<u64, u64> = HashMap::new();
         let mut pinned = Vec::new();
         let mut charges = Vec::new();
@@ -442,8 +445,9 @@ proptest! {
     }
 }
 
-/// Threads get, insert, erase, reserve and resize while the table grows under them. Every value found is
-/// that of its key, no value is dropped early or twice, and in the end all accounts are zero.
+/// Threads get, insert, erase, reserve and resize while the table grows under them. Every value
+/// found is that of its key, no value is dropped early or twice, and in the end all accounts are
+/// zero.
 #[test]
 fn stress_all_operations_at_once() {
     let live = std::sync::Arc::new(AtomicI64::new(0));
@@ -527,8 +531,8 @@ fn stress_release_against_the_end_of_the_cache() {
     }
 }
 
-/// The hand empties neighbours together; what it comes to next must not turn into one long stretch that every
-/// search walks.
+/// The hand empties neighbours together; what it comes to next must not turn into one long stretch
+/// that every search walks.
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn searches_stay_short_in_a_cache_that_has_been_full_for_long() {

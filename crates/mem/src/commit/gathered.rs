@@ -1,15 +1,21 @@
 //! Small work that is put off, so that several pieces are done together.
 //!
-//! In: pieces of work whose tickets are the next to be published, one after the other. Out: the same work, done together by whoever completes a group, or by the first who asks; then the tickets are finished.
+//! In: pieces of work whose tickets are the next to be published, one after the other. Out: the
+//! same work, done together by whoever completes a group, or by the first who asks; then the
+//! tickets are finished.
 //!
 //! Invariants:
 //! - The tickets of what waits are the first that are not published.
-//! - Work waits only while nobody waits for it: not if the next ticket is finished already, or there are [`Waiters`]; and whoever finishes a ticket in any other way
+//! - Work waits only while nobody waits for it: not if the next ticket is finished already, or
+//!   there are [`Waiters`]; and whoever finishes a ticket in any other way
 //!   [settles](Gathered::settle) after that.
 //!
-//! Lock: held while work is done, so that who finds that something waits also waits until it is done; nothing else is taken under it but the ring's wakers.
+//! Lock: held while work is done, so that who finds that something waits also waits until it is
+//! done; nothing else is taken under it but the ring's wakers.
 //!
-//! Ordering: who leaves work stores `count`, fences, and looks for those who wait behind it; they make their mark, fence, and look at `count`. Who is told of a write by its writer sees its `count`.
+//! Ordering: who leaves work stores `count`, fences, and looks for those who wait behind it; they
+//! make their mark, fence, and look at `count`. Who is told of a write by its writer sees its
+//! `count`.
 
 use super::waiters::Waiters;
 use crate::ring::PublishRing;
@@ -38,8 +44,9 @@ impl<T: Default> Default for Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and it `fits` what waits. `add` says whether there is enough now; then, or if there are `waiters`, all is
-    /// done with `work` before this returns. Returns whether it was taken.
+    /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and
+    /// it `fits` what waits. `add` says whether there is enough now; then, or if there are
+    /// `waiters`, all is done with `work` before this returns. Returns whether it was taken.
     pub fn leave(
         &self,
         ring: &PublishRing,
@@ -84,7 +91,8 @@ impl<T> Gathered<T> {
     }
 }
 
-/// Work that is being done. Its tickets are finished whatever happens, or everyone behind them waits for ever.
+/// Work that is being done. Its tickets are finished whatever happens, or everyone behind them
+/// waits for ever.
 struct Doing<'a, T> {
     ring: &'a PublishRing,
     count: &'a AtomicU64,

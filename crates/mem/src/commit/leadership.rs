@@ -1,12 +1,14 @@
 //! One leader at a time does for everybody what was asked for.
 //!
-//! In: tickets that shall be written, or synced too. Out: who does it, and which are. A leader does all that was asked for before its round, leaves, and looks again.
+//! In: tickets that shall be written, or synced too. Out: who does it, and which are. A leader does
+//! all that was asked for before its round, leaves, and looks again.
 //!
 //! Invariants:
 //! - What was asked for never lies idle: who asks leads if nobody does, and who leaves looks again.
 //! - After a failure nothing moves until [`recover`](Leadership::recover).
 //!
-//! Ordering: who asks stores a goal, fences, and looks whether anybody leads; who leaves stores that, fences, and looks at the goals.
+//! Ordering: who asks stores a goal, fences, and looks whether anybody leads; who leaves stores
+//! that, fences, and looks at the goals.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -60,7 +62,8 @@ impl Default for Leadership {
 }
 
 impl Leadership {
-    /// Wants `ticket` and all before it written, and synced if asked. Under the lock that gives out tickets.
+    /// Wants `ticket` and all before it written, and synced if asked. Under the lock that gives out
+    /// tickets.
     #[inline]
     pub fn ask(&self, ticket: u64, sync: bool) {
         if self.goal.load(Ordering::Relaxed) <= ticket {
@@ -99,7 +102,8 @@ impl Leadership {
                 || self.errand.load(Ordering::Relaxed))
     }
 
-    /// Takes the leadership if it is free and there is something to do. Who gets it does a round, or finds that there is none to do any more, and [leaves](Self::leave).
+    /// Takes the leadership if it is free and there is something to do. Who gets it does a round,
+    /// or finds that there is none to do any more, and [leaves](Self::leave).
     #[inline]
     pub fn try_lead(&self) -> bool {
         // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
@@ -119,7 +123,8 @@ impl Leadership {
         self.take()
     }
 
-    /// Gives the leadership back. The caller looks again after this, with [`try_lead`](Self::try_lead), before it waits for others.
+    /// Gives the leadership back. The caller looks again after this, with
+    /// [`try_lead`](Self::try_lead), before it waits for others.
     #[inline]
     pub fn leave(&self) {
         self.leading.store(false, Ordering::Release);
@@ -131,8 +136,9 @@ impl Leadership {
         self.leading.load(Ordering::Acquire)
     }
 
-    /// A round begins that does all that was asked for so far: the first ticket that is not written, and whether to sync. By the leader, under the lock that gives out tickets. `None` if the leader before
-    /// has failed, behind the back of who has this leadership.
+    /// A round begins that does all that was asked for so far: the first ticket that is not
+    /// written, and whether to sync. By the leader, under the lock that gives out tickets. `None`
+    /// if the leader before has failed, behind the back of who has this leadership.
     #[inline]
     pub fn begin_round(&self) -> Option<(u64, bool)> {
         if self.failed.load(Ordering::Acquire) {
@@ -160,7 +166,8 @@ impl Leadership {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// What became of a ticket that was asked for with the same `sync`. It is told until [`recover`](Self::recover).
+    /// What became of a ticket that was asked for with the same `sync`. It is told until
+    /// [`recover`](Self::recover).
     #[inline]
     pub fn fate(&self, ticket: u64, sync: bool) -> Fate {
         // Why first: nothing moves after a failure, so what is not there then never will be.

@@ -1,10 +1,14 @@
 //! Work of writers that may not come back for it.
 //!
-//! In: work by its ticket, whose fate is open. Out: the same work, once: to its writer, if that comes in time, or to whoever [settles](LeftBehind::settled) it. A writer that comes later is told if the work failed.
+//! In: work by its ticket, whose fate is open. Out: the same work, once: to its writer, if that
+//! comes in time, or to whoever [settles](LeftBehind::settled) it. A writer that comes later is
+//! told if the work failed.
 //!
-//! Invariant: once its fate is known, work stays here only while its writer may still come for it and nobody waits.
+//! Invariant: once its fate is known, work stays here only while its writer may still come for it
+//! and nobody waits.
 //!
-//! Ordering: who leaves work, gives it up, or waits, says so, fences, and looks at the fate; who moves a fate fences (`Leadership::leave`) and looks here.
+//! Ordering: who leaves work, gives it up, or waits, says so, fences, and looks at the fate; who
+//! moves a fate fences (`Leadership::leave`) and looks here.
 
 use super::leadership::Fate;
 use super::waiters::Waiters;
@@ -28,7 +32,8 @@ enum Left<T> {
     Work(T),
     /// Its writer will not.
     Abandoned(T),
-    /// It was settled, and had failed. Why kept: by the time its writer comes, what the others go by may have been started over.
+    /// It was settled, and had failed. Why kept: by the time its writer comes, what the others go
+    /// by may have been started over.
     Failed,
 }
 
@@ -81,18 +86,21 @@ impl<T> LeftBehind<T> {
         fence(Ordering::SeqCst);
     }
 
-    /// Those who wait for what others have to do. Each [settles](Self::settled) after it was counted.
+    /// Those who wait for what others have to do. Each [settles](Self::settled) after it was
+    /// counted.
     pub fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    /// Takes out the work whose fate is known and whose writer will not come; all whose fate is known if somebody waits, here or among the `others`. In the order of tickets.
+    /// Takes out the work whose fate is known and whose writer will not come; all whose fate is
+    /// known if somebody waits, here or among the `others`. In the order of tickets.
     pub fn settled(&self, others: &Waiters, fate: impl Fn(u64, &T) -> Fate) -> Vec<(u64, Fate, T)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
         let all = self.waiters.any() || others.any();
-        // Why: the others are many where many futures write at a time, and are looked through for nothing.
+        // Why: the others are many where many futures write at a time, and are looked through for
+        // nothing.
         if !all && self.abandoned.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }

@@ -119,7 +119,8 @@ fn loom_an_errand_is_run() {
     });
 }
 
-/// A writer leaves its work and is not seen again, or gives it up. The leader, or who waits, does it, once.
+/// A writer leaves its work and is not seen again, or gives it up. The leader, or who waits, does
+/// it, once.
 fn leave_work(abandons: bool, waits: bool) {
     explore(move || {
         let log = Log::new(false);

@@ -1,6 +1,7 @@
 //! How many wait.
 //!
-//! Ordering: who waits is counted, fences, and looks for what it waits for; who makes that true fences and looks for those who wait.
+//! Ordering: who waits is counted, fences, and looks for what it waits for; who makes that true
+//! fences and looks for those who wait.
 
 use crate::sync::{AtomicUsize, Ordering, fence};
 

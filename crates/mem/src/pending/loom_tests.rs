@@ -1,11 +1,13 @@
-//! Every interleaving of a range's life with readers, together with the ring that publishes the numbers. Run as the crate's head says.
+//! Every interleaving of a range's life with readers, together with the ring that publishes the
+//! numbers. Run as the crate's head says.
 
 use super::*;
 use crate::ring::PublishRing;
 use loom::sync::Arc;
 use loom::thread;
 
-/// A range 1..2 whose ticket is 0, another write at 2 whose ticket is 1, and the decision at 3 whose ticket is 2.
+/// A range 1..2 whose ticket is 0, another write at 2 whose ticket is 1, and the decision at 3
+/// whose ticket is 2.
 fn live(pending: &PendingRanges, ring: &PublishRing, removes: bool) {
     let range = pending.add(1, 1, ring.value());
     (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
@@ -80,7 +82,8 @@ fn loom_a_number_above_an_unfinished_range_is_read_without_it() {
     });
 }
 
-/// RocksDB's pull request 14544: of two threads that refreshed a list, one put an older in the place of a newer.
+/// RocksDB's pull request 14544: of two threads that refreshed a list, one put an older in the
+/// place of a newer.
 #[test]
 fn loom_no_list_takes_the_place_of_a_newer_one() {
     let mut model = loom::model::Builder::new();

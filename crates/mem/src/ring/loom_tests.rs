@@ -120,7 +120,8 @@ fn loom_a_slot_is_used_again_while_its_publisher_is_slow() {
     });
 }
 
-/// Two writers finish out of order and acknowledge; a third thread that learns of the acknowledgement waits for the value and finds both batches whole.
+/// Two writers finish out of order and acknowledge; a third thread that learns of the
+/// acknowledgement waits for the value and finds both batches whole.
 #[test]
 fn loom_what_was_acknowledged_is_read_whole() {
     let mut model = loom::model::Builder::new();
@@ -203,7 +204,8 @@ fn loom_acknowledged_never_falls() {
     });
 }
 
-/// The model is able to fail: a reader that goes by what is acknowledged and does not wait reads what is not there.
+/// The model is able to fail: a reader that goes by what is acknowledged and does not wait reads
+/// what is not there.
 #[test]
 #[should_panic(expected = "read before it was written")]
 fn loom_a_reader_that_does_not_wait_is_found_out() {

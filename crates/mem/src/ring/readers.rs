@@ -1,11 +1,12 @@
 //! Those who wait until the published value has reached theirs: reads that raced with a write.
 //!
-//! In: values with wakers. Out: the wakers of those whose value was reached. Only the ring calls this.
+//! In: values with wakers. Out: the wakers of those whose value was reached. Only the ring calls
+//! this.
 //!
 //! Invariant: `least` is at most the smallest value that anyone waits for.
 //!
-//! Ordering: who waits lowers `least`, fences (`SeqCst`) and looks at the value again before sleeping; who raises the value fences and looks at `least` then. One
-//! of them sees the other.
+//! Ordering: who waits lowers `least`, fences (`SeqCst`) and looks at the value again before
+//! sleeping; who raises the value fences and looks at `least` then. One of them sees the other.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use std::task::Waker;
@@ -40,7 +41,8 @@ impl Readers {
         self.least.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Moves the wakers of those whose value is at most `value` to `wakers`. The caller has raised the value and fenced.
+    /// Moves the wakers of those whose value is at most `value` to `wakers`. The caller has raised
+    /// the value and fenced.
     #[inline]
     pub(super) fn reached(&self, value: u64, wakers: &mut Vec<Waker>) {
         if self.least.load(Ordering::Relaxed) <= value {

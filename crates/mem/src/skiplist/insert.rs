@@ -1,13 +1,16 @@
-//! How nodes come into a [`SkipList`]: made first ([`SkipList::prepare`]), then linked, several at once ([`SkipList::link_all`]).
+//! How nodes come into a [`SkipList`]: made first ([`SkipList::prepare`]), then linked, several at
+//! once ([`SkipList::link_all`]).
 //!
-//! In: keys and values; nodes made from them. Out: nodes linked in the list, and how many were refused because an equal key was there.
-//! Called by whoever inserts, on any number of threads.
+//! In: keys and values; nodes made from them. Out: nodes linked in the list, and how many were
+//! refused because an equal key was there. Called by whoever inserts, on any number of threads.
 //!
-//! Two ways to the place of a node. Along the *finger*, the neighbours of the node that was linked last: two comparisons, if the new node is next to it, as
-//! where keys are written in order. Or by a search from the head; several of those take turns in waiting for memory.
+//! Two ways to the place of a node. Along the *finger*, the neighbours of the node that was linked
+//! last: two comparisons, if the new node is next to it, as where keys are written in order. Or by
+//! a search from the head; several of those take turns in waiting for memory.
 //!
-//! Invariant: a node is linked on a level by a compare-and-swap of the link of a tower that stands before its key, from a node that stands behind it. Whatever led there, an old
-//! finger too, only decides how far there is still to go.
+//! Invariant: a node is linked on a level by a compare-and-swap of the link of a tower that stands
+//! before its key, from a node that stands behind it. Whatever led there, an old finger too, only
+//! decides how far there is still to go.
 
 use super::KeyOrder;
 use super::{
@@ -19,13 +22,15 @@ use std::ptr::{self, NonNull};
 /// Searches that take turns in [`SkipList::link_all`].
 const LANES: usize = 8;
 
-/// So many groups in a row away from the finger, and it is looked at only for [`LOOKED_AT`] entries of every [`OF_ENTRIES`]: writers at the same time whose keys have no order would
-/// fetch it from each other for nothing.
+/// So many groups in a row away from the finger, and it is looked at only for [`LOOKED_AT`] entries
+/// of every [`OF_ENTRIES`]: writers at the same time whose keys have no order would fetch it from
+/// each other for nothing.
 pub(super) const STRAYED: usize = 16;
 pub(super) const LOOKED_AT: usize = 64;
 pub(super) const OF_ENTRIES: usize = 1024;
 
-/// An entry that has its place in the memory of a list and is in the list once it is linked. Dropping it leaves its memory unused.
+/// An entry that has its place in the memory of a list and is in the list once it is linked.
+/// Dropping it leaves its memory unused.
 #[derive(Debug)]
 pub struct Unlinked {
     node: NonNull<Node>,
@@ -33,12 +38,14 @@ pub struct Unlinked {
     list: u64,
 }
 
-// SAFETY: as for `Position`: an address and numbers, followed only by the live list of that number; and nobody else has this node.
+// SAFETY: as for `Position`: an address and numbers, followed only by the live list of that number;
+// and nobody else has this node.
 unsafe impl Send for Unlinked {}
 // SAFETY: as above; by reference nothing can be done with it.
 unsafe impl Sync for Unlinked {}
 
-/// The nodes around a key on each level: the tower that must link to it, and what that links to now.
+/// The nodes around a key on each level: the tower that must link to it, and what that links to
+/// now.
 struct Neighbours {
     before: [Tower; MAX_HEIGHT],
     after: [*mut Node; MAX_HEIGHT],
@@ -52,10 +59,12 @@ impl Neighbours {
 
 /// The neighbours of what comes right behind the node that was linked last.
 ///
-/// Invariant: on each level `before` stands before `after`; where `before` is the head or `after` is null, the level is open on that side.
+/// Invariant: on each level `before` stands before `after`; where `before` is the head or `after`
+/// is null, the level is open on that side.
 pub(super) struct Finger(Neighbours);
 
-// SAFETY: addresses of nodes of the list that has the finger; whoever holds the lock follows them while the list lives.
+// SAFETY: addresses of nodes of the list that has the finger; whoever holds the lock follows them
+// while the list lives.
 unsafe impl Send for Finger {}
 
 /// One of the searches of [`SkipList::link_all`].
@@ -97,7 +106,8 @@ impl<C: KeyOrder> SkipList<C> {
         self.link_all(std::iter::once(self.prepare(key, &[], value))) == 0
     }
 
-    /// Makes an entry whose key is `key` and `suffix` together. It is in the list once it is [linked](Self::link_all).
+    /// Makes an entry whose key is `key` and `suffix` together. It is in the list once it is
+    /// [linked](Self::link_all).
     ///
     /// # Panics
     /// If the key or the value is 4 GiB long or longer.
@@ -123,8 +133,8 @@ impl<C: KeyOrder> SkipList<C> {
         let links = height * LINK_BYTES;
         let bytes = links + size_of::<Node>() + key.len() + suffix.len() + value.len() + tail.len();
         let memory = self.arena.allocate(bytes).as_ptr();
-        // SAFETY: the arena handed out this many bytes, aligned, to this thread alone: first `height` links,
-        // then the header, then the key and the value in their two parts.
+        // SAFETY: the arena handed out this many bytes, aligned, to this thread alone: first
+        // `height` links, then the header, then the key and the value in their two parts.
         let node = unsafe {
             for level in 0..height {
                 memory.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -143,8 +153,8 @@ impl<C: KeyOrder> SkipList<C> {
 
     /// Puts entries into the list. Returns how many are not in it because an equal key was there.
     ///
-    /// Why together: a search is a chain of cache misses, each of which needs the one before. Here the searches of a few keys take turns, and
-    /// while one waits for memory the others go on.
+    /// Why together: a search is a chain of cache misses, each of which needs the one before. Here
+    /// the searches of a few keys take turns, and while one waits for memory the others go on.
     ///
     /// # Panics
     /// If an entry was made by another list.
@@ -191,7 +201,8 @@ impl<C: KeyOrder> SkipList<C> {
         // Ordering: Relaxed for both numbers; they only steer.
         let strays = self.strayed.load(Ordering::Relaxed) == STRAYED
             && self.entries.load(Ordering::Relaxed) % OF_ENTRIES >= LOOKED_AT;
-        // Why not waited for: whoever has it inserts elsewhere, and a search costs less than the lock's line on its way.
+        // Why not waited for: whoever has it inserts elsewhere, and a search costs less than the
+        // lock's line on its way.
         if strays { None } else { self.finger.try_lock() }
     }
 
@@ -230,7 +241,8 @@ impl<C: KeyOrder> SkipList<C> {
             && (0..entry.height).all(|level| unsafe { around.before[level].next(level) } == around.after[level])
     }
 
-    /// Links up to [`LANES`] entries, each after a search from the head. Returns where the last of them is; `None` if there are none.
+    /// Links up to [`LANES`] entries, each after a search from the head. Returns where the last of
+    /// them is; `None` if there are none.
     fn link_searched(
         &self,
         group: &mut [Option<Unlinked>],
@@ -285,7 +297,8 @@ impl<C: KeyOrder> SkipList<C> {
         self.height.load(Ordering::Relaxed).max(height)
     }
 
-    /// One step of a search, up to the next access to memory that may have to be waited for. `true` when it has ended.
+    /// One step of a search, up to the next access to memory that may have to be waited for. `true`
+    /// when it has ended.
     #[inline(always)]
     fn step(&self, lane: &mut Lane) -> bool {
         // SAFETY: a node of this list that is not linked yet; null or a linked one.
@@ -317,7 +330,8 @@ impl<C: KeyOrder> SkipList<C> {
         }
     }
 
-    /// Links a node on its levels between its neighbours, which then are those of what comes right behind it. `false` if an equal key is there.
+    /// Links a node on its levels between its neighbours, which then are those of what comes right
+    /// behind it. `false` if an equal key is there.
     fn link(&self, node: *mut Node, height: usize, around: &mut Neighbours) -> bool {
         // SAFETY: a node of this list.
         let key = unsafe { key_of(node) };
@@ -329,12 +343,13 @@ impl<C: KeyOrder> SkipList<C> {
         }
         for level in 0..height {
             loop {
-                // SAFETY: `node` has a link on each level below `height`; on this one it is not linked yet, so
-                // no other thread reads or writes the link.
+                // SAFETY: `node` has a link on each level below `height`; on this one it is not
+                // linked yet, so no other thread reads or writes the link.
                 unsafe { Tower::of(node).link(level) }.store(around.after[level], Ordering::Relaxed);
                 // SAFETY: a tower that the search found on this level.
                 let link = unsafe { around.before[level].link(level) };
-                // Ordering: Release publishes the node's bytes and links; readers load links with Acquire.
+                // Ordering: Release publishes the node's bytes and links; readers load links with
+                // Acquire.
                 if link
                     .compare_exchange(around.after[level], node, Ordering::Release, Ordering::Relaxed)
                     .is_ok()
@@ -342,7 +357,8 @@ impl<C: KeyOrder> SkipList<C> {
                     around.before[level] = Tower::of(node);
                     break;
                 }
-                // Another insert came in between: search on from the node before, which is still before.
+                // Another insert came in between: search on from the node before, which is still
+                // before.
                 (around.before[level], around.after[level]) =
                     self.advance_to(around.before[level], level, key, ptr::null_mut());
                 if level == 0 && self.is_key(around.after[0], key) {
@@ -360,7 +376,8 @@ impl<C: KeyOrder> SkipList<C> {
         !node.is_null() && self.order.compare(unsafe { key_of(node) }, key).is_eq()
     }
 
-    /// From `before`, which stands before `key`, the last such tower on `level` and what it links to. `beyond`, if it is not null, is known not to stand before `key`.
+    /// From `before`, which stands before `key`, the last such tower on `level` and what it links
+    /// to. `beyond`, if it is not null, is known not to stand before `key`.
     #[inline]
     fn advance_to(
         &self,
@@ -374,7 +391,8 @@ impl<C: KeyOrder> SkipList<C> {
             let next = unsafe { before.next(level) };
             // SAFETY: as above.
             unsafe { fetch_below(before, level) };
-            // Why first: the node that ended the level above ends this one too, without a comparison.
+            // Why first: the node that ended the level above ends this one too, without a
+            // comparison.
             // SAFETY: a linked node of this list.
             if next.is_null() || next == beyond || self.order.compare(unsafe { key_of(next) }, key).is_ge() {
                 return (before, next);

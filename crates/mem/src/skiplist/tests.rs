@@ -148,8 +148,8 @@ proptest! {
     }
 }
 
-/// Writers insert interleaved and contested keys while readers scan: a scan is always sorted, sees every
-/// key that was in before it began, and never a torn value.
+/// Writers insert interleaved and contested keys while readers scan: a scan is always sorted, sees
+/// every key that was in before it began, and never a torn value.
 #[test]
 fn stress_inserts_and_scans() {
     let list = list();
@@ -196,7 +196,8 @@ fn many_at_once_are_added_as_one_after_the_other() {
     let count = if cfg!(miri) { 60 } else { 5000u32 };
     let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
     let (one, many): (List, List) = (SkipList::new(|a, b| a.cmp(b)), SkipList::new(|a, b| a.cmp(b)));
-    // Groups of every size up to two rounds of searches, neighbours and equal keys in one group among them.
+    // Groups of every size up to two rounds of searches, neighbours and equal keys in one group
+    // among them.
     let mut from = 0;
     let mut refused = 0;
     for size in (0..20).cycle() {

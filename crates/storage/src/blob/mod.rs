@@ -1,12 +1,15 @@
 //! Values in blob files.
 //!
-//! In: a reference found in a table or a memtable. Out: the value, uncompressed, from the blob cache or from storage. Reads
-//! go through `Needs` like blocks: in parallel with everything else that a batch needs.
+//! In: a reference found in a table or a memtable. Out: the value, uncompressed, from the blob
+//! cache or from storage. Reads go through `Needs` like blocks: in parallel with everything else
+//! that a batch needs.
 //!
-//! A blob file is opened at the first value that is read from it; its header, its footer and the value itself are
-//! then read at the same time. Every value is checked: its record's checksum, and that it is the record of this key.
+//! A blob file is opened at the first value that is read from it; its header, its footer and the
+//! value itself are then read at the same time. Every value is checked: its record's checksum, and
+//! that it is the record of this key.
 //!
-//! Invariant: a reference to a blob file that the version does not have is corruption, never a missing key.
+//! Invariant: a reference to a blob file that the version does not have is corruption, never a
+//! missing key.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -116,7 +119,8 @@ impl BlobNeed {
         self.files.opened(&self.file)
     }
 
-    /// What of the file has to be read for the value: where it starts and how long it is, in bytes. It lies inside the file.
+    /// What of the file has to be read for the value: where it starts and how long it is, in bytes.
+    /// It lies inside the file.
     pub fn range_in(&self, file: &BlobFile, verify_checksums: bool) -> Result<(u64, usize)> {
         record_range(self, file, verify_checksums)
     }
@@ -320,7 +324,8 @@ impl BlobFiles {
         let (env, number) = (&self.shared.env, need.file.number());
         let (file, footer_at) = self.open_file(number).await?;
         let path = file.path();
-        // Invariant: nothing is believed before header and footer have been checked; until then the file is only read.
+        // Invariant: nothing is believed before header and footer have been checked; until then the
+        // file is only read.
         let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
         let (start, length) = record_range(need, &unchecked, verify_checksums)?;
         let _charge = self.shared.charge(budget::READS, length);
@@ -400,7 +405,8 @@ fn record_range(need: &BlobNeed, file: &BlobFile, verify_checksums: bool) -> Res
     let lowest = blob::HEADER_BYTES as u64 + before;
     let end = need.offset.checked_add(need.size);
     let fits = need.offset >= lowest && end.is_some_and(|end| end <= file.values_end);
-    // Why 32 bits: RocksDB's values are no longer, and what is read is bounded by the file in any case.
+    // Why 32 bits: RocksDB's values are no longer, and what is read is bounded by the file in any
+    // case.
     if !fits || need.size > u64::from(u32::MAX) {
         return Err(Error::corruption_at(
             file.file.path(),

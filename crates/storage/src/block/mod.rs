@@ -1,8 +1,9 @@
 //! What the block cache holds: decoded blocks, and the charge of each.
 //!
-//! In: a block's bytes, uncompressed and owned. Out: a [`CachedBlock`] behind a [`BlockRef`], which pins it.
-//! Invariant: a block is decoded once, at insertion; readers only look. A handle that leads to a block of another kind (a damaged
-//! index can say anything) is told apart when the block is used.
+//! In: a block's bytes, uncompressed and owned. Out: a [`CachedBlock`] behind a [`BlockRef`], which
+//! pins it.
+//! Invariant: a block is decoded once, at insertion; readers only look. A handle that leads to a
+//! block of another kind (a damaged index can say anything) is told apart when the block is used.
 
 pub(crate) mod stock;
 

@@ -1,13 +1,17 @@
-//! Memory of data blocks that have left the cache, kept by each thread for the blocks it decodes next.
+//! Memory of data blocks that have left the cache, kept by each thread for the blocks it decodes
+//! next.
 //!
-//! In: the memory of dropped blocks. Out: memory for new ones, of whatever contents. Called where blocks are decoded, and by their drop.
+//! In: the memory of dropped blocks. Out: memory for new ones, of whatever contents. Called where
+//! blocks are decoded, and by their drop.
 //!
-//! Why: with a full cache every block that comes in drives one out. To free that one the allocator has to touch what stands before and behind it, which is in no near cache of
-//! the processor; handing its memory on touches nothing of it. docs/decisions/block-cache.md has what it saves.
+//! Why: with a full cache every block that comes in drives one out. To free that one the allocator
+//! has to touch what stands before and behind it, which is in no near cache of the processor;
+//! handing its memory on touches nothing of it. docs/decisions/block-cache.md has what it saves.
 
 use std::cell::RefCell;
 
-/// Blocks' memory is allocated in multiples of this, so that blocks of about the same size can take each other's.
+/// Blocks' memory is allocated in multiples of this, so that blocks of about the same size can take
+/// each other's.
 const STEP: usize = 256;
 /// Larger blocks are left to the allocator: what they cost lies elsewhere.
 const MAX_BYTES: usize = 64 << 10;

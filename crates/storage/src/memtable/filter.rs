@@ -18,8 +18,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Compat: `memtable_prefix_bloom_size_ratio` is taken as 0.25 where it is more, and without a prefix extractor and
-    /// `memtable_whole_key_filtering` there is no filter.
+    /// Compat: `memtable_prefix_bloom_size_ratio` is taken as 0.25 where it is more, and without a
+    /// prefix extractor and `memtable_whole_key_filtering` there is no filter.
     pub(super) fn of(config: &FamilyConfig) -> Option<Self> {
         let options = &config.options;
         let part = options.memtable_prefix_bloom_size_ratio.min(0.25);

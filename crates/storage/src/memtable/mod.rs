@@ -1,17 +1,22 @@
 //! Memtables: the newest entries of a column family, sorted, in memory.
 //!
-//! In: entries (from WAL replay; from writers). Out: for a lookup all entries of a key that a reader may see, newest first; positions
-//! for iterators; range tombstones, kept apart in fragments; sizes for the properties.
+//! In: entries (from WAL replay; from writers). Out: for a lookup all entries of a key that a
+//! reader may see, newest first; positions for iterators; range tombstones, kept apart in
+//! fragments; sizes for the properties.
 //!
 //! Invariants:
-//! - Entries are ordered as in tables: by user key, then from new to old. No two have the same key and sequence number.
-//! - Entries are never changed or removed. Readers take no lock; writers may add at the same time. A reader at sequence number `s` sees the
-//!   same for as long as it lives if everything up to `s` was added before `s` was published.
-//! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody is given an entry that does not match it.
+//! - Entries are ordered as in tables: by user key, then from new to old. No two have the same key
+//!   and sequence number.
+//! - Entries are never changed or removed. Readers take no lock; writers may add at the same time.
+//!   A reader at sequence number `s` sees the same for as long as it lives if everything up to `s`
+//!   was added before `s` was published.
+//! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody
+//!   is given an entry that does not match it.
 //! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then
 //!   on but the error: entries may be missing, acknowledged ones too, or not be where searches look
 //!   for them. Who had found a place in it before goes on, since what he sees was whole then.
-//! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed out as a position and an `Arc<MemTable>`.
+//! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed
+//!   out as a position and an `Arc<MemTable>`.
 
 mod filter;
 mod protection;
@@ -64,7 +69,8 @@ pub struct MemTable {
     asked: AtomicBool,
     /// Whether a write was ordered into it; its insert may be still to come.
     touched: AtomicBool,
-    /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if there is none.
+    /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if
+    /// there is none.
     needed_log: AtomicU64,
     /// Whether an insert panicked.
     broken: AtomicBool,
@@ -88,9 +94,11 @@ impl Drop for Inserting<'_> {
 pub struct Seal {
     /// Every entry in it has a sequence number of at most this.
     ///
-    /// Invariant: when everything up to this number is visible, every insert into the memtable has ended; then it may be flushed.
+    /// Invariant: when everything up to this number is visible, every insert into the memtable has
+    /// ended; then it may be flushed.
     pub largest_seq: SeqNo,
-    /// Entries of the family written later are in this log or a later one; so it becomes the family's log number once the memtable is in a table.
+    /// Entries of the family written later are in this log or a later one; so it becomes the
+    /// family's log number once the memtable is in a table.
     pub next_log: FileNumber,
 }
 
@@ -129,7 +137,8 @@ pub struct Entry {
     pub at: ValueAt,
 }
 
-/// Where a value, or a part of one, is in a memtable. Bound to that memtable: with another, [`MemTable::value`] panics.
+/// Where a value, or a part of one, is in a memtable. Bound to that memtable: with another,
+/// [`MemTable::value`] panics.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueAt {
     position: Position,
@@ -154,7 +163,8 @@ impl ValueAt {
 pub struct DuplicateEntry;
 
 impl MemTable {
-    /// An empty memtable for a column family, with the filter and the checksums that its options ask for.
+    /// An empty memtable for a column family, with the filter and the checksums that its options
+    /// ask for.
     pub fn of(config: &FamilyConfig) -> Self {
         let options = &config.options;
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
@@ -209,13 +219,15 @@ impl MemTable {
     /// Says that a write goes to it. Called under the lock that orders writes.
     #[inline]
     pub fn touch(&self) {
-        // Ordering: written and, where it matters, read under one lock. Why not stored always: the line is every writer's.
+        // Ordering: written and, where it matters, read under one lock. Why not stored always: the
+        // line is every writer's.
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Says that a commit writes to it what was prepared in `log`. Called under the lock that orders writes.
+    /// Says that a commit writes to it what was prepared in `log`. Called under the lock that
+    /// orders writes.
     pub fn need_log(&self, log: FileNumber) {
         self.needed_log.fetch_min(log.0, Ordering::AcqRel);
     }
@@ -254,15 +266,18 @@ impl MemTable {
         self.sealed.get().copied()
     }
 
-    /// Whether nothing up to `seq` went to a memtable that took its place; `seq` was taken when this was known to be the newest, or later.
+    /// Whether nothing up to `seq` went to a memtable that took its place; `seq` was taken when
+    /// this was known to be the newest, or later.
     #[inline]
     pub fn has_all_to(&self, seq: SeqNo) -> bool {
         self.sealed().is_none_or(|seal| seal.largest_seq >= seq)
     }
 
-    /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including, `value`.
+    /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including,
+    /// `value`.
     ///
-    /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes nothing.
+    /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes
+    /// nothing.
     pub fn add(
         &self,
         seq: SeqNo,
@@ -274,7 +289,8 @@ impl MemTable {
         self.add_with_checksum(&(seq, kind, user_key, value), checksum)
     }
 
-    /// The same, of what had the checksum `pair` ([`pair_checksum`]) before it came here. A memtable without checksums takes no notice of it.
+    /// The same, of what had the checksum `pair` ([`pair_checksum`]) before it came here. A
+    /// memtable without checksums takes no notice of it.
     pub fn add_with_checksum(&self, entry: &PointEntry<'_>, pair: u64) -> Result<(), DuplicateEntry> {
         let &(seq, kind, user_key, value) = entry;
         if kind == ValueType::RangeDeletion {
@@ -363,7 +379,8 @@ impl MemTable {
         }
     }
 
-    /// Takes in a point entry, not a range deletion. It counts from now on, and is found once it is [linked](Self::link).
+    /// Takes in a point entry, not a range deletion. It counts from now on, and is found once it is
+    /// [linked](Self::link).
     pub fn prepare(&self, entry: &PointEntry<'_>) -> Unlinked {
         debug_assert!(entry.1 != ValueType::RangeDeletion, "tombstones are kept apart");
         self.count(1, u64::from(is_delete(entry.1)));
@@ -381,7 +398,8 @@ impl MemTable {
         }
     }
 
-    /// Adds several point entries, none of them a range deletion. Faster than one after the other, as their searches take turns in waiting for memory.
+    /// Adds several point entries, none of them a range deletion. Faster than one after the other,
+    /// as their searches take turns in waiting for memory.
     pub fn add_many(&self, entries: &[PointEntry<'_>]) -> Result<(), DuplicateEntry> {
         debug_assert!(entries.iter().all(|e| e.1 != ValueType::RangeDeletion), "tombstones are kept apart");
         self.link(entries.iter().map(|entry| self.make(entry)))?;
@@ -389,8 +407,9 @@ impl MemTable {
         Ok(())
     }
 
-    /// The entries of one user key, newest first, from the internal key `seek_key` on (the user key with the reader's sequence number and
-    /// `ValueType::FOR_SEEK`). Range tombstones are not among them; see [`covering_tombstone`](Self::covering_tombstone).
+    /// The entries of one user key, newest first, from the internal key `seek_key` on (the user key
+    /// with the reader's sequence number and `ValueType::FOR_SEEK`). Range tombstones are not among
+    /// them; see [`covering_tombstone`](Self::covering_tombstone).
     ///
     /// # Errors
     /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the
@@ -405,13 +424,15 @@ impl MemTable {
         Ok(Entries { memtable: self, user_key, next })
     }
 
-    /// The sequence number of the newest range tombstone over `user_key` that a reader at `read_seq` sees; 0 if there is none.
+    /// The sequence number of the newest range tombstone over `user_key` that a reader at
+    /// `read_seq` sees; 0 if there is none.
     #[inline]
     pub fn covering_tombstone(&self, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         self.tombstones.covering_seq(&self.comparator, user_key, read_seq)
     }
 
-    /// Compares range tombstones with their checksums, if they have any, and what was made of them with what would be made of them now. For flushes: a look-up among them does not.
+    /// Compares range tombstones with their checksums, if they have any, and what was made of them
+    /// with what would be made of them now. For flushes: a look-up among them does not.
     pub fn check_tombstones(&self) -> Result<()> {
         self.tombstones.check(&self.comparator)
     }
@@ -421,7 +442,9 @@ impl MemTable {
         self.tombstones.fragments(&self.comparator)
     }
 
-    /// About how many entries the user keys from `start` on and before `end` have, and how much memory they take, in bytes, with their share of what the newest block of the arena has left. Range tombstones do not count.
+    /// About how many entries the user keys from `start` on and before `end` have, and how much
+    /// memory they take, in bytes, with their share of what the newest block of the arena has left.
+    /// Range tombstones do not count.
     pub fn estimate_between(&self, start: &[u8], end: &[u8]) -> (u64, u64) {
         let (start, end) = (key::before_all_of(start), key::before_all_of(end));
         let all = self.list.len() as u64;
@@ -443,7 +466,8 @@ impl MemTable {
     /// The smallest entry at or behind an internal key.
     ///
     /// # Errors
-    /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its checksum.
+    /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its
+    /// checksum.
     #[inline]
     pub fn seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
         if self.checks_searches {
@@ -494,7 +518,8 @@ impl MemTable {
     /// Where the value of an entry is.
     #[inline]
     pub fn value_at(&self, position: Position) -> ValueAt {
-        // Invariant: the list refuses values of 4 GiB and more, and a protected one ends in its checksum.
+        // Invariant: the list refuses values of 4 GiB and more, and a protected one ends in its
+        // checksum.
         let end = self.list.value(position).len() - self.protection.bytes();
         ValueAt { position, start: 0, end: end as u32 }
     }
@@ -554,7 +579,8 @@ impl<'a> Iterator for Entries<'a> {
     #[inline]
     fn next(&mut self) -> Option<Result<Entry>> {
         let position = self.next?;
-        // Why before its key is looked at: a key that changed is another's, and ends the search as if there were nothing.
+        // Why before its key is looked at: a key that changed is another's, and ends the search as
+        // if there were nothing.
         if let Err(error) = self.memtable.check(position) {
             self.next = None;
             return Some(Err(error));

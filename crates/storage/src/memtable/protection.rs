@@ -1,9 +1,13 @@
-//! Checksums that stay with the entries of a memtable, so that a bit that flips in memory is found when the entry is read or flushed.
+//! Checksums that stay with the entries of a memtable, so that a bit that flips in memory is found
+//! when the entry is read or flushed.
 //!
-//! In: `memtable_protection_bytes_per_key`; an entry. Out: so many bytes, which the memtable keeps behind the entry's value; whether an entry matches them.
+//! In: `memtable_protection_bytes_per_key`; an entry. Out: so many bytes, which the memtable keeps
+//! behind the entry's value; whether an entry matches them.
 //!
-//! Invariant: the checksum of an entry is made of [`pair`] and of sequence number and kind. A protected batch has `pair` of each operation from when the operation was added to it,
-//! and the memtable goes on from that and not from the bytes that it is given; so there is no moment at which nothing protects them.
+//! Invariant: the checksum of an entry is made of [`pair`] and of sequence number and kind. A
+//! protected batch has `pair` of each operation from when the operation was added to it, and the
+//! memtable goes on from that and not from the bytes that it is given; so there is no moment at
+//! which nothing protects them.
 
 use karst_format::filter::hash64;
 
@@ -37,9 +41,11 @@ impl Protection {
         usize::from(self.0)
     }
 
-    /// The checksum of an entry with this trailer, from that of its key and value. The first [`bytes`](Self::bytes) of it are kept.
+    /// The checksum of an entry with this trailer, from that of its key and value. The first
+    /// [`bytes`](Self::bytes) of it are kept.
     pub(super) fn checksum(self, pair: u64, trailer: u64) -> [u8; 8] {
-        // Why hashed: whichever bytes are kept, each bit of the number and the kind must have its part in them.
+        // Why hashed: whichever bytes are kept, each bit of the number and the kind must have its
+        // part in them.
         (pair ^ hash64(&trailer.to_le_bytes())).to_le_bytes()
     }
 

@@ -159,7 +159,8 @@ fn a_protected_memtable_gives_what_it_was_given() {
     }
 }
 
-/// Flips each bit of an entry's key, number, kind and value in turn. With 8 and 4 bytes each is found; with fewer, all but a few, by chance.
+/// Flips each bit of an entry's key, number, kind and value in turn. With 8 and 4 bytes each is
+/// found; with fewer, all but a few, by chance.
 #[test]
 fn each_bit_that_flips_is_found() {
     let whole = b"river".len() + 8 + b"valley".len();
@@ -219,7 +220,8 @@ fn a_lookup_finds_the_damage_of_what_it_meets_and_a_checking_search_that_of_what
             .any(|n| searched(&memtable, format!("k{n:02}").as_bytes()).is_err());
         assert_eq!(passed_by, checks_searches);
         memtable.list.flip_bits(position, 3 + 8, 1);
-        // Its key: what is found in its place is damaged, so that nobody hears that there is nothing.
+        // Its key: what is found in its place is damaged, so that nobody hears that there is
+        // nothing.
         memtable.list.flip_bits(position, 2, 4);
         assert_eq!(searched(&memtable, b"k50").unwrap_err().kind(), ErrorKind::Corruption);
     }

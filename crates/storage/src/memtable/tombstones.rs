@@ -1,8 +1,9 @@
-//! The range tombstones of a memtable: a list that grows, and its fragments, made anew when a reader finds them out of date.
+//! The range tombstones of a memtable: a list that grows, and its fragments, made anew when a
+//! reader finds them out of date.
 //!
-//! Invariant: what a reader gets holds every tombstone whose `add` returned before the reader asked. While there is none, and while
-//! none is added, a reader takes no lock.
-//! Lock: `all` is held to add one tombstone, or by one reader to cut all of them anew.
+//! Invariant: what a reader gets holds every tombstone whose `add` returned before the reader
+//! asked. While there is none, and while none is added, a reader takes no lock. Lock: `all` is held
+//! to add one tombstone, or by one reader to cut all of them anew.
 
 use super::protection::{Protection, pair};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -26,8 +27,8 @@ pub(super) struct Tombstones {
     protection: Protection,
     /// Of each in `all` its checksum, whole, if they are protected. Taken after `all`.
     checksums: Mutex<Vec<u64>>,
-    /// How many were added.
-    /// Ordering: Release after the list has it, Acquire before the fragments are judged, so that a reader never takes older fragments for complete.
+    /// How many were added. Ordering: Release after the list has it, Acquire before the fragments
+    /// are judged, so that a reader never takes older fragments for complete.
     count: AtomicUsize,
     cut: ArcSwapOption<Cut>,
 }
@@ -82,7 +83,8 @@ impl Tombstones {
         Some(current.unwrap_or_else(|| self.renew(comparator)))
     }
 
-    /// Compares each with its checksum, if they are protected, and the fragments with those that would be made of them now.
+    /// Compares each with its checksum, if they are protected, and the fragments with those that
+    /// would be made of them now.
     pub(super) fn check(&self, comparator: &Comparator) -> Result<()> {
         if !self.protection.is_on() || self.count() == 0 {
             return Ok(());

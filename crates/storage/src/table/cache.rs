@@ -1,11 +1,12 @@
 //! The open tables of a column family.
 //!
-//! In: a file of a version. Out: its open [`Table`], at once if it is open, else through `Needs` and [`TableCache::open`].
-//! What stays open how long says `open_files.rs`.
+//! In: a file of a version. Out: its open [`Table`], at once if it is open, else through `Needs`
+//! and [`TableCache::open`]. What stays open how long says `open_files.rs`.
 //!
-//! Why no single flight across threads: a reader that waits for another reader's open waits for a future which may never be
-//! polled again, or whose reads are bound to another thread's ring. Inside one operation an open is shared (see `fetch`); two threads
-//! that open the same file at the same moment both do it, and the first to finish is kept.
+//! Why no single flight across threads: a reader that waits for another reader's open waits for a
+//! future which may never be polled again, or whose reads are bound to another thread's ring.
+//! Inside one operation an open is shared (see `fetch`); two threads that open the same file at the
+//! same moment both do it, and the first to finish is kept.
 
 use crate::blob::BlobFiles;
 use crate::block::CachedBlock;
@@ -35,7 +36,8 @@ pub struct Configuration {
     pub table_options: BlockBasedTableOptions,
     /// What keys have prefixes by.
     pub prefix_extractor: Option<PrefixExtractor>,
-    /// Files of L0 up to this size count as just flushed where only those pin their metadata, in bytes.
+    /// Files of L0 up to this size count as just flushed where only those pin their metadata, in
+    /// bytes.
     pub(crate) max_flushed_bytes: u64,
     /// The bottom of the tree, whether it has files or not.
     last_level: u32,
@@ -79,7 +81,8 @@ impl TableCache {
         }
     }
 
-    /// The same for a job that reads with O_DIRECT, and copies of its input files, which hold the tables that it opens.
+    /// The same for a job that reads with O_DIRECT, and copies of its input files, which hold the
+    /// tables that it opens.
     ///
     /// Why copies: those who read for users go on with the tables that they have.
     pub fn reading_directly(&self, inputs: &[CompactionInput]) -> (Arc<Self>, Vec<CompactionInput>) {
@@ -120,7 +123,8 @@ impl TableCache {
         if open.is_limited() { open.get(file.number) } else { None }
     }
 
-    /// Opens the file's table and keeps it open. If another reader was quicker, its table is returned.
+    /// Opens the file's table and keeps it open. If another reader was quicker, its table is
+    /// returned.
     pub async fn open(self: Arc<Self>, file: &Arc<FileMetadata>, level: u32) -> Result<Arc<Table>> {
         if let Some(table) = self.opened(file) {
             return Ok(table.clone());
@@ -160,13 +164,14 @@ pub fn file_counts(properties: &TableProperties) -> FileCounts {
     }
 }
 
-/// How many tables are opened at the same time when all are. Why: the work is done by the environment's blocking threads and by
-/// reads in flight; more would only hold more tails in memory.
+/// How many tables are opened at the same time when all are. Why: the work is done by the
+/// environment's blocking threads and by reads in flight; more would only hold more tails in
+/// memory.
 const OPENED_TOGETHER: usize = 32;
 
 impl TableCache {
-    /// Opens all tables of `version`, many at the same time. For databases whose files stay open: a damaged or missing file is then
-    /// found when the database is opened. Stops at the first error.
+    /// Opens all tables of `version`, many at the same time. For databases whose files stay open: a
+    /// damaged or missing file is then found when the database is opened. Stops at the first error.
     pub async fn open_all(self: &Arc<Self>, version: &Version) -> Result<()> {
         let mut files = version.all_files().collect::<Vec<_>>().into_iter();
         let mut running = Vec::new();

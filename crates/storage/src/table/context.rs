@@ -1,5 +1,6 @@
-//! What a read carries along: the column family's open tables (and through them cache, environment and statistics) and the
-//! caller's read options. Borrowed and `Copy`, so that passing it costs nothing on a hit.
+//! What a read carries along: the column family's open tables (and through them cache, environment
+//! and statistics) and the caller's read options. Borrowed and `Copy`, so that passing it costs
+//! nothing on a hit.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! From the bytes of a block, as stored, to the decoded block in the cache.
 //!
-//! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an allocation of the right size (filters are parsed where they are), parse,
-//! put into the cache. Out: the pinned block. Errors name the file and the block's offset.
+//! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an
+//! allocation of the right size (filters are parsed where they are), parse, put into the cache.
+//! Out: the pinned block. Errors name the file and the block's offset.
 
 use std::borrow::Cow;
 
@@ -37,7 +38,8 @@ pub(super) struct Storage {
 const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
-    /// Verifies the checksum of the block that `bytes`, block and trailer, hold. Returns the number of its compression. Counted in the statistics of `shared`.
+    /// Verifies the checksum of the block that `bytes`, block and trailer, hold. Returns the number
+    /// of its compression. Counted in the statistics of `shared`.
     pub(super) fn verify(
         &self,
         shared: &Shared,
@@ -52,8 +54,9 @@ impl Storage {
         kind.inspect_err(|_| shared.stats.tick(Ticker::BlockChecksumMismatchCount))
     }
 
-    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not compressed, else in what `memory` finds for so many bytes.
-    /// Counted in the statistics of `shared`.
+    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not
+    /// compressed, else in what `memory` finds for so many bytes. Counted in the statistics of
+    /// `shared`.
     pub(super) fn unpack<'b>(
         &self,
         shared: &Shared,
@@ -102,7 +105,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a table with these properties, whose entries' largest sequence number the MANIFEST says to be `largest_seq`.
+    /// The layout of a table with these properties, whose entries' largest sequence number the
+    /// MANIFEST says to be `largest_seq`.
     pub(super) fn new(properties: &TableProperties, largest_seq: SeqNo) -> Result<Layout, Corruption> {
         let index_type = properties
             .index_type()
@@ -143,8 +147,8 @@ impl Layout {
 
 /// The sequence number that all entries of an ingested file have.
 ///
-/// Compat: version 2 files are written with sequence numbers of 0; the number given at ingestion is in the MANIFEST, and in the
-/// property only if the file was rewritten then.
+/// Compat: version 2 files are written with sequence numbers of 0; the number given at ingestion is
+/// in the MANIFEST, and in the property only if the file was rewritten then.
 fn global_seqno(properties: &TableProperties, largest_seq: SeqNo) -> Result<Option<SeqNo>, Corruption> {
     let stored = properties.external_global_seqno().map(|seq| seq.0);
     match (properties.external_file_version(), stored) {
@@ -168,7 +172,8 @@ fn global_seqno(properties: &TableProperties, largest_seq: SeqNo) -> Result<Opti
 }
 
 impl Table {
-    /// Decodes the block at `handle` from `bytes` (block and trailer) and puts it into the cache, if the read may fill it.
+    /// Decodes the block at `handle` from `bytes` (block and trailer) and puts it into the cache,
+    /// if the read may fill it.
     pub fn decode(
         &self,
         ctx: &ReadCtx<'_>,
@@ -179,7 +184,8 @@ impl Table {
         self.decode_into(ctx, handle, kind, bytes, &mut None)
     }
 
-    /// The same; a block that does not go into the cache takes the place of `spare`, if nobody else has that one any more.
+    /// The same; a block that does not go into the cache takes the place of `spare`, if nobody else
+    /// has that one any more.
     pub fn decode_into(
         &self,
         ctx: &ReadCtx<'_>,
@@ -194,7 +200,8 @@ impl Table {
             && fills_cache
             && let Some(block) = ctx.cache().get(self.cache_key(handle))
         {
-            // Why: reads of many lookups that missed it together are one read, and the first of them has decoded it.
+            // Why: reads of many lookups that missed it together are one read, and the first of
+            // them has decoded it.
             return Ok(block);
         }
         let contents = self
@@ -229,7 +236,8 @@ impl Table {
     }
 }
 
-/// Counts a block of a table as read by the calling thread: of this kind, or another that is read only when a table is opened. `bytes` is with its trailer.
+/// Counts a block of a table as read by the calling thread: of this kind, or another that is read
+/// only when a table is opened. `bytes` is with its trailer.
 pub(super) fn count_read(kind: impl Into<Option<BlockKind>>, bytes: usize) {
     perf_context::count(PerfMetric::BlockReadCount, 1);
     perf_context::count(PerfMetric::BlockReadByte, bytes as u64);

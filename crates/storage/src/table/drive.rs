@@ -1,10 +1,11 @@
 //! The one loop that waits.
 //!
-//! In: a step that has stopped. Out: its result. Every need of the step is fetched at the same time; as soon as
-//! something arrives the step is called again, with what has arrived in hand and the rest still coming.
+//! In: a step that has stopped. Out: its result. Every need of the step is fetched at the same
+//! time; as soon as something arrives the step is called again, with what has arrived in hand and
+//! the rest still coming.
 //!
-//! Invariant: the loop ends. A step that stops has recorded or still expects something (asserted), and a step never asks for
-//! what it holds, so every round brings it forward by at least one fetch.
+//! Invariant: the loop ends. A step that stops has recorded or still expects something (asserted),
+//! and a step never asks for what it holds, so every round brings it forward by at least one fetch.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -16,7 +17,8 @@ use crate::table::needs::{Held, NeedKey, Needs, Stop};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::stats::HistogramKind;
 
-/// A read as plain, repeatable code: called again from the start of its current phase after every fetch.
+/// A read as plain, repeatable code: called again from the start of its current phase after every
+/// fetch.
 pub trait Step {
     /// What it comes to.
     type Out;
@@ -26,8 +28,9 @@ pub trait Step {
     fn needs(&mut self) -> &mut Needs;
 }
 
-/// Fetches what `step` has asked for and steps until it is done. `fetches` outlives the call where reads ahead should go on
-/// between calls (iterators); whatever else is still in flight is dropped with it.
+/// Fetches what `step` has asked for and steps until it is done. `fetches` outlives the call where
+/// reads ahead should go on between calls (iterators); whatever else is still in flight is dropped
+/// with it.
 pub async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
     loop {
         fetches.collect(step.needs());
@@ -35,7 +38,8 @@ pub async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetche
         arrival(&ctx, fetches, |_, key, result| step.needs().supply(key, result)).await?;
         match step.step(&ctx) {
             Ok(out) => {
-                // Reads ahead recorded by the last step start now and are picked up by the next call.
+                // Reads ahead recorded by the last step start now and are picked up by the next
+                // call.
                 if step.needs().has_needs() {
                     start_async(ctx, step.needs(), fetches).await;
                 }
@@ -90,7 +94,8 @@ fn late() -> Error {
     )
 }
 
-/// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own ring.
+/// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own
+/// ring.
 #[cold]
 pub fn wait<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
     wait_with(ctx, step, &mut Fetches::new(ctx.options, HistogramKind::FileReadGetMicros))
@@ -102,8 +107,8 @@ pub fn wait_with<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches)
     karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, fetches))
 }
 
-/// Starts the needs in `needs` and takes in what has arrived of earlier ones, without waiting. For reads ahead between the
-/// moves of an iterator that blocks.
+/// Starts the needs in `needs` and takes in what has arrived of earlier ones, without waiting. For
+/// reads ahead between the moves of an iterator that blocks.
 #[cold]
 pub fn start(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetches) {
     karst_io::block_on(&ctx.tables.shared.env, start_async(ctx, needs, fetches));
@@ -129,8 +134,8 @@ pub enum Attempt<'a, T> {
     Waiting(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
-/// An asynchronous operation that starts at its first poll. A hit is plain code inside that poll and allocates
-/// nothing; only what has to wait is boxed.
+/// An asynchronous operation that starts at its first poll. A hit is plain code inside that poll
+/// and allocates nothing; only what has to wait is boxed.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lazy<'a, T, F> {
     start: Option<F>,

@@ -1,12 +1,15 @@
 //! Fetching: every need at the same time.
 //!
-//! In: needs taken from one or several [`Needs`]s, each with the number of the step that waits for it. Out: tables and
-//! decoded blocks, handed to every waiting step as each arrives; nothing waits for its neighbours.
+//! In: needs taken from one or several [`Needs`]s, each with the number of the step that waits for
+//! it. Out: tables and decoded blocks, handed to every waiting step as each arrives; nothing waits
+//! for its neighbours.
 //!
-//! A thing that several steps need is fetched once. Blocks that lie next to each other in a file are read together.
-//! Where the caller asked for it (`async_io=false`), fetches of one file run at a time.
+//! A thing that several steps need is fetched once. Blocks that lie next to each other in a file
+//! are read together. Where the caller asked for it (`async_io=false`), fetches of one file run at
+//! a time.
 //!
-//! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel and are not leaked.
+//! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel
+//! and are not leaked.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,10 +32,12 @@ use karst_base::options::ReadOptions;
 use karst_base::perf_context::{PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
 
-/// What lies further apart than this is not read together. Why: it is one page; reading it costs the device nothing more.
+/// What lies further apart than this is not read together. Why: it is one page; reading it costs
+/// the device nothing more.
 pub const MAX_GAP_BYTES: u64 = 4096;
 
-/// Blocks are not read together beyond this, but for a filter and the index behind it. Why: the first block's waiters should not wait for much else.
+/// Blocks are not read together beyond this, but for a filter and the index behind it. Why: the
+/// first block's waiters should not wait for much else.
 const MAX_TOGETHER_BYTES: u64 = 64 << 10;
 
 /// The number of a step among those that share a [`Fetches`].
@@ -91,7 +96,8 @@ struct Fresh {
 /// The fetches in flight on behalf of one operation (or of one iterator, between its operations).
 pub struct Fetches {
     running: SmallVec<[Fetch; 1]>,
-    /// Collected and not started: in the order of collection, or, while they are started, the next one last.
+    /// Collected and not started: in the order of collection, or, while they are started, the next
+    /// one last.
     fresh: SmallVec<[Fresh; 1]>,
     one_file_at_a_time: bool,
     /// The histogram of the times that reads take, by what they are for.
@@ -122,7 +128,8 @@ impl Fetches {
         self.collect_for(needs, 0);
     }
 
-    /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains a waiter.
+    /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains
+    /// a waiter.
     pub fn collect_for(&mut self, needs: &mut Needs, waiter: Waiter) {
         needs.take_needs(|key, need| {
             // Runs are asked for once, by the one scan that waits for them.
@@ -225,7 +232,8 @@ impl Fetches {
         self.running.push(fetch);
     }
 
-    /// Takes the next in the queue if it is a block of `table` close behind `end`, where one of the kind `last` ends, in a read that began at `start`.
+    /// Takes the next in the queue if it is a block of `table` close behind `end`, where one of the
+    /// kind `last` ends, in a read that began at `start`.
     fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64, last: BlockKind) -> Option<Part> {
         let Need::Block { table: next, handle, kind } = &self.fresh.last()?.need else { return None };
         // Why whatever their size: who asks for both at once waits for both.

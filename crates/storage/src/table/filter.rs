@@ -1,10 +1,11 @@
 //! A table's filter, and the question it answers: may this key be here?
 //!
-//! In: an internal key. Out: whether its user key, or its prefix, may be in the table. A filter can be one block or partitioned; a
-//! table without one says yes.
+//! In: an internal key. Out: whether its user key, or its prefix, may be in the table. A filter can
+//! be one block or partitioned; a table without one says yes.
 //!
-//! Why the table's own prefix extractor is used: the filter was built with it. The column family may have another one by now, which
-//! changes nothing about what is in the filter; RocksDB gives up on the filter then.
+//! Why the table's own prefix extractor is used: the filter was built with it. The column family
+//! may have another one by now, which changes nothing about what is in the filter; RocksDB gives up
+//! on the filter then.
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ impl Table {
         self.probe(ctx, needs, filter, key, hashed, hash).map(Some)
     }
 
-    /// Whether a key that starts with the prefix of `key` may be in the table; `None` if no filter can tell.
+    /// Whether a key that starts with the prefix of `key` may be in the table; `None` if no filter
+    /// can tell.
     ///
     /// For iterators in prefix mode. `key` is the internal key they seek.
     pub fn prefix_may_match(
@@ -129,8 +131,9 @@ impl Table {
         }
     }
 
-    /// Whether a quarter or more of the keys that the filter lately let pass were not in the table: such a key is best looked for further down at the same time.
-    /// So it is where few of all keys are in the table, however good its filter.
+    /// Whether a quarter or more of the keys that the filter lately let pass were not in the table:
+    /// such a key is best looked for further down at the same time. So it is where few of all keys
+    /// are in the table, however good its filter.
     pub fn filter_is_often_wrong(&self) -> bool {
         const RIGHT_AT_MOST: u32 = Lately::ALWAYS / 4 * 3;
         self.filter.as_ref().is_some_and(|filter| filter.right.share() <= RIGHT_AT_MOST)

@@ -2,7 +2,8 @@
 
 use karst_base::sync::atomic::{AtomicU32, Ordering};
 
-/// How often something has been so lately, as a part of [`Lately::ALWAYS`]. Each answer counts for a 16th of the whole.
+/// How often something has been so lately, as a part of [`Lately::ALWAYS`]. Each answer counts for
+/// a 16th of the whole.
 #[derive(Debug)]
 pub(super) struct Lately(AtomicU32);
 
@@ -19,7 +20,8 @@ impl Lately {
     }
 
     pub(super) fn note(&self, so: bool) {
-        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not matter.
+        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not
+        // matter.
         let before = self.0.load(Ordering::Relaxed);
         let add = if so { Self::ALWAYS / Self::WEIGHT } else { 0 };
         self.0.store(before - before / Self::WEIGHT + add, Ordering::Relaxed);
@@ -30,8 +32,8 @@ impl Lately {
     }
 }
 
-/// What the filters of each level have lately said to lookups that had to wait for them, so that such a lookup can ask for what it will want next at
-/// the same time.
+/// What the filters of each level have lately said to lookups that had to wait for them, so that
+/// such a lookup can ask for what it will want next at the same time.
 #[derive(Debug)]
 pub struct FilterHistory {
     /// How many keys passed; deeper levels count as the last.
@@ -51,9 +53,11 @@ pub enum Odds {
 
 impl FilterHistory {
     const LEVELS: usize = 8;
-    /// Why not less: where the filter denies after all, an index was read in vain, which may be large.
+    /// Why not less: where the filter denies after all, an index was read in vain, which may be
+    /// large.
     const PASSES_AT_LEAST: u32 = Lately::ALWAYS / 16 * 15;
-    /// Why more: where the filter lets a key pass after all, it may be by mistake, and what was read in vain is small.
+    /// Why more: where the filter lets a key pass after all, it may be by mistake, and what was
+    /// read in vain is small.
     const DENIES_AT_MOST: u32 = Lately::ALWAYS / 8;
 
     fn of(&self, level: u8) -> &Lately {

@@ -1,13 +1,14 @@
 //! Reading block-based tables.
 //!
-//! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and decodes the blocks
-//! it is given. All reads of storage go through [`Needs`] and [`drive`](mod@drive): a table never
-//! waits itself, but for opening and [`verify`].
+//! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and
+//! decodes the blocks it is given. All reads of storage go through [`Needs`] and
+//! [`drive`](mod@drive): a table never waits itself, but for opening and [`verify`].
 //!
-//! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a whole index, a whole
-//! filter and the top level of partitioned ones belong to the open table; otherwise they are in the block cache with high
-//! priority, some of them pinned. Partitions are always in the block cache. Compression dictionaries and range tombstones
-//! always belong to the open table.
+//! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a
+//! whole index, a whole filter and the top level of partitioned ones belong to the open table;
+//! otherwise they are in the block cache with high priority, some of them pinned. Partitions are
+//! always in the block cache. Compression dictionaries and range tombstones always belong to the
+//! open table.
 //!
 //! Used by: lookups, iterators, tools.
 
@@ -177,7 +178,8 @@ impl Table {
         self.filter.as_ref().map(|filter| &filter.block)
     }
 
-    /// The index block, or the top level of a partitioned index: its entries are then handles of partitions.
+    /// The index block, or the top level of a partitioned index: its entries are then handles of
+    /// partitions.
     #[inline]
     pub fn index<'a>(self: &'a Arc<Self>, ctx: &ReadCtx<'_>, needs: &mut Needs) -> Result<MetaRef<'a>, Stop> {
         self.meta(&self.index, ctx, needs)
@@ -196,10 +198,12 @@ impl Table {
         }
     }
 
-    /// Keeps filter and index (of partitioned ones the top) in hand as far as they are in the cache.
+    /// Keeps filter and index (of partitioned ones the top) in hand as far as they are in the
+    /// cache.
     ///
-    /// For reads that wait while the cache holds more than fits: each that comes to this table meanwhile finds them, and without those who wait they would
-    /// be gone with the first that ends.
+    /// For reads that wait while the cache holds more than fits: each that comes to this table
+    /// meanwhile finds them, and without those who wait they would be gone with the first that
+    /// ends.
     #[cold]
     pub fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, needs: &mut Needs) {
         for meta in self.filter_block().into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
@@ -207,7 +211,8 @@ impl Table {
         }
     }
 
-    /// How long the filter is if it may have to be read, in bytes; a partition of it is small and counts for nothing.
+    /// How long the filter is if it may have to be read, in bytes; a partition of it is small and
+    /// counts for nothing.
     pub fn filter_bytes(&self) -> u64 {
         self.filter_block().filter(|block| block.held.is_none()).map_or(0, |block| block.handle.size)
     }
@@ -234,8 +239,8 @@ impl Table {
         needs.block(ctx, self, handle, BlockKind::Data)
     }
 
-    /// The data block that holds the first entry at or behind the internal key `key`, by the index; `None` if no entry of the key
-    /// can be in the table.
+    /// The data block that holds the first entry at or behind the internal key `key`, by the index;
+    /// `None` if no entry of the key can be in the table.
     #[inline]
     pub fn locate(
         self: &Arc<Self>,
@@ -246,7 +251,8 @@ impl Table {
         Ok(self.seek_data(ctx, needs, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
     }
 
-    /// Where in the file the first data block lies that may have entries at or behind the internal key `key`; behind all of them if none does.
+    /// Where in the file the first data block lies that may have entries at or behind the internal
+    /// key `key`; behind all of them if none does.
     pub fn offset_of(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
@@ -257,7 +263,8 @@ impl Table {
         Ok(found.unwrap_or(self.properties.data_size))
     }
 
-    /// What `found` makes of the index's entry for the first data block that may have entries at or behind `key`; `None` if there is none.
+    /// What `found` makes of the index's entry for the first data block that may have entries at or
+    /// behind `key`; `None` if there is none.
     #[inline]
     fn seek_data<T>(
         self: &Arc<Self>,
@@ -312,7 +319,8 @@ impl Table {
         Some(cursor.handle())
     }
 
-    /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the key is in the table.
+    /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the
+    /// key is in the table.
     #[inline]
     pub fn seek_point(
         &self,
@@ -321,7 +329,8 @@ impl Table {
         key: &[u8],
         handle: BlockHandle,
     ) -> Result<bool> {
-        // Why `PastEnd` ends the search: the index key of this block is at or behind the key and before every key of the next block.
+        // Why `PastEnd` ends the search: the index key of this block is at or behind the key and
+        // before every key of the next block.
         cursor
             .seek_for_get(block, &self.comparator, key)
             .map(|found| found == karst_format::block::PointSeek::At)
@@ -424,7 +433,8 @@ impl Table {
     }
 }
 
-/// Adds to `handles` all that an index of a file of `size_bytes` names. There are no more than the file can have.
+/// Adds to `handles` all that an index of a file of `size_bytes` names. There are no more than the
+/// file can have.
 fn add_handles_in(
     block: &CachedBlock,
     size_bytes: u64,

@@ -1,14 +1,16 @@
 //! What a step of a read is waiting for, and what it already holds.
 //!
-//! Reads are plain code that is called again: a step asks [`Needs`] for a table, a block or a blob; what is in hand or in
-//! the cache is returned at once, what is not is recorded as a need and the step stops with [`Stop::Need`]. `drive`
-//! fetches every recorded need at the same time, supplies the results, and steps again.
+//! Reads are plain code that is called again: a step asks [`Needs`] for a table, a block or a blob;
+//! what is in hand or in the cache is returned at once, what is not is recorded as a need and the
+//! step stops with [`Stop::Need`]. `drive` fetches every recorded need at the same time, supplies
+//! the results, and steps again.
 //!
-//! Invariant: what has been supplied stays held until the step's owner releases it, so no step asks twice for the same
-//! thing and every read ends even with a cache of size 0. A failed fetch is held as its error: only a step that really
-//! needs the thing fails.
+//! Invariant: what has been supplied stays held until the step's owner releases it, so no step asks
+//! twice for the same thing and every read ends even with a cache of size 0. A failed fetch is held
+//! as its error: only a step that really needs the thing fails.
 //!
-//! Called by: lookups, iterators (through `Table` and `BlobFiles`); `supply` and `take_needs` only by the fetch loop.
+//! Called by: lookups, iterators (through `Table` and `BlobFiles`); `supply` and `take_needs` only
+//! by the fetch loop.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -52,7 +54,8 @@ pub enum Need {
     /// Read one block of an open table.
     #[allow(missing_docs)]
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
-    /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside the file.
+    /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside
+    /// the file.
     Run(RunNeed),
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
@@ -97,7 +100,8 @@ pub enum Held {
     Bytes(ReadBuf),
 }
 
-/// A table in hand: borrowed from where the version keeps it open, or owned because it may be closed meanwhile.
+/// A table in hand: borrowed from where the version keeps it open, or owned because it may be
+/// closed meanwhile.
 pub enum TableRef<'a> {
     /// One that stays open with its file.
     Borrowed(&'a Arc<Table>),
@@ -146,7 +150,8 @@ struct Slot {
 #[derive(Debug, Default)]
 pub struct Needs {
     slots: SmallVec<[Slot; 3]>,
-    /// What scans have asked for ahead of themselves, by number. Those that nobody has taken come last.
+    /// What scans have asked for ahead of themselves, by number. Those that nobody has taken come
+    /// last.
     runs: VecDeque<(RunNumber, State)>,
     next_run: u64,
     /// How many of both are needs that nobody has taken. An iterator asks after every move.
@@ -160,7 +165,8 @@ impl Needs {
         Needs::default()
     }
 
-    /// The open table of `file`, from the version, from what is held, or from the table cache; else the need is recorded.
+    /// The open table of `file`, from the version, from what is held, or from the table cache; else
+    /// the need is recorded.
     #[inline]
     pub fn table<'a>(
         &mut self,
@@ -187,8 +193,9 @@ impl Needs {
             Some(_) => unreachable!("no block has the offset of an open file"),
             None => {}
         }
-        // Why it is not held: a hit shall not allocate. If it is closed before the next step, that step opens it again, and then it
-        // is held; so a small table cache can cost a second open, but not make a read start over and over.
+        // Why it is not held: a hit shall not allocate. If it is closed before the next step, that
+        // step opens it again, and then it is held; so a small table cache can cost a second open,
+        // but not make a read start over and over.
         if let Some(table) = ctx.tables.lookup(file) {
             return Ok(table);
         }
@@ -244,7 +251,8 @@ impl Needs {
         Stop::Need
     }
 
-    /// The value that `need` describes, from what is held or from the blob cache; else the need is recorded.
+    /// The value that `need` describes, from what is held or from the blob cache; else the need is
+    /// recorded.
     pub fn blob(&mut self, ctx: &ReadCtx<'_>, need: BlobNeed) -> Result<BlockRef, Stop> {
         let key = need.key();
         if let Some(Held::Block(value)) = self.held(key)? {
@@ -272,13 +280,14 @@ impl Needs {
         }
     }
 
-    /// From now on, whether blocks found in the cache stay in hand. For looking ahead: the step that uses them later finds them here and
-    /// does not count them again.
+    /// From now on, whether blocks found in the cache stay in hand. For looking ahead: the step
+    /// that uses them later finds them here and does not count them again.
     pub fn hold_hits(&mut self, hold: bool) {
         self.hold_hits = hold;
     }
 
-    /// Records the need for bytes of an open file, which must lie inside it: what a scan will come to.
+    /// Records the need for bytes of an open file, which must lie inside it: what a scan will come
+    /// to.
     pub fn want_run(&mut self, run: RunNeed) -> RunNumber {
         let number = RunNumber(self.next_run);
         self.next_run += 1;
@@ -287,7 +296,8 @@ impl Needs {
         number
     }
 
-    /// The bytes of a run that was asked for; stops while they are not here. They are the caller's from then on.
+    /// The bytes of a run that was asked for; stops while they are not here. They are the caller's
+    /// from then on.
     pub fn take_run(&mut self, number: RunNumber) -> Result<ReadBuf, Stop> {
         let at = self.run_at(number).expect("a run is asked for before it is taken");
         match &self.runs[at].1 {
@@ -312,7 +322,8 @@ impl Needs {
         self.runs.binary_search_by_key(&number, |run| run.0).ok()
     }
 
-    /// What is held under `key`. A need that is recorded or in flight stops the step; a failed one fails it.
+    /// What is held under `key`. A need that is recorded or in flight stops the step; a failed one
+    /// fails it.
     fn held(&self, key: NeedKey) -> Result<Option<&Held>, Stop> {
         let Some(slot) = self.slots.iter().find(|slot| slot.key == key) else { return Ok(None) };
         match &slot.state {

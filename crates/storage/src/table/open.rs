@@ -1,10 +1,12 @@
 //! Opening a table file.
 //!
-//! In: a file as the MANIFEST has it. Out: a [`Table`] with what belongs to it in memory. Hops: open the file; read its tail;
-//! the metaindex if the tail read was too short for it; then everything else that is missing, at the same time.
+//! In: a file as the MANIFEST has it. Out: a [`Table`] with what belongs to it in memory. Hops:
+//! open the file; read its tail; the metaindex if the tail read was too short for it; then
+//! everything else that is missing, at the same time.
 //!
-//! Foreign and damaged files end in errors that name file and offset: a size other than the MANIFEST's, a
-//! footer that is none, the file of another table (unique id), a comparator other than the column family's.
+//! Foreign and damaged files end in errors that name file and offset: a size other than the
+//! MANIFEST's, a footer that is none, the file of another table (unique id), a comparator other
+//! than the column family's.
 
 use karst_base::sync::atomic::Ordering;
 use std::path::Path;
@@ -42,7 +44,8 @@ use karst_lsm::range_del::{Fragments, RangeTombstone};
 pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;
 const MAX_TAIL_BYTES: u64 = 512 << 10;
 
-/// Of a tail with partitioned metadata only this share is read ahead: the top levels and what lies behind them.
+/// Of a tail with partitioned metadata only this share is read ahead: the top levels and what lies
+/// behind them.
 const PARTITIONED_TAIL_SHARE: u64 = 16;
 
 impl Table {
@@ -158,7 +161,8 @@ impl Opening<'_> {
         Ok((tail, Head { footer, storage, metaindex, parts }))
     }
 
-    /// The properties, whose block was brought. They are those of a table that can be read, and of this one.
+    /// The properties, whose block was brought. They are those of a table that can be read, and of
+    /// this one.
     pub(super) fn properties(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
         let at = head.parts.properties;
         let properties = tail.block(at).expect("the block was brought");
@@ -261,7 +265,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Filters of policies that the user wrote cannot be asked. Ignoring them costs reads, not results.
+    /// Filters of policies that the user wrote cannot be asked. Ignoring them costs reads, not
+    /// results.
     fn known(&self, policy: &str, handle: BlockHandle, kind: BlockKind) -> Option<(BlockHandle, BlockKind)> {
         if policy == COMPATIBILITY_NAME {
             return Some((handle, kind));
@@ -466,7 +471,8 @@ impl Opening<'_> {
         Ok(Some(shared.cache.insert(key, block, charge, table.priority(kind))))
     }
 
-    /// Reads all partitions that the top levels name, all at the same time, and pins them in the cache.
+    /// Reads all partitions that the top levels name, all at the same time, and pins them in the
+    /// cache.
     async fn pin_partitions(
         &self,
         tail: &mut Tail,

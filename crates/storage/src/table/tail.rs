@@ -1,7 +1,8 @@
-//! The end of a table file: metadata is written last, so one read of the tail brings most of what opening needs.
+//! The end of a table file: metadata is written last, so one read of the tail brings most of what
+//! opening needs.
 //!
-//! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read; what is missing is read
-//! all at once.
+//! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read;
+//! what is missing is read all at once.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ impl Tail {
         })
     }
 
-    /// Reads the blocks of `handles` that are not in memory yet, all at the same time. The handles must lie inside the file.
+    /// Reads the blocks of `handles` that are not in memory yet, all at the same time. The handles
+    /// must lie inside the file.
     pub(super) async fn bring(&mut self, env: &Env, handles: &[BlockHandle]) -> Result<()> {
         let missing: Vec<BlockHandle> =
             handles.iter().copied().filter(|handle| self.block(*handle).is_none()).collect();

@@ -1,8 +1,10 @@
 //! Verifying stored files by their checksums, whatever is in memory of them.
 //!
-//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes are read first, then all else from the file's beginning to its end, each block once: a few reads of
-//! 512 KiB at the same time (`spans.rs`), or one of a block that is larger. Besides these, memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being read.
-//! Neither the block cache nor open tables are asked or filled.
+//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes
+//! are read first, then all else from the file's beginning to its end, each block once: a few reads
+//! of 512 KiB at the same time (`spans.rs`), or one of a block that is larger. Besides these,
+//! memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being
+//! read. Neither the block cache nor open tables are asked or filled.
 
 use std::sync::Arc;
 
@@ -23,10 +25,12 @@ use crate::table::writer::FILE_CHECKSUM_NAME;
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
 
-/// What lies between two blocks is read with them up to this length, in bytes: padding, or another block.
+/// What lies between two blocks is read with them up to this length, in bytes: padding, or another
+/// block.
 const GAP_BYTES: u64 = 4 << 10;
 
-/// Verifies footer, metaindex and properties of a table, and the checksum of every block that the metaindex and the indexes lead to.
+/// Verifies footer, metaindex and properties of a table, and the checksum of every block that the
+/// metaindex and the indexes lead to.
 ///
 /// # Errors
 /// The file cannot be read, or a part of it is not what was written.
@@ -53,7 +57,8 @@ pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> 
     if let Some(filter) = filter {
         named.append(&mut blocks.named_by(vec![filter], BlockKind::FilterIndex).await?);
     }
-    // What has been read by now; of the properties, where a sequence number was put into them later, the checksum is that of before.
+    // What has been read by now; of the properties, where a sequence number was put into them
+    // later, the checksum is that of before.
     let seen = [Some(parts.properties), Some(parts.index), filter];
     named.extend(metaindex.iter().map(|(_, handle)| handle).filter(|handle| !seen.contains(&Some(*handle))));
     let verify = |handle, bytes: &[u8]| head.storage.verify(&tables.shared, handle, bytes).map(drop);
@@ -126,7 +131,8 @@ impl Blocks<'_> {
         Ok(named)
     }
 
-    /// Reads blocks in the order in which they lie in the file, and hands each to `visit`, with its trailer.
+    /// Reads blocks in the order in which they lie in the file, and hands each to `visit`, with its
+    /// trailer.
     async fn each(
         &self,
         mut handles: Vec<BlockHandle>,

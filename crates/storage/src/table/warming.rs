@@ -1,8 +1,11 @@
-//! Blocks that go into the block cache as they are written (`prepopulate_block_cache`), so that the first read of a new table finds them there.
+//! Blocks that go into the block cache as they are written (`prepopulate_block_cache`), so that the
+//! first read of a new table finds them there.
 //!
-//! In: the blocks of a table that is being written, uncompressed, and at its end its properties. Out: the same in the cache, under the keys by which readers will ask for them.
+//! In: the blocks of a table that is being written, uncompressed, and at its end its properties.
+//! Out: the same in the cache, under the keys by which readers will ask for them.
 //!
-//! Invariant: a file number is used once, so what a job that failed has put there is asked for by nobody, and leaves the cache as others do.
+//! Invariant: a file number is used once, so what a job that failed has put there is asked for by
+//! nobody, and leaves the cache as others do.
 
 use super::context::count_cache_add;
 use super::decode::Layout;
@@ -32,7 +35,8 @@ pub struct Warming {
 }
 
 impl Warming {
-    /// `None` if the options keep what such a job writes out of the cache. Compat: blocks of compactions are the first to leave it again.
+    /// `None` if the options keep what such a job writes out of the cache. Compat: blocks of
+    /// compactions are the first to leave it again.
     pub fn of(shared: &Arc<Shared>, options: &BlockBasedTableOptions, flush: bool) -> Option<Self> {
         if options.no_block_cache {
             return None;
@@ -48,7 +52,8 @@ impl Warming {
         Some(Self { shared: shared.clone(), data, metadata, partitions_only })
     }
 
-    /// Takes what was written of a table. Metadata comes when the table is finished, with its properties.
+    /// Takes what was written of a table. Metadata comes when the table is finished, with its
+    /// properties.
     pub fn take(
         &self,
         number: FileNumber,

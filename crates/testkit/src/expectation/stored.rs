@@ -1,5 +1,6 @@
-//! An [`Expectation`] as bytes: counts and lengths as little-endian u32, strings and keys length-prefixed.
-//! Read back by the build that wrote it, from a folder it wrote; damage is an error all the same.
+//! An [`Expectation`] as bytes: counts and lengths as little-endian u32, strings and keys
+//! length-prefixed. Read back by the build that wrote it, from a folder it wrote; damage is an
+//! error all the same.
 
 use super::{Expectation, FamilyExpectation, Walk};
 use crate::subject::{Move, ReadSettings};

@@ -1,4 +1,5 @@
-//! The recorder and the checker against models that are right, and against ones that are wrong in one place.
+//! The recorder and the checker against models that are right, and against ones that are wrong in
+//! one place.
 
 use super::*;
 use crate::model::{Model, ModelFamily};

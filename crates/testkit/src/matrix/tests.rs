@@ -1,4 +1,5 @@
-//! The list of cells; that each can be written and shows its feature is part of the engine's interop test.
+//! The list of cells; that each can be written and shows its feature is part of the engine's
+//! interop test.
 
 use super::*;
 

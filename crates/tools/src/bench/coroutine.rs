@@ -1,5 +1,6 @@
 //! readrandomcoroutine and multireadrandomcoroutine: on each of --threads reactor threads,
-//! --coro_jobs_per_thread tasks each read in a loop, so that many reads are in flight on one thread.
+//! --coro_jobs_per_thread tasks each read in a loop, so that many reads are in flight on one
+//! thread.
 
 use super::key::{Keys, Random};
 use super::reads::Target;

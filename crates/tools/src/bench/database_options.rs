@@ -1,9 +1,12 @@
-//! db_bench's flags that are options of the database: each becomes options of the one options table, by name.
+//! db_bench's flags that are options of the database: each becomes options of the one options
+//! table, by name.
 //!
-//! In: flags as they were given. Out: `(option, value)` pairs for `Options::set`, in order. Most flags have their option's name; the
-//! others are listed here: another name, a choice by number, a scaled number, a flag that stands for several options.
+//! In: flags as they were given. Out: `(option, value)` pairs for `Options::set`, in order. Most
+//! flags have their option's name; the others are listed here: another name, a choice by number, a
+//! scaled number, a flag that stands for several options.
 //!
-//! Invariant: a flag that is neither here nor an option's name is not translated; the caller names it as not honoured.
+//! Invariant: a flag that is neither here nor an option's name is not translated; the caller names
+//! it as not honoured.
 
 use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionInfo, OptionSet};
 

@@ -1,7 +1,8 @@
 //! The command line of `karst bench`: db_bench's flags.
 //!
-//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults; the options of the database that flags stand for
-//! ([`database_options`]); the names of flags that db_bench knows and this program does not honour.
+//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults; the options of the
+//! database that flags stand for ([`database_options`]); the names of flags that db_bench knows and
+//! this program does not honour.
 
 use super::database_options;
 use super::known_flags::KNOWN;
@@ -11,14 +12,16 @@ use crate::command_line::{Given, boolean_text, flags, nearest, next_flag};
 const MOST_SETS: u64 = 9999;
 
 flags! {
-    /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three times, `[W1]` runs it
-    /// once more first as a warm-up.
+    /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three
+    /// times, `[W1]` runs it once more first as a warm-up.
     benchmarks: String = "filluniquerandom,readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
-    /// The database. Without one, a database is made in a temporary directory and removed afterwards.
+    /// The database. Without one, a database is made in a temporary directory and removed
+    /// afterwards.
     db: String = String::new();
     /// Use the database that --db names as it is. Otherwise it is destroyed and made anew.
     use_existing_db: bool = false;
-    /// Open read-only, which writes nothing to the directory; also done whenever no workload writes.
+    /// Open read-only, which writes nothing to the directory; also done whenever no workload
+    /// writes.
     readonly: bool = false;
     /// Number of keys in the database; random keys are drawn from them.
     num: i64 = 1_000_000;
@@ -70,7 +73,8 @@ flags! {
     value_size: i32 = 100;
     /// How far values compress.
     compression_ratio: f64 = 0.5;
-    /// Lengths of values: fixed (--value_size), uniform or normal (--value_size_min to --value_size_max).
+    /// Lengths of values: fixed (--value_size), uniform or normal (--value_size_min to
+    /// --value_size_max).
     value_size_distribution_type: String = "fixed".to_string();
     /// Bytes of the smallest value.
     value_size_min: i32 = 100;
@@ -114,7 +118,8 @@ flags! {
     readahead_size: i32 = 0;
     /// Keep the readahead of a scan across files.
     adaptive_readahead: bool = false;
-    /// Read many blocks at a time; false means one at a time. (db_bench defaults to false; here it costs nothing.)
+    /// Read many blocks at a time; false means one at a time. (db_bench defaults to false; here it
+    /// costs nothing.)
     async_io: bool = true;
     /// multi_get reads all levels at a time; false means one level after the other.
     optimize_multiget_for_io: bool = true;
@@ -142,7 +147,8 @@ flags! {
     report_interval_seconds: i64 = 0;
     /// Where --report_interval_seconds writes.
     report_file: String = "report.csv".to_string();
-    /// Writes and transactions go through a database that locks keys. With --unordered_write it has the policy WritePrepared, two write queues, and takes no locks.
+    /// Writes and transactions go through a database that locks keys. With --unordered_write it has
+    /// the policy WritePrepared, two write queues, and takes no locks.
     transaction_db: bool = false;
     /// Transactions are validated when they commit.
     optimistic_transaction_db: bool = false;
@@ -167,8 +173,8 @@ flags! {
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) flags: Flags,
-    /// Flags that db_bench knows and that have no effect here, each once, in order of appearance. Those that are options
-    /// of the database are kept in it all the same.
+    /// Flags that db_bench knows and that have no effect here, each once, in order of appearance.
+    /// Those that are options of the database are kept in it all the same.
     pub(crate) not_honoured: Vec<String>,
     pub(crate) help: bool,
 }

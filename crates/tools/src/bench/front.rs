@@ -1,6 +1,7 @@
 //! What a workload's writes go through: the database itself, or one with transactions over it.
 //!
-//! In: `--transaction_db`, `--optimistic_transaction_db` and the options. Out: a [`Front`]. The choices that db_bench makes silently are made here, and said on stderr.
+//! In: `--transaction_db`, `--optimistic_transaction_db` and the options. Out: a [`Front`]. The
+//! choices that db_bench makes silently are made here, and said on stderr.
 
 use super::flags::Flags;
 use crate::output::note;
@@ -59,7 +60,8 @@ pub(crate) fn say_choices(flags: &Flags) {
 }
 
 impl Front {
-    /// Opens the database for writing. `write_prepared` is what [`write_prepared`] says of the flags.
+    /// Opens the database for writing. `write_prepared` is what [`write_prepared`] says of the
+    /// flags.
     pub(crate) fn open(kind: Kind, path: &Path, options: &Options, write_prepared: bool) -> Result<Front> {
         let mut transactions = TransactionDbOptions::default();
         if write_prepared {

@@ -1,4 +1,5 @@
-//! What is done to the tree by hand: flush, compact, waitforcompaction, and the fills that lay out their levels themselves.
+//! What is done to the tree by hand: flush, compact, waitforcompaction, and the fills that lay out
+//! their levels themselves.
 
 use super::flags::Flags;
 use super::key::{Keys, Order, Random};
@@ -86,8 +87,9 @@ impl Shape {
     }
 }
 
-/// fillseqdeterministic and filluniquerandomdeterministic: sorted runs, each smaller than the one before, one for each level
-/// from the last up; the first is written in `order`, the others shuffled.
+/// fillseqdeterministic and filluniquerandomdeterministic: sorted runs, each smaller than the one
+/// before, one for each level from the last up; the first is written in `order`, the others
+/// shuffled.
 pub(crate) fn fill_deterministic(
     bench: &Bench,
     flags: &Flags,

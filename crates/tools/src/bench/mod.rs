@@ -1,8 +1,10 @@
 //! `karst bench`: db_bench's workloads over one database, with db_bench's flags and output.
 //!
-//! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens the database, [`database_options`] turns
-//! flags into its options, [`front`] is what writes go through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`] what is done by hand;
-//! [`key`] and [`values`] draw what is written, [`rate`] holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
+//! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens
+//! the database, [`database_options`] turns flags into its options, [`front`] is what writes go
+//! through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`]
+//! what is done by hand; [`key`] and [`values`] draw what is written, [`rate`] holds writers back,
+//! [`report`] prints, [`reporter`] does while a workload runs.
 
 mod coroutine;
 mod database_options;
@@ -191,7 +193,8 @@ fn run_once(
     }
 }
 
-/// Run a loop on its threads; their counts, with the first thread's perf context as its message if that is asked for.
+/// Run a loop on its threads; their counts, with the first thread's perf context as its message if
+/// that is asked for.
 fn on_threads(work: Work, target: Target<'_>, seeds: &mut Random) -> Result<Vec<Ops>> {
     let flags = target.flags;
     let threads = if work.alone() { 1 } else { flags.threads as usize };

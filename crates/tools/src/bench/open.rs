@@ -36,8 +36,9 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// Open what `--db` names, or an empty database in a temporary directory. `writes`: some workload writes; otherwise the database
-    /// is opened read-only and its directory stays as it is.
+    /// Open what `--db` names, or an empty database in a temporary directory. `writes`: some
+    /// workload writes; otherwise the database is opened read-only and its directory stays as it
+    /// is.
     pub(crate) fn open(flags: &Flags, writes: bool) -> Result<Bench, Fault> {
         let made = flags.db.is_empty();
         let path = if made { temporary() } else { PathBuf::from(&flags.db) };
@@ -58,7 +59,8 @@ impl Bench {
         if kind != front::Kind::Plain && flags.readonly {
             return Err(Fault::Usage("--readonly does not go with a database with transactions".into()));
         }
-        // As in db_bench: with transactions the database is opened for writing, whatever the workloads do.
+        // As in db_bench: with transactions the database is opened for writing, whatever the
+        // workloads do.
         let writes = writes || kind != front::Kind::Plain;
         let statistics =
             flags.statistics.then(|| Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
@@ -128,7 +130,8 @@ impl Bench {
     }
 }
 
-/// The options of the database: its own OPTIONS file, or what db_bench gives a new one, changed by the flags that were given.
+/// The options of the database: its own OPTIONS file, or what db_bench gives a new one, changed by
+/// the flags that were given.
 fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -> Result<Options, String> {
     let cache_bytes = if flags.cache_size < 0 { 8 << 20 } else { flags.cache_size };
     let damaged =

@@ -33,7 +33,8 @@ impl Target<'_> {
         if self.flags.writes < 0 { self.flags.num as u64 } else { self.flags.writes as u64 }
     }
 
-    /// Operations of a thread that reads and writes: the larger of --reads and --writes, --num without either.
+    /// Operations of a thread that reads and writes: the larger of --reads and --writes, --num
+    /// without either.
     pub(crate) fn readwrites(&self) -> u64 {
         let given = self.flags.reads.max(self.flags.writes);
         if given < 0 { self.flags.num as u64 } else { given as u64 }
@@ -78,7 +79,8 @@ pub(crate) fn read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
     Ok(())
 }
 
-/// readmissing: gets of keys that are in range and not there (they are one byte longer than those that are).
+/// readmissing: gets of keys that are in range and not there (they are one byte longer than those
+/// that are).
 pub(crate) fn read_missing(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let mut key = Vec::new();
     let mut until = Until::new(t.flags, t.reads());

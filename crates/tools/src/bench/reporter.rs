@@ -1,6 +1,8 @@
-//! `--report_interval_seconds`: operations a second of all threads together, written to a file while a workload runs; and what else is said at intervals.
+//! `--report_interval_seconds`: operations a second of all threads together, written to a file
+//! while a workload runs; and what else is said at intervals.
 //!
-//! In: counts that each thread adds. Out: `secs_elapsed,interval_qps` and one line an interval in `--report_file`, as db_bench writes them: operations of the interval, not divided by its length.
+//! In: counts that each thread adds. Out: `secs_elapsed,interval_qps` and one line an interval in
+//! `--report_file`, as db_bench writes them: operations of the interval, not divided by its length.
 //! The threads share one counter for it, so it is there only when asked for.
 
 use super::flags::Flags;
@@ -66,7 +68,8 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Why ignored: a panic of it has been printed, and changes nothing of what was measured.
+            // Why ignored: a panic of it has been printed, and changes nothing of what was
+            // measured.
             let _ = thread.join();
         }
     }

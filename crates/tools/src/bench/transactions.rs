@@ -1,11 +1,15 @@
-//! randomtransaction: each transaction adds one number to a random key of each of `--transaction_sets` sets, so the sums of all sets are equal, whatever commits, fails or is rolled
-//! back. [`verify`] looks whether they are.
+//! randomtransaction: each transaction adds one number to a random key of each of
+//! `--transaction_sets` sets, so the sums of all sets are equal, whatever commits, fails or is
+//! rolled back. [`verify`] looks whether they are.
 //!
-//! As db_bench's: half of the keys are read for update; of transactions that lock, nine in ten are prepared first; one in twenty of all is rolled back. Without transactions the same
-//! is read and written as a batch, and the sums are not equal.
+//! As db_bench's: half of the keys are read for update; of transactions that lock, nine in ten are
+//! prepared first; one in twenty of all is rolled back. Without transactions the same is read and
+//! written as a batch, and the sums are not equal.
 //!
-//! Where it differs from db_bench: a transaction of an optimistic database has a snapshot from its beginning, without which a key that is only read before it is written
-//! may be written by others in between, so that their sum is lost; `--transaction_sleep` is slept, which db_bench forgets; nothing is added to a batch at the time of its commit.
+//! Where it differs from db_bench: a transaction of an optimistic database has a snapshot from its
+//! beginning, without which a key that is only read before it is written may be written by others
+//! in between, so that their sum is lost; `--transaction_sleep` is slept, which db_bench forgets;
+//! nothing is added to a batch at the time of its commit.
 
 use super::flags::Flags;
 use super::front::Front;
@@ -28,7 +32,8 @@ enum Outcome {
 
 /// The keys that one transaction changes, and by how much.
 struct Plan {
-    /// For each set, in the order in which they are changed: its number, the key, whether it is read for update.
+    /// For each set, in the order in which they are changed: its number, the key, whether it is
+    /// read for update.
     changes: Vec<(u64, Vec<u8>, bool)>,
     increment: u64,
     prepare: bool,
@@ -171,7 +176,8 @@ fn locking(
         draws.sleep();
         let deleted =
             if set.is_multiple_of(4) { transaction.delete(key) } else { transaction.single_delete(key) };
-        // A key that was read for update is locked, and neither the lock nor the look at who wrote it can fail any more.
+        // A key that was read for update is locked, and neither the lock nor the look at who wrote
+        // it can fail any more.
         let deleted = if *for_update { deleted.map(Some) } else { unless_met(deleted) };
         if deleted?.is_none() {
             return abort(transaction);
@@ -229,7 +235,8 @@ pub(crate) fn message(front: &Front, threads: &[Ops]) -> String {
     }
 }
 
-/// Whether the sums of all sets are equal, which is printed. Without transactions there is nothing to verify.
+/// Whether the sums of all sets are equal, which is printed. Without transactions there is nothing
+/// to verify.
 ///
 /// # Errors
 /// They are not, or a value is no number.

@@ -1,4 +1,5 @@
-//! db_bench's values: slices of a megabyte of random pieces, each repeated so that it compresses by --compression_ratio.
+//! db_bench's values: slices of a megabyte of random pieces, each repeated so that it compresses by
+//! --compression_ratio.
 
 use super::flags::Flags;
 use super::key::Random;
@@ -74,8 +75,8 @@ impl Values {
             Sizes::Fixed(size) => size,
             Sizes::Uniform(min, max) => min + (self.random.next() % (max - min + 1) as u64) as usize,
             Sizes::Normal(min, max) => {
-                // Twelve uniform numbers add up to a normal one of variance 1; as in db_bench 99 % lie in the range, and the rest
-                // is cut to it.
+                // Twelve uniform numbers add up to a normal one of variance 1; as in db_bench 99 %
+                // lie in the range, and the rest is cut to it.
                 let sum: f64 = (0..12).map(|_| (self.random.next() >> 11) as f64 / (1u64 << 53) as f64).sum();
                 let (middle, deviation) = ((min + max) as f64 / 2.0, (max - min) as f64 / 6.0);
                 ((middle + (sum - 6.0) * deviation) as usize).clamp(min, max)

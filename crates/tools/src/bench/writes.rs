@@ -1,6 +1,8 @@
-//! The workloads that write: one function for each kind of loop, run by each thread on its own [`Ops`].
+//! The workloads that write: one function for each kind of loop, run by each thread on its own
+//! [`Ops`].
 //!
-//! Every write goes through the write path as an application's would: a [`WriteBatch`] and [`WriteOptions`].
+//! Every write goes through the write path as an application's would: a [`WriteBatch`] and
+//! [`WriteOptions`].
 
 use super::flags::Flags;
 use super::key::{Keys, Order, Sequence};
@@ -40,7 +42,8 @@ impl Fill {
         Fill {
             order: filling.order,
             num,
-            // Compat: a short fill draws from a thousandth of the keys and writes as often as any other.
+            // Compat: a short fill draws from a thousandth of the keys and writes as often as any
+            // other.
             writes: if flags.writes < 0 { flags.num } else { flags.writes } as u64,
             value_bytes: filling.value_bytes,
             batch: filling.batch.unwrap_or(flags.batch_size as u64),
@@ -95,7 +98,8 @@ impl Writing<'_> {
     }
 }
 
-/// fillseq, fillrandom, overwrite and the like: batches of puts, and ranges deleted in between if asked.
+/// fillseq, fillrandom, overwrite and the like: batches of puts, and ranges deleted in between if
+/// asked.
 pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let flags = w.flags();
     let ranges = flags.max_num_range_tombstones as u64;

@@ -1,4 +1,5 @@
-//! ldb's commands that read an open database: scan, dump, get, multi_get, idump, checkconsistency, list_column_families.
+//! ldb's commands that read an open database: scan, dump, get, multi_get, idump, checkconsistency,
+//! list_column_families.
 
 use super::arguments::Arguments;
 use super::manifest;

@@ -1,4 +1,5 @@
-//! `ldb dump_live_files`: the MANIFEST, every table and blob file, and the logs, each dumped in turn.
+//! `ldb dump_live_files`: the MANIFEST, every table and blob file, and the logs, each dumped in
+//! turn.
 
 use super::arguments::Arguments;
 use super::data::{failed, take_db};

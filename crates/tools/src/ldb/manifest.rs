@@ -23,11 +23,13 @@ pub(crate) fn current(db: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The edits of a MANIFEST, in order. With a damaged record the error names the file and the offset.
+/// The edits of a MANIFEST, in order. With a damaged record the error names the file and the
+/// offset.
 pub(crate) fn edits(path: &Path) -> Result<Vec<VersionEdit>, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let mut edits = Vec::new();
-    // Compat: a MANIFEST is a log without a number, and one that ends in the middle of a record ends before it.
+    // Compat: a MANIFEST is a log without a number, and one that ends in the middle of a record
+    // ends before it.
     let mut reader = LogReader::new(&bytes, FileNumber(0), RecoveryMode::TolerateCorruptedTailRecords);
     while let Some(event) = reader.next_event() {
         match event {
@@ -52,7 +54,8 @@ pub(crate) fn replay(path: &Path, edits: &[VersionEdit]) -> Result<VersionSet, S
     replay
         .finish(|family| {
             let name = family.comparator.unwrap_or("leveldb.BytewiseComparator");
-            // Why: a dump needs an order only to sort files; without the user's comparator bytewise will do.
+            // Why: a dump needs an order only to sort files; without the user's comparator bytewise
+            // will do.
             let comparator = Comparator::from_name(name).unwrap_or(Comparator::Bytewise);
             Ok(Some(TreeOptions { comparator, level_count: SHOWN_LEVELS, ..TreeOptions::default() }))
         })

@@ -1,5 +1,5 @@
-//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; what is printed for scan, dump, get, multi_get, idump, dump_wal and
-//! manifest_dump is, byte for byte, what ldb prints.
+//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; what is printed for scan, dump, get, multi_get,
+//! idump, dump_wal and manifest_dump is, byte for byte, what ldb prints.
 
 pub(crate) mod arguments;
 mod data;

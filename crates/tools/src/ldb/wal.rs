@@ -8,7 +8,8 @@ use karst_format::write_batch::{BatchReader, Op, PrepareKind};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Write the batches of the log at `path`. A damaged record ends the dump with an error after what came before it.
+/// Write the batches of the log at `path`. A damaged record ends the dump with an error after what
+/// came before it.
 pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool) -> Result<(), Fault> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let failed = |e: io::Error| Fault::of_output(&e);

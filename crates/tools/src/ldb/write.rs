@@ -1,8 +1,8 @@
-//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load, write_extern_sst, ingest_extern_sst, compact,
-//! create_column_family, drop_column_family.
+//! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load,
+//! write_extern_sst, ingest_extern_sst, compact, create_column_family, drop_column_family.
 //!
-//! Each opens the database for writing, does one thing, and closes it. Options on the command line change the database's own, as
-//! they do in ldb.
+//! Each opens the database for writing, does one thing, and closes it. Options on the command line
+//! change the database's own, as they do in ldb.
 
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
@@ -90,7 +90,8 @@ fn take_options(args: &mut Arguments) -> Result<Options, Fault> {
 }
 
 impl Session {
-    /// Takes what is left of the arguments; nothing is opened if there is something that no command knows.
+    /// Takes what is left of the arguments; nothing is opened if there is something that no command
+    /// knows.
     fn open(mut args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, Fault> {
         let path = take_db(&mut args)?;
         let (key_form, value_form) = args.take_forms()?;

@@ -1,8 +1,9 @@
-//! The calls of a lane to the open database: each in its blocking form for a lane that has a thread, and in its asynchronous form
-//! for one that is a future among many.
+//! The calls of a lane to the open database: each in its blocking form for a lane that has a
+//! thread, and in its asynchronous form for one that is a future among many.
 //!
-//! In: what is wanted, by the number of a column family. Out: copies of what was found. A lane of a thread waits for nothing:
-//! its calls block, so its future is ready when it is polled first ([`run_blocking`]).
+//! In: what is wanted, by the number of a column family. Out: copies of what was found. A lane of a
+//! thread waits for nothing: its calls block, so its future is ready when it is polled first
+//! ([`run_blocking`]).
 
 use super::options::FrontKind;
 use super::plan::{Account, Change};
@@ -147,7 +148,8 @@ impl Calls {
             }
         }
         if bounded && iter.valid() {
-            // Beyond a bound: that it stands here is wrong, and is told as an entry that nobody wrote.
+            // Beyond a bound: that it stands here is wrong, and is told as an entry that nobody
+            // wrote.
             found.push((iter.key().to_vec(), iter.value().to_vec()));
         }
         Ok(found)

@@ -1,4 +1,5 @@
-//! What a life has done, by kind: counted by its lanes, said by the life on its standard output, summed by whoever watches it.
+//! What a life has done, by kind: counted by its lanes, said by the life on its standard output,
+//! summed by whoever watches it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! A small executor that knows nothing of KarstDB, as a user's may: it polls what was woken, on one thread, and sleeps
-//! otherwise. So the database's futures are completed by its own threads.
+//! A small executor that knows nothing of KarstDB, as a user's may: it polls what was woken, on one
+//! thread, and sleeps otherwise. So the database's futures are completed by its own threads.
 
 use std::collections::VecDeque;
 use std::future::Future;

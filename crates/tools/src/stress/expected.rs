@@ -1,14 +1,15 @@
-//! What the database must hold: for each row the state it is in and the one it is about to get, in files outside of the
-//! database, so that the next process knows what the killed one was told.
+//! What the database must hold: for each row the state it is in and the one it is about to get, in
+//! files outside of the database, so that the next process knows what the killed one was told.
 //!
-//! A file for each lane: a head, then a slot for each row and family. A lane writes into it with plain writes
-//! before and after each of its operations; a process that is killed loses nothing of what the page cache has.
-//! The order is what makes it exact: the rows' next states, then the operation, then the head, which says that
-//! it has ended and how, then the rows' states. So whatever the moment of death, an operation that was
-//! acknowledged is known to have been, and of the one that was not, all rows are known.
+//! A file for each lane: a head, then a slot for each row and family. A lane writes into it with
+//! plain writes before and after each of its operations; a process that is killed loses nothing of
+//! what the page cache has. The order is what makes it exact: the rows' next states, then the
+//! operation, then the head, which says that it has ended and how, then the rows' states. So
+//! whatever the moment of death, an operation that was acknowledged is known to have been, and of
+//! the one that was not, all rows are known.
 //!
-//! The same in memory for all threads, as readers look at others' rows too: [`Expected::judge`] says whether what was
-//! found could have been there at some moment between two looks at the row.
+//! The same in memory for all threads, as readers look at others' rows too: [`Expected::judge`]
+//! says whether what was found could have been there at some moment between two looks at the row.
 
 use super::rows::{Place, Shape};
 use std::fs::File;

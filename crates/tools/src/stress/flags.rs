@@ -1,24 +1,30 @@
-//! The command line of `karst stress`: db_stress's names where a flag means the same, and crash_test.py's `-duration` and
-//! `-interval`.
+//! The command line of `karst stress`: db_stress's names where a flag means the same, and
+//! crash_test.py's `-duration` and `-interval`.
 //!
-//! In: the arguments. Out: [`Flags`], with the options of the database that the user wants in every life.
+//! In: the arguments. Out: [`Flags`], with the options of the database that the user wants in every
+//! life.
 
 use crate::bench::{info, translate};
 use crate::command_line::{Given, Span, boolean_text, flags, nearest, next_flag};
 use std::time::Duration;
 
 flags! {
-    /// The database. Without one, a database is made in a temporary directory, and removed if all was right.
+    /// The database. Without one, a database is made in a temporary directory, and removed if all
+    /// was right.
     db: String = String::new();
-    /// Where the expected state is kept; the database's name with `.expected` behind it if none is given.
+    /// Where the expected state is kept; the database's name with `.expected` behind it if none is
+    /// given.
     expected_values_dir: String = String::new();
-    /// Remove the database and its expected state first. Otherwise a run goes on with what the one before has left.
+    /// Remove the database and its expected state first. Otherwise a run goes on with what the one
+    /// before has left.
     destroy_db_initially: bool = false;
     /// How long it goes on: 90, 90s, 15m, 2h.
     duration: Span = Span(Duration::from_secs(60));
-    /// How long the database's process lives before it is killed, on average; 0: it is never killed.
+    /// How long the database's process lives before it is killed, on average; 0: it is never
+    /// killed.
     interval: Span = Span(Duration::from_secs(10));
-    /// Of so many lives one ends in order, with the database closed, rather than by SIGKILL; 0: none.
+    /// Of so many lives one ends in order, with the database closed, rather than by SIGKILL; 0:
+    /// none.
     close_one_in: u64 = 6;
     /// Of so many lives one is killed in the first moments, while it opens the database; 0: none.
     kill_in_opening_one_in: u64 = 8;
@@ -52,7 +58,8 @@ flags! {
     transferpercent: u64 = 7;
     /// Of 100 writes, how many are transactions, in lives with a database that has them.
     txnpercent: u64 = 30;
-    /// Of 100 lives, how many have a database with transactions: that locks, that locks and has the policy WritePrepared, or optimistic.
+    /// Of 100 lives, how many have a database with transactions: that locks, that locks and has the
+    /// policy WritePrepared, or optimistic.
     txn_lives_percent: u64 = 60;
     /// One write in so many is synced; 0: none.
     sync_one_in: u64 = 50;
@@ -66,19 +73,23 @@ flags! {
     compact_files_one_in: u64 = 10_000;
     /// One operation in so many is followed by a change of options; 0: none.
     set_options_one_in: u64 = 3000;
-    /// One operation in so many is followed by a snapshot that is read at once and again later; 0: none.
+    /// One operation in so many is followed by a snapshot that is read at once and again later; 0:
+    /// none.
     acquire_snapshot_one_in: u64 = 300;
     /// Operations of its lane for which a snapshot is held.
     snapshot_hold_ops: u64 = 200;
-    /// One operation in so many of the first thread is followed by the making, filling or dropping of a further column family; 0: none.
+    /// One operation in so many of the first thread is followed by the making, filling or dropping
+    /// of a further column family; 0: none.
     clear_column_family_one_in: u64 = 500;
-    /// One operation in so many is followed by pausing background work for some milliseconds; 0: none.
+    /// One operation in so many is followed by pausing background work for some milliseconds; 0:
+    /// none.
     pause_background_one_in: u64 = 20_000;
     /// One operation in so many is followed by a question for a property; 0: none.
     get_property_one_in: u64 = 2000;
     /// One operation in so many is followed by a sync of the log; 0: none.
     sync_wal_one_in: u64 = 2000;
-    /// Draw the options of each life. Otherwise they are the defaults and what the command line says.
+    /// Draw the options of each life. Otherwise they are the defaults and what the command line
+    /// says.
     random_options: bool = true;
     /// A life in which no operation ends for so long hangs.
     hang_after: Span = Span(Duration::from_secs(120));

@@ -1,7 +1,8 @@
-//! A further column family, made, filled and dropped again and again by one lane, while everything else goes on.
+//! A further column family, made, filled and dropped again and again by one lane, while everything
+//! else goes on.
 //!
-//! Its steps are noted beside the expected state before and after, so that the next process knows whether it must be there, must not,
-//! or may, and what is in it.
+//! Its steps are noted beside the expected state before and after, so that the next process knows
+//! whether it must be there, must not, or may, and what is in it.
 
 use super::calls::Store;
 use super::options::Drawn;
@@ -16,7 +17,8 @@ use std::path::Path;
 const PREFIX: &str = "further";
 const KEYS: u64 = 60;
 
-/// The numbers of the families that were last begun to be made, made, filled, begun to be dropped and dropped.
+/// The numbers of the families that were last begun to be made, made, filled, begun to be dropped
+/// and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steps {
     making: u64,
@@ -138,8 +140,8 @@ impl Further {
         Ok(())
     }
 
-    /// What a life has left: what must be there is, what must not is not, and what is there is whole.
-    /// With `clean_up` nothing of it is left.
+    /// What a life has left: what must be there is, what must not is not, and what is there is
+    /// whole. With `clean_up` nothing of it is left.
     pub(crate) fn verify(&mut self, store: &Store, clean_up: bool) -> Result<(), Wrong> {
         let steps = self.steps;
         let mut present = Vec::new();

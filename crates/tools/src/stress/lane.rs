@@ -1,7 +1,8 @@
 //! A lane: one stream of operations on the open database, each checked as it goes.
 //!
-//! In: what the life's lanes share ([`Shared`]). Out: nothing, or what was wrong. Writes are noted in the expected state
-//! before and after; reads are held against it, those of other lanes' rows too, as far as they stand still.
+//! In: what the life's lanes share ([`Shared`]). Out: nothing, or what was wrong. Writes are noted
+//! in the expected state before and after; reads are held against it, those of other lanes' rows
+//! too, as far as they stand still.
 
 use super::calls::{Calls, Found, met_another, number_of};
 use super::counts::{Count, Counts};
@@ -107,7 +108,8 @@ impl Lane {
         };
         let draws = self.random.clone();
         let mut lot = Lot::new(shared.expected.shape, &shared.flags, abilities, self.lane, draws);
-        // Another stream for everything that is no operation, so that it does not change the operations.
+        // Another stream for everything that is no operation, so that it does not change the
+        // operations.
         self.random = Random::of(&[self.random.next(), 4]);
         let first = shared.expected.head(self.lane).ended + 1;
         for number in first.. {

@@ -1,8 +1,9 @@
-//! One life of the database, in a process of its own, which may be killed at any moment: open, decide, verify, then
-//! operations until they are done or standard input ends.
+//! One life of the database, in a process of its own, which may be killed at any moment: open,
+//! decide, verify, then operations until they are done or standard input ends.
 //!
-//! In: flags, the number of the life, the expected state's folder. Out: lines on standard output (`opened MILLISECONDS`, `counts NUMBERS`), and an
-//! exit code; what was wrong goes into the file `failure` beside the expected state and to standard error.
+//! In: flags, the number of the life, the expected state's folder. Out: lines on standard output
+//! (`opened MILLISECONDS`, `counts NUMBERS`), and an exit code; what was wrong goes into the file
+//! `failure` beside the expected state and to standard error.
 
 use super::calls::{Calls, Store, run_blocking};
 use super::counts::Counts;
@@ -143,7 +144,8 @@ impl Life {
         Ok(calls)
     }
 
-    /// The database as whoever opens it for reading only sees it, and the checksums of all its blocks.
+    /// The database as whoever opens it for reading only sees it, and the checksums of all its
+    /// blocks.
     fn read_only(&self, options: &Options, whole: &Whole<'_>) -> Result<(), Wrong> {
         let opening = |e| Wrong::Failed(format!("opening the database read-only: {e}"));
         let db = Db::open_read_only(&self.place.db, options).map_err(opening)?;
@@ -160,7 +162,8 @@ impl Life {
     fn operate(&self, shared: &Arc<Shared>, calls: &Calls, further: Further) -> Result<(), Wrong> {
         let watched = shared.clone();
         std::thread::spawn(move || {
-            // Nobody writes there: it ends when whoever started this process wants it to end, or is gone.
+            // Nobody writes there: it ends when whoever started this process wants it to end, or is
+            // gone.
             let _ = std::io::stdin().read(&mut [0]);
             watched.over.store(true, Ordering::Relaxed);
         });

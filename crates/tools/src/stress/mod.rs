@@ -1,10 +1,13 @@
-//! `karst stress`: what db_stress is for RocksDB. It writes a database on the user's own disk by every form of the API, kills the process
-//! at random moments, opens the database again with other options, verifies all of it, and goes on.
+//! `karst stress`: what db_stress is for RocksDB. It writes a database on the user's own disk by
+//! every form of the API, kills the process at random moments, opens the database again with other
+//! options, verifies all of it, and goes on.
 //!
-//! [`flags`] reads the command line. [`watch`] is the process that the user starts: it begins lives and kills them. [`life`] is the
-//! process that is killed: [`options`] are drawn for it, [`verify`] holds the database against the [`expected`] state, then every
-//! [`lane`] carries out what its [`plan`] draws, by [`calls`] in both forms, futures on a reactor or on an [`executor`];
-//! [`further`] makes and drops column families. [`rows`] says what keys hold, [`counts`] and [`report`] what came of it, [`place`] where everything lies.
+//! [`flags`] reads the command line. [`watch`] is the process that the user starts: it begins lives
+//! and kills them. [`life`] is the process that is killed: [`options`] are drawn for it, [`verify`]
+//! holds the database against the [`expected`] state, then every [`lane`] carries out what its
+//! [`plan`] draws, by [`calls`] in both forms, futures on a reactor or on an [`executor`];
+//! [`further`] makes and drops column families. [`rows`] says what keys hold, [`counts`] and
+//! [`report`] what came of it, [`place`] where everything lies.
 
 mod calls;
 mod counts;

@@ -1,7 +1,9 @@
-//! The options of a life, drawn from the seed: those of the database and of each column family, and what stands in front of it.
+//! The options of a life, drawn from the seed: those of the database and of each column family, and
+//! what stands in front of it.
 //!
-//! What decides the shape of the tree stays the same in all lives of a database; everything else changes from one to the next.
-//! Options that do not go together are not drawn together; a test opens databases with hundreds of draws.
+//! What decides the shape of the tree stays the same in all lives of a database; everything else
+//! changes from one to the next. Options that do not go together are not drawn together; a test
+//! opens databases with hundreds of draws.
 
 use super::flags::Flags;
 use super::rows::{BLOCK_PREFIX, Shape, family_name, merge_operator};
@@ -91,7 +93,8 @@ const COMPRESSIONS: [&str; 7] = [
 ];
 
 impl Drawn {
-    /// The options of the life of this number. `direct`: the file system can do without the page cache.
+    /// The options of the life of this number. `direct`: the file system can do without the page
+    /// cache.
     pub(crate) fn of(shape: &Shape, flags: &Flags, life: u64, direct: bool) -> Drawn {
         let mut random = Random::of(&[shape.seed, 1, life]);
         let front = match random.below(100) < flags.txn_lives_percent {
@@ -110,8 +113,8 @@ impl Drawn {
             unlogged: front == FrontKind::Plain,
         };
         if flags.random_options {
-            // Why of the database: the next life has to make do with the ends of this one's logs, and with a tolerant
-            // mode those of mapped and recycled ones look like damage.
+            // Why of the database: the next life has to make do with the ends of this one's logs,
+            // and with a tolerant mode those of mapped and recycled ones look like damage.
             let tolerant = Random::of(&[shape.seed, 9]).one_in(4);
             drawn.draw_database(&mut random, direct, tolerant);
             for (family, text) in drawn.families.iter_mut().enumerate() {
@@ -377,7 +380,8 @@ mod tests {
         assert!(styles.windows(2).all(|two| two[0] == two[1]), "the shape of the tree changes");
     }
 
-    /// What does not go together is not drawn: a database opens with each of these, one after the other.
+    /// What does not go together is not drawn: a database opens with each of these, one after the
+    /// other.
     #[test]
     fn a_database_opens_with_all_that_is_drawn() {
         let flags = Flags::default();

@@ -1,4 +1,5 @@
-//! Where a stressed database is and what lies beside it, and the lines that a life says to whoever watches it.
+//! Where a stressed database is and what lies beside it, and the lines that a life says to whoever
+//! watches it.
 
 use super::options::FrontKind;
 use super::rows::Shape;

@@ -1,5 +1,5 @@
-//! What a lane does next: drawn from its random numbers, the flags and the states of its own rows, and from nothing else, so
-//! that a seed draws the same operations again.
+//! What a lane does next: drawn from its random numbers, the flags and the states of its own rows,
+//! and from nothing else, so that a seed draws the same operations again.
 //!
 //! In: a [`Lot`], what may be drawn. Out: [`Operation`]s, which `lane` carries out.
 

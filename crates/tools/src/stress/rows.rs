@@ -1,11 +1,14 @@
-//! What is in a stressed database: rows, each in the hand of one lane, and what each holds in a state.
+//! What is in a stressed database: rows, each in the hand of one lane, and what each holds in a
+//! state.
 //!
-//! A *lane* is one stream of operations, one after the other: that of a thread or of a future. It alone writes its rows, so
-//! it knows what they hold, and at most one of its operations is undecided when the process dies. A row has a key
-//! in every column family. What the key holds there follows from a *state*, a number: 0 is nothing. Lanes' rows lie
-//! in blocks between each other's, so that files, ranges of compactions and iterators are of all of them.
+//! A *lane* is one stream of operations, one after the other: that of a thread or of a future. It
+//! alone writes its rows, so it knows what they hold, and at most one of its operations is
+//! undecided when the process dies. A row has a key in every column family. What the key holds
+//! there follows from a *state*, a number: 0 is nothing. Lanes' rows lie in blocks between each
+//! other's, so that files, ranges of compactions and iterators are of all of them.
 //!
-//! Beside the rows, families of counters hold *accounts*, which all lanes write: numbers of which the sum is always 0.
+//! Beside the rows, families of counters hold *accounts*, which all lanes write: numbers of which
+//! the sum is always 0.
 
 use crate::random::Random;
 

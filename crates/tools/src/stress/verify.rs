@@ -1,5 +1,5 @@
-//! After opening: what the life before has left undecided is decided and settled, and every key of the database is held against
-//! what it must be, in four ways of reading.
+//! After opening: what the life before has left undecided is decided and settled, and every key of
+//! the database is held against what it must be, in four ways of reading.
 
 use super::calls::{Calls, Found, run_blocking};
 use super::counts::{Count, Counts};
@@ -17,8 +17,8 @@ const BATCH: usize = 100;
 /// A get of its own for one key in so many.
 const GET_ONE_IN: u64 = 4;
 
-/// Decide the prepared transactions that opening has found again: as it was begun to be decided, otherwise by chance.
-/// Each that was acknowledged and not decided must be there.
+/// Decide the prepared transactions that opening has found again: as it was begun to be decided,
+/// otherwise by chance. Each that was acknowledged and not decided must be there.
 pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: u64) -> Result<(), Wrong> {
     let Front::Locking(db) = &calls.store.front else { return Ok(()) };
     let mut found = BTreeSet::new();
@@ -73,8 +73,8 @@ pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: 
     Ok(())
 }
 
-/// Settle what each lane's last operation has come to: it happened as a whole or not at all, and if it was
-/// acknowledged, as was said.
+/// Settle what each lane's last operation has come to: it happened as a whole or not at all, and if
+/// it was acknowledged, as was said.
 pub(crate) fn settle(calls: &Calls, expected: &Expected) -> Result<(), Wrong> {
     for lane in 0..expected.shape.lanes {
         let Some((operation, places)) = expected.undecided(lane) else { continue };
@@ -152,7 +152,8 @@ pub(crate) struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Every key of every family, forward, backward, by multi_get and some by get; and nothing else is there.
+    /// Every key of every family, forward, backward, by multi_get and some by get; and nothing else
+    /// is there.
     pub(crate) fn verify(&self, calls: &Calls) -> Result<(), Wrong> {
         let families = self.expected.shape.families;
         let results: Vec<Result<(), Wrong>> = std::thread::scope(|scope| {

@@ -1,7 +1,8 @@
 //! The process that the user starts: it begins lives, kills them, and tells how far it is.
 //!
-//! In: flags. Out: a [`Report`]. A life is killed with SIGKILL at a moment drawn around `-interval`, some in the first moments and
-//! some not at all: those end in order. The last life verifies everything once more and changes nothing.
+//! In: flags. Out: a [`Report`]. A life is killed with SIGKILL at a moment drawn around
+//! `-interval`, some in the first moments and some not at all: those end in order. The last life
+//! verifies everything once more and changes nothing.
 
 use super::counts::{Count, Counts};
 use super::flags::Flags;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 /// A life that is killed in its first moments is within so many milliseconds.
 const FIRST_MOMENTS_MS: u64 = 120;
-/// How long opening and verifying, or ending in order, may take beside `-hang_after`, in times of it.
+/// How long opening and verifying, or ending in order, may take beside `-hang_after`, in times of
+/// it.
 const PATIENCE: u32 = 5;
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(20);

@@ -1,6 +1,7 @@
 //! Iterators over what a batch holds, without its database.
 //!
-//! In: the batch's index of a column family. Out: its operations in the order of their keys, in both directions; those of one key oldest first.
+//! In: the batch's index of a column family. Out: its operations in the order of their keys, in
+//! both directions; those of one key oldest first.
 
 use super::WriteBatchWithIndex;
 use super::index::{FamilyIndex, From, Update, Updates};
@@ -31,7 +32,8 @@ pub struct BatchEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// An iterator over what a batch does to a column family, as it was when the iterator was made. Nothing is read, so nothing fails. Seek before anything else.
+/// An iterator over what a batch does to a column family, as it was when the iterator was made.
+/// Nothing is read, so nothing fails. Seek before anything else.
 #[derive(Debug)]
 pub struct BatchIterator {
     /// `None` if the batch has nothing of the family.
@@ -48,8 +50,10 @@ struct At {
 }
 
 impl WriteBatchWithIndex {
-    /// An iterator over what the batch does to the default column family: with `overwrite_key`, for each key what its newest operations amount to, that is the last put or removal and the operands behind it;
-    /// otherwise every operation. It shows the batch as it is now, whatever is added later.
+    /// An iterator over what the batch does to the default column family: with `overwrite_key`, for
+    /// each key what its newest operations amount to, that is the last put or removal and the
+    /// operands behind it; otherwise every operation. It shows the batch as it is now, whatever is
+    /// added later.
     pub fn iter(&self) -> BatchIterator {
         self.iter_of(&self.default_family)
     }
@@ -89,7 +93,8 @@ impl BatchIterator {
         BatchEntry { kind, key, value }
     }
 
-    /// Takes it to the first operation of the first key from a place on; backward, to the last of the last one.
+    /// Takes it to the first operation of the first key from a place on; backward, to the last of
+    /// the last one.
     fn go(&mut self, from: From<'_>, forward: bool) {
         let found = self.index.as_ref().and_then(|index| index.walk(from, forward));
         self.at = found.map(|(key, updates)| At {

@@ -1,4 +1,5 @@
-//! The index of a batch: for each key of a column family, in the family's order, what the batch does to it.
+//! The index of a batch: for each key of a column family, in the family's order, what the batch
+//! does to it.
 //!
 //! In: updates in their order. Out: what they amount to, with or without a value below them.
 

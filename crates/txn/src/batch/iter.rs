@@ -1,10 +1,13 @@
 //! Iterators over a batch and its database together.
 //!
-//! In: an iterator over a column family of the database, and the batch's index of it. Out: keys in order, in both directions, as if the batch had been written.
+//! In: an iterator over a column family of the database, and the batch's index of it. Out: keys in
+//! order, in both directions, as if the batch had been written.
 //!
 //! Invariants:
-//! - Going forward, both sides stand at or behind the current key; going back, at or before it. `next` and `prev` bring the side that goes the other way round first.
-//! - What the batch removes is passed over on both sides. A move that failed, or was dropped, leaves the iterator nowhere.
+//! - Going forward, both sides stand at or behind the current key; going back, at or before it.
+//!   `next` and `prev` bring the side that goes the other way round first.
+//! - What the batch removes is passed over on both sides. A move that failed, or was dropped,
+//!   leaves the iterator nowhere.
 
 use super::WriteBatchWithIndex;
 use super::index::{Amount, FamilyIndex, From, Updates, amount, merged};
@@ -13,7 +16,8 @@ use karst_engine::{ColumnFamily, Db, DbIterator, Error, ReadOptions, Result, Str
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// An iterator over a batch and its database together, as both were when it was made. Seek before anything else.
+/// An iterator over a batch and its database together, as both were when it was made. Seek before
+/// anything else.
 pub struct BatchDbIterator {
     base: DbIterator,
     family: ColumnFamily,
@@ -50,7 +54,8 @@ enum Move<'a> {
 }
 
 impl WriteBatchWithIndex {
-    /// An iterator over a column family as it would be if the batch had been written. It shows the batch as it is now, whatever is added later.
+    /// An iterator over a column family as it would be if the batch had been written. It shows the
+    /// batch as it is now, whatever is added later.
     ///
     /// # Errors
     /// As [`Db::iter_cf`]; `prefix_same_as_start` is not supported here.

@@ -1,11 +1,14 @@
 //! Write batches that can be read: what a transaction has written before anybody else sees it.
 //!
-//! In: operations. Out: the same as a [`WriteBatch`], and reads that see the batch over the database.
+//! In: operations. Out: the same as a [`WriteBatch`], and reads that see the batch over the
+//! database.
 //!
 //! Invariants:
-//! - The batch holds every operation in its order; the index says what it amounts to for each key. Both are taken back together to a save point.
+//! - The batch holds every operation in its order; the index says what it amounts to for each key.
+//!   Both are taken back together to a save point.
 //! - An operation that is refused leaves both as they were.
-//! - The index of a column family is copied before it is changed while an iterator looks at it; so an iterator shows the batch as it was when the iterator was made.
+//! - The index of a column family is copied before it is changed while an iterator looks at it; so
+//!   an iterator shows the batch as it was when the iterator was made.
 
 mod entries;
 mod index;
@@ -62,7 +65,8 @@ struct Undo {
 }
 
 impl WriteBatchWithIndex {
-    /// An empty batch for `db`. With `overwrite_key` the index keeps what a key's newest operations amount to; otherwise all of them.
+    /// An empty batch for `db`. With `overwrite_key` the index keeps what a key's newest operations
+    /// amount to; otherwise all of them.
     pub fn new(db: &Db, overwrite_key: bool) -> Self {
         Self::with_limit(db, overwrite_key, 0)
     }
@@ -122,7 +126,8 @@ impl WriteBatchWithIndex {
         Ok(())
     }
 
-    /// Removes a key of the default column family that was put at most once since it was last removed.
+    /// Removes a key of the default column family that was put at most once since it was last
+    /// removed.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -183,7 +188,8 @@ impl WriteBatchWithIndex {
         self.batch.put_log_data(data)
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// points nest.
     pub fn set_save_point(&mut self) {
         self.batch.set_save_point();
         self.undo.set_save_point();

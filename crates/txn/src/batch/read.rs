@@ -1,6 +1,7 @@
 //! Reads of single keys in a batch, and in a batch over its database.
 //!
-//! What the batch says of a key counts; the database is asked only where the batch says nothing, or has merge operands alone. Snapshots in the options are the database's; the batch has none.
+//! What the batch says of a key counts; the database is asked only where the batch says nothing, or
+//! has merge operands alone. Snapshots in the options are the database's; the batch has none.
 
 use super::WriteBatchWithIndex;
 use super::index::{Amount, amount, merged};
@@ -54,7 +55,8 @@ impl WriteBatchWithIndex {
     /// The same in a column family.
     ///
     /// # Errors
-    /// As [`get_from_batch`](Self::get_from_batch), and if the column family is of another database.
+    /// As [`get_from_batch`](Self::get_from_batch), and if the column family is of another
+    /// database.
     pub fn get_from_batch_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<InBatch> {
         self.check(family)?;
         let key = key.as_ref();
@@ -68,7 +70,8 @@ impl WriteBatchWithIndex {
         })
     }
 
-    /// The value of a key of the default column family as it would be if the batch had been written.
+    /// The value of a key of the default column family as it would be if the batch had been
+    /// written.
     ///
     /// # Errors
     /// As [`Db::get_opt`], and if the merge operator failed.
@@ -97,7 +100,8 @@ impl WriteBatchWithIndex {
     /// The same in a column family.
     ///
     /// # Errors
-    /// As [`get_from_batch_and_db`](Self::get_from_batch_and_db), and if the column family is of another database.
+    /// As [`get_from_batch_and_db`](Self::get_from_batch_and_db), and if the column family is of
+    /// another database.
     pub fn get_from_batch_and_db_cf(
         &self,
         db: &Db,
@@ -147,7 +151,8 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// The values of `keys` of the default column family as they would be if the batch had been written, in the order of the keys. What has to be read is read at the same time.
+    /// The values of `keys` of the default column family as they would be if the batch had been
+    /// written, in the order of the keys. What has to be read is read at the same time.
     pub fn multi_get_from_batch_and_db<K: AsRef<[u8]> + Sync>(
         &self,
         db: &Db,
@@ -178,7 +183,8 @@ impl WriteBatchWithIndex {
         finish(self.multi_get_by(Caller::Thread, db, options, Families::One(family), keys))
     }
 
-    /// The asynchronous form of [`multi_get_from_batch_and_db_cf`](Self::multi_get_from_batch_and_db_cf).
+    /// The asynchronous form of
+    /// [`multi_get_from_batch_and_db_cf`](Self::multi_get_from_batch_and_db_cf).
     pub async fn multi_get_from_batch_and_db_cf_async<K: AsRef<[u8]> + Sync>(
         &self,
         db: &Db,
@@ -189,7 +195,8 @@ impl WriteBatchWithIndex {
         self.multi_get_by(Caller::Task, db, options, Families::One(family), keys).await
     }
 
-    /// The values of `keys`, each in its own column family, as they would be if the batch had been written; what is not in the batch as of the same moment.
+    /// The values of `keys`, each in its own column family, as they would be if the batch had been
+    /// written; what is not in the batch as of the same moment.
     ///
     /// # Panics
     /// When there are not as many column families as keys.
@@ -203,7 +210,8 @@ impl WriteBatchWithIndex {
         finish(self.multi_get_by(Caller::Thread, db, options, Families::OfEach(families), keys))
     }
 
-    /// The asynchronous form of [`multi_get_from_batch_and_db_cfs`](Self::multi_get_from_batch_and_db_cfs).
+    /// The asynchronous form of
+    /// [`multi_get_from_batch_and_db_cfs`](Self::multi_get_from_batch_and_db_cfs).
     ///
     /// # Panics
     /// When there are not as many column families as keys.

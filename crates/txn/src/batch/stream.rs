@@ -3,12 +3,14 @@
 use super::BatchDbIterator;
 use karst_engine::{Direction, EntryStream, Result, Streamed, Value};
 
-/// A `Stream` of keys and values from where an iterator stands; see [`BatchDbIterator::into_stream`].
+/// A `Stream` of keys and values from where an iterator stands; see
+/// [`BatchDbIterator::into_stream`].
 pub type BatchEntryStream = EntryStream<BatchDbIterator>;
 
 impl BatchDbIterator {
-    /// The entries from the current one on: of an iterator that was never sent anywhere all entries, from the first one (backward: from the last). One that has run off its end, or found nothing
-    /// where it was sent, makes an empty stream.
+    /// The entries from the current one on: of an iterator that was never sent anywhere all
+    /// entries, from the first one (backward: from the last). One that has run off its end, or
+    /// found nothing where it was sent, makes an empty stream.
     pub fn into_stream(self, direction: Direction) -> BatchEntryStream {
         EntryStream::new(self, direction)
     }

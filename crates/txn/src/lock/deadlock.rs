@@ -1,9 +1,12 @@
 //! Who waits for whom, and circles in it.
 //!
-//! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait
+//! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the
+//! graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait
 //! would close one.
 //!
-//! Invariant: every edge is of a transaction that waits now, for one that holds the lock now; so whoever closes a circle finds it, and is the one who is told, and nobody is told of a circle that is none.
+//! Invariant: every edge is of a transaction that waits now, for one that holds the lock now; so
+//! whoever closes a circle finds it, and is the one who is told, and nobody is told of a circle
+//! that is none.
 
 use super::Request;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
@@ -28,7 +31,8 @@ pub struct DeadlockInfo {
 /// A circle of transactions, each waiting for the next, and the last for the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlockPath {
-    /// The circle. It begins with a transaction that the one that was refused would have waited for, and ends with the refused one. Empty if the limit was exceeded.
+    /// The circle. It begins with a transaction that the one that was refused would have waited
+    /// for, and ends with the refused one. Empty if the limit was exceeded.
     pub path: Vec<DeadlockInfo>,
     /// More transactions wait for each other than `deadlock_detect_depth`; a deadlock was assumed.
     pub limit_exceeded: bool,
@@ -78,9 +82,11 @@ pub(super) struct WaitGraph {
     graph: Mutex<Graph>,
 }
 
-/// How many of the graph wait for locks of one stripe: where nobody does, the graph is not looked at.
+/// How many of the graph wait for locks of one stripe: where nobody does, the graph is not looked
+/// at.
 ///
-/// Ordering: `Relaxed`. Whoever enters is counted under the stripe's mutex, under which it is asked, and whoever leaves is out of the graph before it is counted out.
+/// Ordering: `Relaxed`. Whoever enters is counted under the stripe's mutex, under which it is
+/// asked, and whoever leaves is out of the graph before it is counted out.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(AtomicUsize);
 
@@ -110,9 +116,11 @@ impl WaitGraph {
         Self { graph: Mutex::new(Graph { kept, ..Graph::default() }) }
     }
 
-    /// `holder` has let go of a lock, or has it as a shared one from now on. Called under the stripe's mutex, before anybody else can see it.
+    /// `holder` has let go of a lock, or has it as a shared one from now on. Called under the
+    /// stripe's mutex, before anybody else can see it.
     ///
-    /// Why not left to those who wait: before they have looked again, the holder may come to wait for one of them.
+    /// Why not left to those who wait: before they have looked again, the holder may come to wait
+    /// for one of them.
     pub(super) fn let_go(
         &self,
         waiters: &Waiters,

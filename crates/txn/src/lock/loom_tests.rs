@@ -1,12 +1,17 @@
-//! Every interleaving of a few transactions that lock, wait, let go, end and are stolen from: the locks, the graph and the holders that ship. A wait that nobody ends is told by loom as a deadlock. Run as
-//! the crate's head says.
+//! Every interleaving of a few transactions that lock, wait, let go, end and are stolen from: the
+//! locks, the graph and the holders that ship. A wait that nobody ends is told by loom as a
+//! deadlock. Run as the crate's head says.
 //!
 //! Each of these was tried, and a model fails:
 //!
-//! - Who waits listens, enters the graph, or is counted, behind the stripe's mutex and not under it; is counted out before it has left the graph; enters behind the look for circles; is not counted, or does not leave.
-//! - Who unlocks rings before it has let go; a downgrade does not ring; either leaves the edges of those who wait; who joins is not added to them.
+//! - Who waits listens, enters the graph, or is counted, behind the stripe's mutex and not under
+//!   it; is counted out before it has left the graph; enters behind the look for circles; is not
+//!   counted, or does not leave.
+//! - Who unlocks rings before it has let go; a downgrade does not ring; either leaves the edges of
+//!   those who wait; who joins is not added to them.
 //! - A failed end does not ring, or rings without the mutex.
-//! - A holder's state is changed by a load and a store; a thief takes the second lock of a holder for held, or steals whatever the state is.
+//! - A holder's state is changed by a load and a store; a thief takes the second lock of a holder
+//!   for held, or steals whatever the state is.
 //!
 //! The atomics are all `Relaxed`: there is no ordering to weaken.
 
@@ -169,7 +174,8 @@ fn loom_who_joins_a_shared_lock_is_waited_for() {
     });
 }
 
-/// One has a key, and waits for another or gives that up; whom it waits for lets go of that key, and only then waits for the first.
+/// One has a key, and waits for another or gives that up; whom it waits for lets go of that key,
+/// and only then waits for the first.
 fn let_go(gives_up: bool, downgrades: bool) {
     explore(move || {
         let shared = Shared::new([None, None]);

@@ -1,12 +1,15 @@
 //! Locks on keys: who holds them, who waits, and what ends the waiting.
 //!
-//! In: a transaction, a key, shared or exclusive, how long it may wait. Out: the lock, or an error: the time is up, waiting would never end, there are too many locks.
+//! In: a transaction, a key, shared or exclusive, how long it may wait. Out: the lock, or an error:
+//! the time is up, waiting would never end, there are too many locks.
 //!
 //! Invariants:
 //! - A key is held by one transaction exclusively, or by any number of them shared.
-//! - Whoever waits has looked at the lock and begun to listen under the stripe's mutex, and whoever lets go rings after it has let go under the same mutex; so no ring is missed.
-//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered under the mutex under which it found whom it waits for. Whoever lets go of a lock takes those who wait for it there out under the
-//!   same mutex.
+//! - Whoever waits has looked at the lock and begun to listen under the stripe's mutex, and whoever
+//!   lets go rings after it has let go under the same mutex; so no ring is missed.
+//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered
+//!   under the mutex under which it found whom it waits for. Whoever lets go of a lock takes those
+//!   who wait for it there out under the same mutex.
 //! - A wait holds no mutex, on a thread and on a task alike.
 //!
 //! Lock: a stripe's, then the graph's.
@@ -91,7 +94,8 @@ pub(crate) struct Locks {
     /// Most locks on keys of one column family.
     most: Option<u64>,
     families: RwLock<BTreeMap<u32, Arc<LockMap>>>,
-    /// Begun with the environment's seed: nobody can foretell which keys share a stripe, but in a simulation that seed decides it, as everything.
+    /// Begun with the environment's seed: nobody can foretell which keys share a stripe, but in a
+    /// simulation that seed decides it, as everything.
     hashing: DefaultHasher,
     graph: WaitGraph,
 }
@@ -138,7 +142,8 @@ impl Locks {
         &map.stripes[(hasher.finish() % map.stripes.len() as u64) as usize]
     }
 
-    /// Takes a lock, or makes one that `holder` has exclusive. Dropped while it waits, it has taken nothing.
+    /// Takes a lock, or makes one that `holder` has exclusive. Dropped while it waits, it has taken
+    /// nothing.
     ///
     /// # Errors
     /// `TimedOut`, `Deadlock` with the cycle, `LimitReached`.
@@ -215,7 +220,8 @@ impl Locks {
         request: &Request<'_>,
     ) -> Look {
         let Some(lock) = keys.get_mut(request.key) else {
-            // Why not exact: two that come at once may both find room for the last one, as in RocksDB.
+            // Why not exact: two that come at once may both find room for the last one, as in
+            // RocksDB.
             if self.most.is_some_and(|most| map.locked.load(Ordering::Relaxed) >= most) {
                 return Look::TooMany;
             }
@@ -236,7 +242,8 @@ impl Locks {
         let mine = others.len() < lock.holders.len();
         let now = self.env.now();
         if others.iter().all(|other| other.is_expired(|| now)) && others.iter().all(|other| other.steal()) {
-            // Why no ring: who waits for them has set an alarm for when they expire, or is rung when they may be stolen from again (`look_again`), and then finds the thief.
+            // Why no ring: who waits for them has set an alarm for when they expire, or is rung
+            // when they may be stolen from again (`look_again`), and then finds the thief.
             for other in &others {
                 self.graph.let_go(&stripe.detecting, other.id, request.family, request.key, false);
             }
@@ -249,8 +256,9 @@ impl Locks {
         Look::Held { by: others.iter().map(|other| other.id).collect(), until }
     }
 
-    /// Takes a lock exclusively, whoever else has it, and without regard to how many there may be: what the holder does with the key was decided in an earlier life. Others get it once all holders have
-    /// let go.
+    /// Takes a lock exclusively, whoever else has it, and without regard to how many there may be:
+    /// what the holder does with the key was decided in an earlier life. Others get it once all
+    /// holders have let go.
     pub(crate) fn hold(&self, holder: &Arc<Holder>, family: u32, key: &[u8]) {
         let map = self.map(family);
         let mut keys = self.stripe(&map, key).keys.lock();
@@ -298,11 +306,13 @@ impl Locks {
         stripe.released.notify(usize::MAX);
     }
 
-    /// Has whoever waits for a lock look again: its holder's locks may be stolen as of now, and could not be before, though it had expired.
+    /// Has whoever waits for a lock look again: its holder's locks may be stolen as of now, and
+    /// could not be before, though it had expired.
     pub(crate) fn look_again(&self, family: u32, key: &[u8]) {
         let map = self.map(family);
         let stripe = self.stripe(&map, key);
-        // Why the mutex: whoever has looked at the holder as it was listens by now, and whoever looks from now on sees it as it is.
+        // Why the mutex: whoever has looked at the holder as it was listens by now, and whoever
+        // looks from now on sees it as it is.
         drop(stripe.keys.lock());
         stripe.released.notify(usize::MAX);
     }

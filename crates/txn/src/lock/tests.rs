@@ -83,7 +83,8 @@ fn whoever_waits_is_told_on_threads_and_on_tasks() {
     }
 }
 
-/// Three wait in a circle; the one who closes it is told, with the circle, and the others go on when it has let go.
+/// Three wait in a circle; the one who closes it is told, with the circle, and the others go on
+/// when it has let go.
 #[test]
 fn the_last_of_a_circle_is_told() {
     let locks = Arc::new(locks(None));
@@ -117,7 +118,8 @@ fn the_last_of_a_circle_is_told() {
     assert!(locks.status().is_empty() && locks.graph.waiting_count() == 0);
 }
 
-/// Who waits has not looked again when the holder, which has let go of that key only, waits for it in turn: that is no circle.
+/// Who waits has not looked again when the holder, which has let go of that key only, waits for it
+/// in turn: that is no circle.
 #[test]
 fn a_lock_that_was_let_go_of_closes_no_circle() {
     for downgraded in [false, true] {

@@ -6,7 +6,8 @@ use karst_engine::{Db, Options, Result, WriteOptions};
 use std::ops::Deref;
 use std::path::Path;
 
-/// A database with optimistic transactions. Everything else is the [`Db`] that it dereferences to: plain writes are seen by transactions as any others.
+/// A database with optimistic transactions. Everything else is the [`Db`] that it dereferences to:
+/// plain writes are seen by transactions as any others.
 ///
 /// ```
 /// # use karst_engine::{Options, ReadOptions, WriteOptions, ErrorKind};
@@ -53,10 +54,12 @@ impl OptimisticTransactionDb {
         Self::over(Db::open_cf(path, options, families)?, transactions)
     }
 
-    /// Adds transactions to a database that is open for writing. The number of buckets is that of the first time.
+    /// Adds transactions to a database that is open for writing. The number of buckets is that of
+    /// the first time.
     ///
     /// # Errors
-    /// It is open for reading only. `NotSupported`: it is open under the write policy WritePrepared.
+    /// It is open for reading only. `NotSupported`: it is open under the write policy
+    /// WritePrepared.
     pub fn over(db: Db, transactions: &OptimisticTransactionDbOptions) -> Result<Self> {
         db.track_conflicts(transactions.occ_lock_buckets)?;
         Ok(Self { db })

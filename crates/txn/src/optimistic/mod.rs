@@ -1,8 +1,10 @@
 //! Transactions that take no locks.
 //!
-//! In: reads and writes. Out: at commit, all writes at once if nobody has written since what the transaction depends on; `Busy` and nothing otherwise.
+//! In: reads and writes. Out: at commit, all writes at once if nobody has written since what the
+//! transaction depends on; `Busy` and nothing otherwise.
 //!
-//! Whoever writes is seen: other transactions, and plain writes through the database, since it is the commit pipeline that takes note of keys.
+//! Whoever writes is seen: other transactions, and plain writes through the database, since it is
+//! the commit pipeline that takes note of keys.
 
 mod db;
 mod options;

@@ -1,10 +1,12 @@
 //! One optimistic transaction.
 //!
 //! Invariants:
-//! - Every tracked key comes with a sequence number from before it was read, and at or above that of a snapshot which is held until the transaction ends.
+//! - Every tracked key comes with a sequence number from before it was read, and at or above that
+//!   of a snapshot which is held until the transaction ends.
 //! - A call that is refused leaves what the transaction depends on as it was.
-//! - A commit either writes all, or nothing; then the transaction goes on and may be rolled back. One whose future was dropped on the way takes nothing more, as it is not known what became
-//!   of it.
+//! - A commit either writes all, or nothing; then the transaction goes on and may be rolled back.
+//!   One whose future was dropped on the way takes nothing more, as it is not known what became of
+//!   it.
 
 use super::options::OptimisticTransactionOptions;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
@@ -22,7 +24,8 @@ enum State {
     RolledBack,
 }
 
-/// A transaction of an [`OptimisticTransactionDb`](super::OptimisticTransactionDb). Dropped, it is rolled back.
+/// A transaction of an [`OptimisticTransactionDb`](super::OptimisticTransactionDb). Dropped, it is
+/// rolled back.
 #[derive(Debug)]
 pub struct OptimisticTransaction {
     work: Workspace,
@@ -39,8 +42,9 @@ impl OptimisticTransaction {
         Self { work, write_options, state: State::Open }
     }
 
-    /// From now on a key that is written or read for update must not have been written by others since this moment. Reads see this moment only if [`snapshot`](Self::snapshot) is put
-    /// into their options.
+    /// From now on a key that is written or read for update must not have been written by others
+    /// since this moment. Reads see this moment only if [`snapshot`](Self::snapshot) is put into
+    /// their options.
     ///
     /// # Errors
     /// The transaction has ended.
@@ -195,7 +199,8 @@ impl OptimisticTransaction {
         self.iter_cf(options, self.work.batch.default_family())
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// points nest.
     ///
     /// # Errors
     /// The transaction has ended.
@@ -205,7 +210,8 @@ impl OptimisticTransaction {
         Ok(())
     }
 
-    /// Takes back what was written and tracked since the last save point, and that save point. The snapshot is what it was.
+    /// Takes back what was written and tracked since the last save point, and that save point. The
+    /// snapshot is what it was.
     ///
     /// # Errors
     /// `NotFound` if there is none; the transaction has ended.
@@ -242,16 +248,19 @@ impl OptimisticTransaction {
         self.work.tracked.len()
     }
 
-    /// Writes everything at once, if nobody else has written a key that the transaction has written or read for update.
+    /// Writes everything at once, if nobody else has written a key that the transaction has written
+    /// or read for update.
     ///
     /// # Errors
-    /// `Busy` if somebody has. Otherwise as [`Db::write`]. Nothing was written, but for an `Io` error of the log, after which that is not known. The transaction goes on; roll it
-    /// back. `InvalidArgument`: it has ended.
+    /// `Busy` if somebody has. Otherwise as [`Db::write`]. Nothing was written, but for an `Io`
+    /// error of the log, after which that is not known. The transaction goes on; roll it back.
+    /// `InvalidArgument`: it has ended.
     pub fn commit(&mut self) -> Result<()> {
         finish(self.commit_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`commit`](Self::commit). Dropped after its first poll, it leaves a transaction that takes nothing more; it was committed, whole, or not.
+    /// The asynchronous form of [`commit`](Self::commit). Dropped after its first poll, it leaves a
+    /// transaction that takes nothing more; it was committed, whole, or not.
     ///
     /// # Errors
     /// The same.

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A name is one transaction's, from when it is given until the transaction has ended.
-//! - A prepared transaction whose handle is dropped keeps its locks and its name, and can be had again by name.
+//! - A prepared transaction whose handle is dropped keeps its locks and its name, and can be had
+//!   again by name.
 
 use super::options::{TransactionDbOptions, TransactionOptions, WritePolicy};
 use super::transaction::{Parts, Transaction};
@@ -76,7 +77,8 @@ impl Shared {
         let PreparedTransaction { name, batch } = prepared;
         let parts = Box::new(Parts::recovered(self, name.clone(), &batch)?);
         for (family, key) in parts.work.tracked.iter() {
-            // Why whoever has it: where no locks were taken, two prepared transactions may have written one key.
+            // Why whoever has it: where no locks were taken, two prepared transactions may have
+            // written one key.
             self.locks.hold(&parts.holder, family, key);
         }
         self.park(&name, parts);
@@ -125,7 +127,8 @@ pub struct TransactionDb {
 }
 
 impl TransactionDb {
-    /// Opens the database in `path`, as [`Db::open`] does, with `allow_2pc`. Transactions that were prepared and not decided are prepared again, with their locks; see
+    /// Opens the database in `path`, as [`Db::open`] does, with `allow_2pc`. Transactions that were
+    /// prepared and not decided are prepared again, with their locks; see
     /// [`get_all_prepared_transactions`](Self::get_all_prepared_transactions).
     ///
     /// # Errors
@@ -169,12 +172,14 @@ impl TransactionDb {
         Ok(Self { shared })
     }
 
-    /// The names of all transactions that are prepared and not decided, in order, whoever has their handles.
+    /// The names of all transactions that are prepared and not decided, in order, whoever has their
+    /// handles.
     pub fn get_all_prepared_transactions(&self) -> Vec<Vec<u8>> {
         self.shared.db.prepared_names()
     }
 
-    /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose handle was dropped.
+    /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose
+    /// handle was dropped.
     ///
     /// # Errors
     /// `NotFound`: there is none of this name; `Busy`: somebody has its handle; `Closed`: the
@@ -200,7 +205,9 @@ impl TransactionDb {
         Transaction::begin(self.shared.clone(), *write_options, options)
     }
 
-    /// The database, for flushes, compactions, column families, properties and the like. **Not for writes**: what is written through it takes no locks, and transactions do not see that it was.
+    /// The database, for flushes, compactions, column families, properties and the like. **Not for
+    /// writes**: what is written through it takes no locks, and transactions do not see that it
+    /// was.
     pub fn db(&self) -> &Db {
         &self.shared.db
     }
@@ -239,10 +246,12 @@ impl TransactionDb {
         Ok(granted)
     }
 
-    /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all its keys, and holds them until it is written.
+    /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all
+    /// its keys, and holds them until it is written.
     ///
     /// # Errors
-    /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be removed here.
+    /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be
+    /// removed here.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.written(options, batch, self.locks_batches())
     }
@@ -257,7 +266,8 @@ impl TransactionDb {
         !self.shared.options.skip_concurrency_control
     }
 
-    /// The asynchronous form of [`write`](Self::write). Once it was polled it goes on if it is dropped.
+    /// The asynchronous form of [`write`](Self::write). Once it was polled it goes on if it is
+    /// dropped.
     ///
     /// # Errors
     /// The same.

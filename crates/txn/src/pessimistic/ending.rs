@@ -1,9 +1,12 @@
 //! How a transaction ends.
 //!
 //! Invariants:
-//! - Locks are held until the outcome is known: a commit is visible before anybody else gets a lock on what it wrote.
-//! - What fails leaves the transaction where it was before, with its locks; it can be tried again or rolled back.
-//! - The asynchronous forms own the transaction while they run, and run to their end when they are dropped.
+//! - Locks are held until the outcome is known: a commit is visible before anybody else gets a lock
+//!   on what it wrote.
+//! - What fails leaves the transaction where it was before, with its locks; it can be tried again
+//!   or rolled back.
+//! - The asynchronous forms own the transaction while they run, and run to their end when they are
+//!   dropped.
 
 use super::transaction::{Parts, Transaction};
 use crate::completion::complete;
@@ -20,7 +23,8 @@ enum Ending {
 }
 
 impl Transaction {
-    /// Takes a step that goes to its end, whoever waits for it: the transaction is out of the handle meanwhile.
+    /// Takes a step that goes to its end, whoever waits for it: the transaction is out of the
+    /// handle meanwhile.
     async fn end_async(&mut self, ending: Ending) -> Result<()> {
         self.parts()?;
         let mut taken = Transaction { shared: self.shared.clone(), parts: self.parts.take() };
@@ -38,16 +42,19 @@ impl Transaction {
         outcome
     }
 
-    /// Writes everything at once and lets go of the locks. Once it is prepared, that is the second phase.
+    /// Writes everything at once and lets go of the locks. Once it is prepared, that is the second
+    /// phase.
     ///
     /// # Errors
-    /// `Expired`; it has ended, or was not prepared and must be; otherwise as [`Db::write`](karst_engine::Db::write). Nothing was written, but for an `Io` error of the log, after which that is not known.
-    /// The transaction is where it was before, with its locks.
+    /// `Expired`; it has ended, or was not prepared and must be; otherwise as
+    /// [`Db::write`](karst_engine::Db::write). Nothing was written, but for an `Io` error of the
+    /// log, after which that is not known. The transaction is where it was before, with its locks.
     pub fn commit(&mut self) -> Result<()> {
         finish(self.commit_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`commit`](Self::commit). Once it was polled it goes on if it is dropped.
+    /// The asynchronous form of [`commit`](Self::commit). Once it was polled it goes on if it is
+    /// dropped.
     ///
     /// # Errors
     /// The same.
@@ -72,15 +79,19 @@ impl Transaction {
         self.decided(outcome, TransactionState::Started, TransactionState::Committed)
     }
 
-    /// The first phase: makes it durable (with `sync`; otherwise it survives the process) without effect. It can only be committed or rolled back then, does not expire, and is found again after a crash.
+    /// The first phase: makes it durable (with `sync`; otherwise it survives the process) without
+    /// effect. It can only be committed or rolled back then, does not expire, and is found again
+    /// after a crash.
     ///
     /// # Errors
-    /// It has no name, has ended or expired, or is prepared; otherwise as [`Db::write`](karst_engine::Db::write). It goes on as before, with its locks.
+    /// It has no name, has ended or expired, or is prepared; otherwise as
+    /// [`Db::write`](karst_engine::Db::write). It goes on as before, with its locks.
     pub fn prepare(&mut self) -> Result<()> {
         finish(self.prepare_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`prepare`](Self::prepare). Once it was polled it goes on if it is dropped, and the transaction can be had by name.
+    /// The asynchronous form of [`prepare`](Self::prepare). Once it was polled it goes on if it is
+    /// dropped, and the transaction can be had by name.
     ///
     /// # Errors
     /// The same.
@@ -109,12 +120,14 @@ impl Transaction {
     /// Gives up everything and lets go of the locks. Of a prepared transaction that is logged.
     ///
     /// # Errors
-    /// It has ended. If it is prepared, as [`Db::write`](karst_engine::Db::write); it is prepared as before then.
+    /// It has ended. If it is prepared, as [`Db::write`](karst_engine::Db::write); it is prepared
+    /// as before then.
     pub fn rollback(&mut self) -> Result<()> {
         finish(self.rollback_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`rollback`](Self::rollback). Once it was polled it goes on if it is dropped.
+    /// The asynchronous form of [`rollback`](Self::rollback). Once it was polled it goes on if it
+    /// is dropped.
     ///
     /// # Errors
     /// The same.
@@ -157,7 +170,8 @@ impl Transaction {
     }
 }
 
-/// A step has failed: the transaction is where it was before. It may have expired meanwhile, so that its locks may be stolen now.
+/// A step has failed: the transaction is where it was before. It may have expired meanwhile, so
+/// that its locks may be stolen now.
 fn back_to(shared: &super::db::Shared, parts: &Parts, before: TransactionState) {
     parts.holder.set(before);
     for (family, key) in parts.work.tracked.iter() {

@@ -1,6 +1,7 @@
 //! Transactions that lock the keys they write, or read for update.
 //!
-//! In: reads and writes; for two-phase commit names, and the decision. Out: all of a transaction at once, or nothing of it.
+//! In: reads and writes; for two-phase commit names, and the decision. Out: all of a transaction at
+//! once, or nothing of it.
 //!
 //! | file | holds |
 //! |---|---|

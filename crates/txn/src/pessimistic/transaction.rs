@@ -1,8 +1,10 @@
 //! One transaction that takes locks: what it reads and writes until it ends.
 //!
 //! Invariants:
-//! - Every key that it tracks is locked by it, unless it takes no locks or they were stolen when it had expired.
-//! - A call that fails leaves the transaction with the locks that it had before, and what it had written.
+//! - Every key that it tracks is locked by it, unless it takes no locks or they were stolen when it
+//!   had expired.
+//! - A call that fails leaves the transaction with the locks that it had before, and what it had
+//!   written.
 
 use super::db::{Shared, keys_of, milliseconds};
 use super::options::TransactionOptions;
@@ -43,12 +45,14 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// A transaction of an earlier life, which is prepared. Its keys are tracked, and not locked yet.
+    /// A transaction of an earlier life, which is prepared. Its keys are tracked, and not locked
+    /// yet.
     pub(super) fn recovered(shared: &Shared, name: Vec<u8>, batch: &WriteBatch) -> Result<Parts> {
         let mut work = Workspace::new(shared.db.clone(), 0);
         let families = shared.db.column_families();
         for op in batch.iter() {
-            // Why passed over if it is not open: it was dropped since, and so is what the commit writes there.
+            // Why passed over if it is not open: it was dropped since, and so is what the commit
+            // writes there.
             let Some(family) =
                 families.iter().find(|family| op.column_family().is_some_and(|id| id.0 == family.id()))
             else {
@@ -76,7 +80,8 @@ impl Parts {
         let holder = shared.new_holder(None);
         holder.set(TransactionState::Prepared);
         let waiting = Waiting { timeout: None, detect_depth: None, skip: false };
-        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is synced. What it wrote to families that were dropped since is passed over there, too.
+        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is
+        // synced. What it wrote to families that were dropped since is passed over there, too.
         let write_options = WriteOptions { ignore_missing_column_families: true, ..WriteOptions::synced() };
         Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name: Some(name) })
     }
@@ -95,11 +100,13 @@ impl Parts {
     }
 }
 
-/// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless it is prepared.
+/// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless
+/// it is prepared.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) shared: Arc<Shared>,
-    /// `None` once an asynchronous prepare, commit or rollback was dropped on the way: it goes on elsewhere.
+    /// `None` once an asynchronous prepare, commit or rollback was dropped on the way: it goes on
+    /// elsewhere.
     pub(super) parts: Option<Box<Parts>>,
 }
 
@@ -190,7 +197,8 @@ impl Transaction {
         self.parts.as_ref().map(|parts| parts.holder.id)
     }
 
-    /// How far it is; `None` once an asynchronous prepare, commit or rollback was dropped on the way.
+    /// How far it is; `None` once an asynchronous prepare, commit or rollback was dropped on the
+    /// way.
     pub fn state(&self) -> Option<TransactionState> {
         self.parts.as_ref().map(|parts| parts.holder.state())
     }
@@ -204,10 +212,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives it a name of 1 to 512 bytes, which two-phase commit needs. No other transaction has it until this one has ended.
+    /// Gives it a name of 1 to 512 bytes, which two-phase commit needs. No other transaction has it
+    /// until this one has ended.
     ///
     /// # Errors
-    /// `InvalidArgument`: the length is wrong, it has a name, or another one has this name; it takes nothing more.
+    /// `InvalidArgument`: the length is wrong, it has a name, or another one has this name; it
+    /// takes nothing more.
     pub fn set_name(&mut self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
         let shared = self.shared.clone();
@@ -228,7 +238,8 @@ impl Transaction {
         self.parts.as_ref()?.name.as_deref()
     }
 
-    /// From now on a key that it locks must not have been written by others since this moment. Reads see this moment only if [`snapshot`](Self::snapshot) is put into their options.
+    /// From now on a key that it locks must not have been written by others since this moment.
+    /// Reads see this moment only if [`snapshot`](Self::snapshot) is put into their options.
     ///
     /// # Errors
     /// It takes nothing more.
@@ -258,7 +269,8 @@ impl Transaction {
         }
     }
 
-    /// Locks a key and takes note of it. With `validate` and a snapshot, fails if others have written it since.
+    /// Locks a key and takes note of it. With `validate` and a snapshot, fails if others have
+    /// written it since.
     async fn lock(
         &mut self,
         by: Caller,
@@ -313,7 +325,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Locks a key exclusively and writes it. If the batch refuses that, the lock is what it was before.
+    /// Locks a key exclusively and writes it. If the batch refuses that, the lock is what it was
+    /// before.
     async fn locked(
         &mut self,
         by: Caller,
@@ -360,10 +373,12 @@ impl Transaction {
         }
     }
 
-    /// Locks a key of the default column family exclusively, then reads it. If a snapshot is set, nobody else may have written the key since.
+    /// Locks a key of the default column family exclusively, then reads it. If a snapshot is set,
+    /// nobody else may have written the key since.
     ///
     /// # Errors
-    /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it since the snapshot; `Expired`; as [`get`](Self::get).
+    /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it
+    /// since the snapshot; `Expired`; as [`get`](Self::get).
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let family = self.default_family().clone();
         self.get_for_update_cf(options, &family, key, true, true)
@@ -378,7 +393,8 @@ impl Transaction {
         self.get_for_update_cf_async(options, &family, key, true, true).await
     }
 
-    /// The same of a column family, with an exclusive or a shared lock, and with or without the look at who wrote since the snapshot.
+    /// The same of a column family, with an exclusive or a shared lock, and with or without the
+    /// look at who wrote since the snapshot.
     ///
     /// # Errors
     /// As [`get_for_update`](Self::get_for_update).
@@ -394,7 +410,9 @@ impl Transaction {
         finish(self.get_for_update_by(Caller::Thread, options, family, key, exclusive, do_validate))
     }
 
-    /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it waits for the lock, it has locked nothing; dropped while it reads, it keeps the lock until it ends.
+    /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it
+    /// waits for the lock, it has locked nothing; dropped while it reads, it keeps the lock until
+    /// it ends.
     ///
     /// # Errors
     /// The same.
@@ -446,7 +464,8 @@ impl Transaction {
         self.iter_cf(options, self.shared.db.default_column_family())
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save points nest.
+    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// points nest.
     ///
     /// # Errors
     /// It takes nothing more.
@@ -455,7 +474,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes back what was written since the last save point, and that save point, and lets go of the keys that were locked since. The snapshot is what it was.
+    /// Takes back what was written since the last save point, and that save point, and lets go of
+    /// the keys that were locked since. The snapshot is what it was.
     ///
     /// # Errors
     /// `NotFound` if there is none; it takes nothing more.
@@ -514,10 +534,12 @@ macro_rules! writes {
             $(
                 $(#[$doc])*
                 ///
-                /// In the default column family. Locks the key exclusively; if a snapshot is set, nobody else may have written the key since.
+                /// In the default column family. Locks the key exclusively; if a snapshot is set,
+                /// nobody else may have written the key since.
                 ///
                 /// # Errors
-                /// As [`get_for_update`](Self::get_for_update); the key, the value or the batch would be too large.
+                /// As [`get_for_update`](Self::get_for_update); the key, the value or the batch
+                /// would be too large.
                 pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let family = self.default_family().clone();
                     self.$cf(&family, key $(, $value)?)
@@ -548,7 +570,8 @@ macro_rules! writes {
                     self.locked(Caller::Task, family, key, true, |batch| batch.$cf(family, key $(, $value)?)).await
                 }
 
-                /// The same without the look at who wrote since the snapshot. The key is locked all the same.
+                /// The same without the look at who wrote since the snapshot. The key is locked all
+                /// the same.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]

@@ -1,7 +1,10 @@
 //! Lists to which many append, and what has to be in them.
 //!
-//! In: who appends to which lists, and what became of it. Out, of lists that are found: whether everyone who was acknowledged is there once in each of their lists, who was refused in none, and who is under way in all or
-//! in none; and whether there is an order of all of them by which each list could have come about. So a lost update, half a transaction and two who had one lock are seen.
+//! In: who appends to which lists, and what became of it. Out, of lists that are found: whether
+//! everyone who was acknowledged is there once in each of their lists, who was refused in none, and
+//! who is under way in all or in none; and whether there is an order of all of them by which each
+//! list could have come about. So a lost update, half a transaction and two who had one lock are
+//! seen.
 //!
 //! Whoever appends also adds one to the list's counter in one family and takes one from that in
 //! another, so that what is applied twice or by halves is seen even where it puts the whole list.

@@ -3,7 +3,8 @@
 //! with others. A write also appends its number to the list of its lane, and deletes the key of the
 //! write before it there singly. So the lists say which writes are there, and each is in them once.
 //!
-//! Known is what was acknowledged, and what of it is durable: whatever was synced, and all that was acknowledged before that began.
+//! Known is what was acknowledged, and what of it is durable: whatever was synced, and all that was
+//! acknowledged before that began.
 
 use crate::ledger::FAMILIES;
 use crate::reading::read;
@@ -56,7 +57,8 @@ fn list_of(lane: u64) -> String {
     format!("lane{lane}")
 }
 
-/// Whether a read that begins now has to insert what was left: something was acknowledged before what is older was inserted.
+/// Whether a read that begins now has to insert what was left: something was acknowledged before
+/// what is older was inserted.
 pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
     let entries = || -> u64 {
         let of = |name: &&str| {

@@ -1,6 +1,9 @@
-//! Many transactions want the same few keys: they wait for locks with and without an end, in circles, expire, are stolen from, are dropped half-way, prepared, committed and rolled back.
+//! Many transactions want the same few keys: they wait for locks with and without an end, in
+//! circles, expire, are stolen from, are dropped half-way, prepared, committed and rolled back.
 //!
-//! Whoever got a lock is noted, and whoever is told of a deadlock looks at who holds what at that very moment. In the end what was acknowledged is there once, of what was refused is nothing there, and nothing is locked.
+//! Whoever got a lock is noted, and whoever is told of a deadlock looks at who holds what at that
+//! very moment. In the end what was acknowledged is there once, of what was refused is nothing
+//! there, and nothing is locked.
 
 use crate::appends::{Appends, Lists, appended, counts, read, some_lists};
 use crate::ledger::{FAMILIES, Key, PATH, options};
@@ -146,7 +149,8 @@ impl Bench {
         }
     }
 
-    /// One list is locked, and gets the name at its end. An error is what a transaction may meet here.
+    /// One list is locked, and gets the name at its end. An error is what a transaction may meet
+    /// here.
     async fn append(&self, work: &mut Work, key: &Key, name: &str, how: u64) -> Result<()> {
         let family = &self.families[key.0];
         let (id, key_bytes, transaction) = (work.id, key.1.as_bytes(), &mut work.transaction);
@@ -240,7 +244,8 @@ impl Bench {
                 Some(Err(_)) if random.one_in(2) => {}
                 Some(Err(_)) => return self.end_badly(work, random).await,
                 Some(Ok(())) if save_point && random.one_in(2) => {
-                    // Meanwhile others come to wait for it, and it goes on to wait for what they have.
+                    // Meanwhile others come to wait for it, and it goes on to wait for what they
+                    // have.
                     sleep(&self.env, micros(random, 1000)).await;
                     self.held.lock().unwrap().retain(|held| held.transaction != id || held.key != key);
                     if work.transaction.rollback_to_save_point().is_err() {
@@ -428,7 +433,8 @@ impl Work {
     }
 }
 
-/// Everybody works until they have done so much. Nothing is left locked, and everything is there that has to be.
+/// Everybody works until they have done so much. Nothing is left locked, and everything is there
+/// that has to be.
 async fn contend(env: &Env, seed: u64) -> Counts {
     let bench = Bench::open(env);
     let begun = env.now();

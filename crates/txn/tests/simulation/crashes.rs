@@ -1,5 +1,7 @@
-//! The process is killed or the power fails at any change of the disk: within prepare, commit and rollback, flushes behind them, and the opening that follows. What was acknowledged is there,
-//! what was under way is there whole or not at all, prepared transactions have their locks and nothing else is locked, and each can be decided.
+//! The process is killed or the power fails at any change of the disk: within prepare, commit and
+//! rollback, flushes behind them, and the opening that follows. What was acknowledged is there,
+//! what was under way is there whole or not at all, prepared transactions have their locks and
+//! nothing else is locked, and each can be decided.
 
 use crate::beside::{Beside, Early};
 use crate::ledger::{Known, Step, User, check_lock_count, open, options};
@@ -18,7 +20,8 @@ fn shared(users: usize) -> Vec<Shared> {
     (0..users).map(|_| Shared::default()).collect()
 }
 
-/// One life: open, work with so many users at the same time, and with plain writers if there are several, close. Ends early, anywhere, if the power fails.
+/// One life: open, work with so many users at the same time, and with plain writers if there are
+/// several, close. Ends early, anywhere, if the power fails.
 async fn live(
     simulation: &Simulation,
     (known, beside): (&[Shared], &Beside),
@@ -86,7 +89,8 @@ async fn live(
     assert!(closed.is_ok() || fs.is_off(), "close: {closed:?}");
 }
 
-/// Look at what is there, decide what is prepared if asked, and close. `None` if the power failed meanwhile.
+/// Look at what is there, decide what is prepared if asked, and close. `None` if the power failed
+/// meanwhile.
 fn look(
     simulation: &Simulation,
     (known, beside): (&[Shared], &Beside),
@@ -136,9 +140,11 @@ async fn settle(db: &TransactionDb, users: &mut [User], known: &[Shared], when: 
     }
 }
 
-/// A life, the crash at change number `at` of it, and all that has to hold afterwards. Returns how many changes the life made.
+/// A life, the crash at change number `at` of it, and all that has to hold afterwards. Returns how
+/// many changes the life made.
 ///
-/// `live` gets how many steps it has, and a seed. `look` gets whether it is to go on with what it has found, and a seed; `None` if the power failed meanwhile.
+/// `live` gets how many steps it has, and a seed. `look` gets whether it is to go on with what it
+/// has found, and a seed; `None` if the power failed meanwhile.
 pub(crate) fn crash_at(
     seed: u64,
     at: u64,
@@ -157,7 +163,8 @@ pub(crate) fn crash_at(
     assert_eq!(done.is_none(), changes > at || simulation.fs().is_off(), "at {at} of {changes}");
     let when = &format!("seed {seed}, {crash:?} at {at}");
     let mut simulation = simulation.restart(crash, seed + 3);
-    // The opening after it crashes, too, and the one after that; what they find must not have changed.
+    // The opening after it crashes, too, and the one after that; what they find must not have
+    // changed.
     let mut random = Random::new(seed * 1000 + at);
     for again in 0..2 {
         simulation.fs().lose_power_after(random.below(40));
@@ -170,7 +177,8 @@ pub(crate) fn crash_at(
     changes
 }
 
-/// The same with so many users, each with keys of its own. Returns what was acknowledged early, too.
+/// The same with so many users, each with keys of its own. Returns what was acknowledged early,
+/// too.
 fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> (u64, Early) {
     let (known, beside) = (shared(users), Beside::default());
     let sync = crash == Crash::Power;
@@ -209,8 +217,9 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
     assert!(one || (early.gathered > 10 && early.overtaking > 10), "{early:?}");
 }
 
-/// The power fails at change number `at` of a second life: every state that may be left, or some of them drawn by the seed, is looked at. Returns how many
-/// changes the life made, and how many states there were and were looked at.
+/// The power fails at change number `at` of a second life: every state that may be left, or some of
+/// them drawn by the seed, is looked at. Returns how many changes the life made, and how many
+/// states there were and were looked at.
 fn states_at(seed: u64, users: usize, at: u64, most: usize) -> (u64, usize, usize) {
     let (known, beside) = (shared(users), Beside::default());
     let simulation = Simulation::new(seed);

@@ -1,11 +1,12 @@
 //! Who uses a transaction database, and what has to be found there afterwards.
 //!
-//! A [`User`] has keys of its own and works with transactions in all ways: writes, prepares, commits and rolls back, now or after the next opening, drops handles and takes them up again. It knows
-//! what was acknowledged, and what is under way. What is found after a crash is either the one or
-//! the other: nothing lost, nothing half-applied, and nothing applied twice. That would be seen:
-//! besides what it puts and deletes, each write appends to a list, adds to one counter what it
-//! takes from another in another family, so that the sum of all is zero, and puts a key that is not
-//! there or deletes it singly.
+//! A [`User`] has keys of its own and works with transactions in all ways: writes, prepares,
+//! commits and rolls back, now or after the next opening, drops handles and takes them up again. It
+//! knows what was acknowledged, and what is under way. What is found after a crash is either the
+//! one or the other: nothing lost, nothing half-applied, and nothing applied twice. That would be
+//! seen: besides what it puts and deletes, each write appends to a list, adds to one counter what
+//! it takes from another in another family, so that the sum of all is zero, and puts a key that is
+//! not there or deletes it singly.
 
 use crate::reading::{read, text};
 use karst_engine::io::Env;
@@ -85,8 +86,8 @@ impl State {
         }
     }
 
-    /// Whether a user has keys of every kind that none of its transactions has locked. Each takes one
-    /// counter, and prepares that failed and were written all the same may have taken them all.
+    /// Whether a user has keys of every kind that none of its transactions has locked. Each takes
+    /// one counter, and prepares that failed and were written all the same may have taken them all.
     pub(crate) fn has_free_keys(&self) -> bool {
         self.prepared.len() < OTHERS
     }
@@ -101,7 +102,8 @@ impl State {
 pub(crate) struct Known {
     pub(crate) certain: State,
     pub(crate) under_way: Option<State>,
-    /// What was there before, back to the last write that is known to be durable: a loss of power may bring it back.
+    /// What was there before, back to the last write that is known to be durable: a loss of power
+    /// may bring it back.
     pub(crate) unsynced: Vec<State>,
 }
 
@@ -183,7 +185,8 @@ pub(crate) struct User {
     sync: bool,
     /// Some writes are synced and some are not.
     pub(crate) wavers: bool,
-    /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that blocks their thread would wait in vain.
+    /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that
+    /// blocks their thread would wait in vain.
     pub(crate) blocking: bool,
     next_name: u64,
     /// What was appended last.
@@ -294,7 +297,8 @@ impl User {
         changes
     }
 
-    /// One step, after which what is known is right, whether it went well or not; an error that it met.
+    /// One step, after which what is known is right, whether it went well or not; an error that it
+    /// met.
     pub(crate) async fn step(&mut self, step: Step, known: &std::sync::Mutex<Known>) -> Result<()> {
         let state = known.lock().unwrap().certain.clone();
         if self.wavers {
@@ -401,7 +405,8 @@ impl User {
         Ok(found)
     }
 
-    /// What the database holds of this user: its keys, as readers see them, and its prepared transactions, with what they would write and the locks that they hold.
+    /// What the database holds of this user: its keys, as readers see them, and its prepared
+    /// transactions, with what they would write and the locks that they hold.
     pub(crate) async fn find(&mut self, known: &Known) -> Result<State> {
         self.let_go();
         let read = ReadOptions::new();

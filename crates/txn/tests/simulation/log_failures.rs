@@ -1,5 +1,7 @@
-//! The log cannot be written or synced while transactions are prepared, committed and rolled back: the call fails and leaves the transaction where it was, with its locks; nobody sees any of it; and what is found after
-//! the next opening is what was acknowledged, or that and what the failed call was to do.
+//! The log cannot be written or synced while transactions are prepared, committed and rolled back:
+//! the call fails and leaves the transaction where it was, with its locks; nobody sees any of it;
+//! and what is found after the next opening is what was acknowledged, or that and what the failed
+//! call was to do.
 
 use crate::beside::{Beside, Early};
 use crate::each_seed;
@@ -27,7 +29,8 @@ async fn fail(simulation: &Simulation, user: &mut User, known: &Mutex<Known>, st
     assert_eq!(state, known.lock().unwrap().certain, "{step:?} failed, and shows");
 }
 
-/// One life. Returns whether the database resumed, and the last sequence number that was acknowledged.
+/// One life. Returns whether the database resumed, and the last sequence number that was
+/// acknowledged.
 async fn live(
     simulation: &Simulation,
     (known, beside): (&Mutex<Known>, &Beside),
@@ -42,7 +45,8 @@ async fn live(
     known.lock().unwrap().settle(&state, &format!("seed {seed}"));
     beside.settle(&db, &format!("seed {seed}")).await.unwrap();
     check_lock_count(&db, &[&state]);
-    // In some lives the log fails at once. Why: somebody who is alone has small writes wait to be inserted, for as long as nobody has met another.
+    // In some lives the log fails at once. Why: somebody who is alone has small writes wait to be
+    // inserted, for as long as nobody has met another.
     let at_once = random.one_in(3);
     for _ in 0..if at_once { 0 } else { 3 + random.below(6) } {
         let burst = if random.one_in(2) {
@@ -102,8 +106,8 @@ async fn live(
     let certain = known.lock().unwrap().certain.clone();
     user.check_locks(&certain).await;
 
-    // Whether it resumes is decided by what is prepared, and by what was being prepared.
-    // Otherwise a switch of memtables failed in the MANIFEST before the log had anything of the step.
+    // Whether it resumes is decided by what is prepared, and by what was being prepared. Otherwise
+    // a switch of memtables failed in the MANIFEST before the log had anything of the step.
     let log_failed =
         db.db().background_error().is_some_and(|e| e.reason == BackgroundErrorReason::WriteCallback);
     let resumed = db.db().resume_async().await.is_ok();
@@ -122,7 +126,8 @@ async fn live(
         assert!(refused.is_err(), "it takes writes after a failed log");
     }
     drop(snapshot);
-    // Why not the latest: numbers of failed writes, which nothing on the disk has, may be given out again by the next life.
+    // Why not the latest: numbers of failed writes, which nothing on the disk has, may be given out
+    // again by the next life.
     let last = if resumed { db.db().latest_sequence_number() } else { last };
     user.let_go();
     // Some lives end with a crash.
@@ -132,7 +137,8 @@ async fn live(
     (resumed, last)
 }
 
-/// The database has resumed: what failed did not happen and will not, new writes are newer than everything, and old snapshots show what they showed.
+/// The database has resumed: what failed did not happen and will not, new writes are newer than
+/// everything, and old snapshots show what they showed.
 async fn goes_on(
     db: &TransactionDb,
     user: &mut User,

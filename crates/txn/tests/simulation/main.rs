@@ -1,6 +1,8 @@
-//! Transactions on a simulated machine: one thread, virtual time, a disk whose power fails or whose log cannot be written, everything by a seed (`karst_io::Simulation`).
+//! Transactions on a simulated machine: one thread, virtual time, a disk whose power fails or whose
+//! log cannot be written, everything by a seed (`karst_io::Simulation`).
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on, `KARST_LONG_TESTS=1` the long form.
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on,
+//! `KARST_LONG_TESTS=1` the long form.
 
 mod appends;
 mod beside;
@@ -34,7 +36,8 @@ fn policy() -> WritePolicy {
     POLICY.get()
 }
 
-/// Whether writes are unordered, and whether those that insert nothing return sooner. Both are what the published command chooses with the policy WritePrepared.
+/// Whether writes are unordered, and whether those that insert nothing return sooner. Both are what
+/// the published command chooses with the policy WritePrepared.
 fn early() -> (bool, bool) {
     EARLY.get()
 }
@@ -53,7 +56,8 @@ fn micros(random: &mut Random, most: u64) -> Duration {
     Duration::from_micros(random.below(most))
 }
 
-/// Run `test` with each seed and each write policy; when writes return goes by the seed. If one fails, say how to run it again.
+/// Run `test` with each seed and each write policy; when writes return goes by the seed. If one
+/// fails, say how to run it again.
 fn each_seed(name: &str, short: u64, in_long: u64, test: impl FnMut(u64)) {
     each_seed_of(&[WritePolicy::WriteCommitted, WritePolicy::WritePrepared], name, short, in_long, test);
 }

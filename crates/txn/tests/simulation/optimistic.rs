@@ -1,5 +1,6 @@
-//! Optimistic transactions and plain writers append to the same lists, and the process is killed or the power fails at any change of the disk. What was acknowledged is there, what was under way is there whole or not at all,
-//! what was refused has left nothing, and no update is lost.
+//! Optimistic transactions and plain writers append to the same lists, and the process is killed or
+//! the power fails at any change of the disk. What was acknowledged is there, what was under way is
+//! there whole or not at all, what was refused has left nothing, and no update is lost.
 
 use crate::appends::{Appends, appended, counts, read, some_lists};
 use crate::crashes::crash_at;
@@ -43,7 +44,8 @@ impl Bench {
         self.appends.lock().unwrap().begin(name, lists.into_iter().collect());
     }
 
-    /// `None` if its future was dropped and nobody learns what became of it. Returns whether it was refused.
+    /// `None` if its future was dropped and nobody learns what became of it. Returns whether it was
+    /// refused.
     fn ended(&self, outcome: Option<Result<()>>, name: &str) -> Result<bool> {
         let mut appends = self.appends.lock().unwrap();
         match outcome {
@@ -120,7 +122,8 @@ impl Bench {
     }
 }
 
-/// One life: open, work, close. Ends early, anywhere, if the power fails. Returns how many transactions were refused.
+/// One life: open, work, close. Ends early, anywhere, if the power fails. Returns how many
+/// transactions were refused.
 async fn live(
     simulation: &Simulation,
     appends: &Arc<Mutex<Appends>>,

@@ -1,7 +1,7 @@
 //! Writes, prepares and decisions that are not synced, in all column families, with flushes and
 //! compactions in between; then the power fails. What is found is what was there after some write
-//! at or behind
-//! the last one that was synced: a decision that is lost has left nothing in tables that its transaction, which is prepared again then, would tear or show.
+//! at or behind the last one that was synced: a decision that is lost has left nothing in tables
+//! that its transaction, which is prepared again then, would tear or show.
 
 use crate::beside::Beside;
 use crate::each_seed;
@@ -15,7 +15,8 @@ use karst_testkit::random::Random;
 use karst_txn::TransactionDb;
 use std::sync::Mutex;
 
-/// What is prepared comes into tables, and a job goes by a decision that nothing has synced: memtables that are not empty let its log go, and files are compacted without a flush before.
+/// What is prepared comes into tables, and a job goes by a decision that nothing has synced:
+/// memtables that are not empty let its log go, and files are compacted without a flush before.
 async fn jobs_go_by_a_decision(
     db: &TransactionDb,
     user: &mut User,
@@ -36,7 +37,8 @@ async fn jobs_go_by_a_decision(
     }
 }
 
-/// One life: what is there is what may be; then work, until the power fails or so many steps are done.
+/// One life: what is there is what may be; then work, until the power fails or so many steps are
+/// done.
 async fn live(
     simulation: &Simulation,
     (known, beside): (&Mutex<Known>, &Beside),

@@ -1,4 +1,5 @@
-//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of threads, on whatever takes batches.
+//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of
+//! threads, on whatever takes batches.
 
 use super::store::Durability;
 pub(super) use karst_testkit::dataset::db_bench_key as key;
@@ -58,7 +59,8 @@ pub(super) struct Load {
     pub(super) durability: Durability,
     /// When it ends.
     pub(super) end: End,
-    /// Keys a second of all writers together; then latencies count from when a write was due, not from when it began.
+    /// Keys a second of all writers together; then latencies count from when a write was due, not
+    /// from when it began.
     pub(super) pace: Option<f64>,
 }
 

@@ -1,6 +1,8 @@
-//! The rows of the write half: both engines with the same options, the same durability and the same load, in turns in one process.
+//! The rows of the write half: both engines with the same options, the same durability and the same
+//! load, in turns in one process.
 //!
-//! Each run makes a database of its own and removes it. The figures of a row stand beside their ratios to RocksDB's.
+//! Each run makes a database of its own and removes it. The figures of a row stand beside their
+//! ratios to RocksDB's.
 
 mod contest;
 mod load;
@@ -42,9 +44,11 @@ const WAL: Durability = Durability { wal: true, sync: false };
 const NO_WAL: Durability = Durability { wal: false, sync: false };
 const SYNC: Durability = Durability { wal: true, sync: true };
 
-/// What both engines are opened with, unless a row says more. Memory: five memtables of 64 MiB and a block cache of 32 MiB.
+/// What both engines are opened with, unless a row says more. Memory: five memtables of 64 MiB and
+/// a block cache of 32 MiB.
 ///
-/// Compat: a row says no more about tables: of two table factories in one string RocksDB takes the last alone.
+/// Compat: a row says no more about tables: of two table factories in one string RocksDB takes the
+/// last alone.
 const OPTIONS: &str = "write_buffer_size=67108864;max_write_buffer_number=5;max_background_jobs=4;\
                        compression=kNoCompression;level_compaction_dynamic_level_bytes=true;\
                        block_based_table_factory={filter_policy=bloomfilter:10:false;block_cache=33554432;};";
@@ -169,7 +173,8 @@ const WORK: [Column; 3] = [
     Column { name: "MB written/MB", digits: 2, ratio: true },
 ];
 
-/// CPU, time and bytes written of some background work over `keys` entries, in the columns of [`WORK`].
+/// CPU, time and bytes written of some background work over `keys` entries, in the columns of
+/// [`WORK`].
 fn background(keys: u64, work: impl FnOnce() -> Result<(), String>) -> Result<Row, String> {
     let megabytes = keys as f64 * ENTRY_BYTES / 1e6;
     let (meter, written) = (Meter::start(), written_bytes()?);
@@ -277,7 +282,8 @@ fn latency_row(meter: Meter, outcome: &Outcome) -> Row {
 fn overwrite(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 5_000_000;
     const WRITERS: usize = 4;
-    // Why longer than other rows: what a write waits for, compactions that fall behind, takes minutes to come.
+    // Why longer than other rows: what a write waits for, compactions that fall behind, takes
+    // minutes to come.
     let seconds = settings.seconds * 12.0;
     let paced_seconds = settings.paced_seconds.unwrap_or(seconds);
     let overwrites = |seconds| load(Keys::Random(KEYS), WRITERS, 1, WAL, End::Seconds(seconds));
@@ -291,7 +297,8 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
     let mut sustained = Vec::new();
     for engine in Engine::BOTH {
         let row = prepared(engine, &|store| {
-            // Until the end of the compactions that the writes cause: what is not sustained is paid back.
+            // Until the end of the compactions that the writes cause: what is not sustained is paid
+            // back.
             let start = Instant::now();
             let outcome = overwrites(seconds).run(store)?;
             store.settle()?;

@@ -1,4 +1,5 @@
-//! readwhilewriting: reads that mostly miss the block cache, and go to the device or to the page cache, beside a writer that keeps a pace.
+//! readwhilewriting: reads that mostly miss the block cache, and go to the device or to the page
+//! cache, beside a writer that keeps a pace.
 
 use super::load::{self, End, Keys, Load};
 use super::store::Store;

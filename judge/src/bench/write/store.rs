@@ -1,4 +1,5 @@
-//! The two engines behind one face: opened with the same option string, written with the same batches.
+//! The two engines behind one face: opened with the same option string, written with the same
+//! batches.
 
 use super::load::{BatchWriter, Target};
 use crate::rocks;
@@ -30,7 +31,8 @@ impl Engine {
 /// What background jobs of both engines give way with, once [`jobs_give_way`] was called.
 static GIVE_WAY: OnceLock<(rocksdb::Env, karst_io::Env)> = OnceLock::new();
 
-/// From now on background jobs leave the processors to other threads: RocksDB's compactions by `LowerThreadPoolCPUPriority`, which is for good, KarstDB's jobs by `jobs_give_way`.
+/// From now on background jobs leave the processors to other threads: RocksDB's compactions by
+/// `LowerThreadPoolCPUPriority`, which is for good, KarstDB's jobs by `jobs_give_way`.
 pub(in crate::bench) fn jobs_give_way() -> Result<(), String> {
     let mut rocks = rocksdb::Env::new().map_err(|e| e.to_string())?;
     rocks.lower_thread_pool_cpu_priority();
@@ -52,7 +54,8 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Make or open the database in `path`. `options` are of the database and of its one column family, by RocksDB's names.
+    /// Make or open the database in `path`. `options` are of the database and of its one column
+    /// family, by RocksDB's names.
     pub(super) fn open(engine: Engine, path: &Path, options: &str) -> Result<Store, String> {
         let options = format!("create_if_missing=true;{options}");
         match engine {
@@ -204,7 +207,8 @@ impl BatchWriter for Writer<'_> {
         match self {
             Writer::Rocks { db, options, batch } => {
                 let mut error: *mut libc::c_char = ptr::null_mut();
-                // SAFETY: database, options and batch are alive, and RocksDB sets the error to null or to a string of its own.
+                // SAFETY: database, options and batch are alive, and RocksDB sets the error to null
+                // or to a string of its own.
                 unsafe {
                     ffi::rocksdb_write(db.as_raw_ptr(), *options, *batch, &mut error);
                     ffi::rocksdb_writebatch_clear(*batch);

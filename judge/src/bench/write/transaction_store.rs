@@ -1,4 +1,5 @@
-//! The databases with transactions of both engines behind one face: batches written through them, and transactions that read, write and commit.
+//! The databases with transactions of both engines behind one face: batches written through them,
+//! and transactions that read, write and commit.
 
 use super::load::{BatchWriter, Target};
 use super::store::{
@@ -21,8 +22,8 @@ use std::ptr;
 pub(super) enum Policy {
     /// Locks; written when they commit.
     Committed,
-    /// Written when they are prepared, or at once for plain batches. As db_bench chooses it with `unordered_write`: two write queues, and no locks for
-    /// batches if `locks` is off.
+    /// Written when they are prepared, or at once for plain batches. As db_bench chooses it with
+    /// `unordered_write`: two write queues, and no locks for batches if `locks` is off.
     Prepared { locks: bool },
     /// Validated when they commit.
     Optimistic,
@@ -40,7 +41,8 @@ pub(super) enum TransactionStore {
 unsafe impl Sync for TransactionStore {}
 
 impl TransactionStore {
-    /// Make or open the database in `path`, as [`super::store::Store::open`] does. The policy's own options are added.
+    /// Make or open the database in `path`, as [`super::store::Store::open`] does. The policy's own
+    /// options are added.
     pub(super) fn open(
         engine: Engine,
         policy: Policy,
@@ -97,8 +99,8 @@ fn open_rocks(policy: Policy, path: &Path, options: &str) -> Result<TransactionS
     let options = rocks_options(options)?;
     let path = CString::new(path.to_string_lossy().into_owned()).map_err(|e| e.to_string())?;
     let mut error = ptr::null_mut();
-    // SAFETY: the options and the path outlive the call, which copies them; RocksDB sets the error to null or to a string of its own, and
-    // without an error what it returns is an open database.
+    // SAFETY: the options and the path outlive the call, which copies them; RocksDB sets the error
+    // to null or to a string of its own, and without an error what it returns is an open database.
     unsafe {
         if policy == Policy::Optimistic {
             let db =
@@ -195,7 +197,8 @@ impl BatchWriter for TransactionWriter<'_> {
         match self {
             TransactionWriter::Rocks { store, options, batch } => {
                 let mut error = ptr::null_mut();
-                // SAFETY: database, options and batch are alive, and RocksDB sets the error to null or to a string of its own.
+                // SAFETY: database, options and batch are alive, and RocksDB sets the error to null
+                // or to a string of its own.
                 unsafe {
                     match store {
                         TransactionStore::Rocks(db) => {
@@ -242,7 +245,8 @@ pub(super) enum Session<'a> {
 }
 
 impl Session<'_> {
-    /// Read each key for update, write it, and commit; whether that went well, or another transaction was met.
+    /// Read each key for update, write it, and commit; whether that went well, or another
+    /// transaction was met.
     pub(super) fn update(&mut self, keys: &[[u8; 16]], value: &[u8]) -> Result<bool, String> {
         match self {
             Session::Rocks(session) => session.update(keys, value).or_else(|error| {
@@ -320,7 +324,8 @@ impl RocksSession<'_> {
     }
 
     fn begin(&mut self) {
-        // SAFETY: database and options are alive; the old transaction is null or ours, and is taken over by the new one.
+        // SAFETY: database and options are alive; the old transaction is null or ours, and is taken
+        // over by the new one.
         self.transaction = unsafe {
             match self.store {
                 TransactionStore::Rocks(db) => {
@@ -340,7 +345,8 @@ impl RocksSession<'_> {
     fn work(&mut self, keys: &[[u8; 16]], value: &[u8]) -> Result<(), String> {
         for key in keys {
             let (mut error, mut length) = (ptr::null_mut(), 0);
-            // SAFETY: transaction, options and key are alive; what comes back is null, or pinned memory that is ours to release.
+            // SAFETY: transaction, options and key are alive; what comes back is null, or pinned
+            // memory that is ours to release.
             unsafe {
                 let found = ffi::rocksdb_transaction_get_for_update(
                     self.transaction,

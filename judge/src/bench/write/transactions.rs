@@ -1,4 +1,5 @@
-//! The rows of transactions that read two keys for update and write them. Fills through databases with transactions are in [`super::unordered`].
+//! The rows of transactions that read two keys for update and write them. Fills through databases
+//! with transactions are in [`super::unordered`].
 
 use super::contest::{Contender, Contest};
 use super::load::{self, End, Keys};

@@ -1,10 +1,14 @@
-//! The published comparison of unordered writes, with its variants, in one table: fillrandom in batches of 8 by 2, 8 and 32 threads, with and without a log; ordered, unordered, and through databases with
-//! transactions under both write policies. And what threads cost each other.
+//! The published comparison of unordered writes, with its variants, in one table: fillrandom in
+//! batches of 8 by 2, 8 and 32 threads, with and without a log; ordered, unordered, and through
+//! databases with transactions under both write policies. And what threads cost each other.
 //!
-//! Bounds on what a pipeline can do on this machine are measured with the same code and batches. *No waiting*: writers of one database that do not wait until the log has their records (`manual_wal_flush`),
-//! two batches to a write of the log, the fewest with which anybody goes on at once. *No waiting, as many writes*: what that would be if the log were written as often as KarstDB unordered writes it; a
-//! straight line in the writes of the log for each key, through no waiting with two batches to a write and with sixteen. *Nobody to meet*: as many databases as there are processors, each with one writer,
-//! so that processors share no memory either.
+//! Bounds on what a pipeline can do on this machine are measured with the same code and batches.
+//! *No waiting*: writers of one database that do not wait until the log has their records
+//! (`manual_wal_flush`), two batches to a write of the log, the fewest with which anybody goes on
+//! at once. *No waiting, as many writes*: what that would be if the log were written as often as
+//! KarstDB unordered writes it; a straight line in the writes of the log for each key, through no
+//! waiting with two batches to a write and with sixteen. *Nobody to meet*: as many databases as
+//! there are processors, each with one writer, so that processors share no memory either.
 
 use super::contest::{Contender, Contest, Derived};
 use super::load::{Keys, Load, Target};
@@ -22,7 +26,8 @@ pub(super) const PUBLISHED: &str = "write_buffer_size=67108864;max_write_buffer_
      level0_slowdown_writes_trigger=99999;level0_stop_writes_trigger=99999;enable_pipelined_write=false;disable_auto_compactions=true;compression=kSnappyCompression;\
      level_compaction_dynamic_level_bytes=false;";
 pub(super) const UNORDERED: &str = "unordered_write=true;";
-/// Unordered writes that do not wait for the log, until there is more for it than a batch of the published command, or than fifteen.
+/// Unordered writes that do not wait for the log, until there is more for it than a batch of the
+/// published command, or than fifteen.
 const NO_WAITING: &str = "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=1024;";
 const NO_WAITING_FEW_WRITES: &str =
     "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=16384;";
@@ -31,7 +36,9 @@ pub(super) const NUM: u64 = 10_000_000;
 pub(super) const BATCH: u64 = 8;
 pub(super) const THREADS: [usize; 3] = [2, 8, 32];
 
-/// Columns of a fill by several threads. `writes` are system calls, nearly all of them on the log; `blocked` is the share of their time in which writers neither ran nor waited for a processor: time in locks and waits.
+/// Columns of a fill by several threads. `writes` are system calls, nearly all of them on the log;
+/// `blocked` is the share of their time in which writers neither ran nor waited for a processor:
+/// time in locks and waits.
 const FILL: [Column; 7] = [
     Column { name: "keys/s", digits: 0, ratio: true },
     Column { name: "CPU us/key", digits: 2, ratio: true },
@@ -114,7 +121,8 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The figures without waiting at as many writes of the log as `real` has, from two runs without waiting.
+/// The figures without waiting at as many writes of the log as `real` has, from two runs without
+/// waiting.
 fn at_equal_writes(real: &Row, more_writes: &Row, fewer_writes: &Row) -> Row {
     let seconds = |row: &Row| 1.0 / row[RATE];
     let slope = (seconds(more_writes) - seconds(fewer_writes)) / (more_writes[WRITES] - fewer_writes[WRITES]);
@@ -125,7 +133,8 @@ fn at_equal_writes(real: &Row, more_writes: &Row, fewer_writes: &Row) -> Row {
 }
 
 pub(super) fn published(settings: &Settings) -> Result<(), String> {
-    // What db_bench chooses for the published command: WritePrepared without locks for what is no transaction.
+    // What db_bench chooses for the published command: WritePrepared without locks for what is no
+    // transaction.
     const PREPARED: Policy = Policy::Prepared { locks: false };
     const REAL: &str = "KarstDB unordered";
     const MORE_WRITES: &str = "KarstDB, no waiting";

@@ -1,9 +1,11 @@
 //! The user's filter at work: which entries it is shown, and what its decisions make of them.
 //!
-//! In: the newest entry that the job has of a user key. Out: the same entry, another, or none. Values in blob files are wanted first, unless the filter decides by the key.
+//! In: the newest entry that the job has of a user key. Out: the same entry, another, or none.
+//! Values in blob files are wanted first, unless the filter decides by the key.
 //!
 //! Invariant: an entry is shown at most once.
-//! Compat: RocksDB's rules, see `CompactionIterator::InvokeFilterIfNeeded` and `MergeHelper::FilterMerge`.
+//! Compat: RocksDB's rules, see `CompactionIterator::InvokeFilterIfNeeded` and
+//! `MergeHelper::FilterMerge`.
 
 use std::sync::Arc;
 
@@ -48,7 +50,8 @@ pub(super) struct Filtering {
     skip_until: Option<Vec<u8>>,
     /// Operands up to here stay as they are.
     newest_snapshot: SeqNo,
-    /// The entity that is shown, as it is stored, and those of its columns that were brought so far.
+    /// The entity that is shown, as it is stored, and those of its columns that were brought so
+    /// far.
     entity: Vec<u8>,
     brought: Vec<Vec<u8>>,
 }
@@ -80,7 +83,8 @@ impl EntryFilter<'_> {
         false
     }
 
-    /// Shows the filter the newest entry of the current key, and goes on with what it makes of it. Out of line: databases without filters never come here.
+    /// Shows the filter the newest entry of the current key, and goes on with what it makes of it.
+    /// Out of line: databases without filters never come here.
     #[cold]
     #[inline(never)]
     pub(super) fn take_filtered(
@@ -217,7 +221,8 @@ impl EntryFilter<'_> {
         }
     }
 
-    /// Passes over everything below `until`. Compat: a key that is not above the current one asks for nothing.
+    /// Passes over everything below `until`. Compat: a key that is not above the current one asks
+    /// for nothing.
     fn skip_to(&mut self, until: Vec<u8>) -> bool {
         let ahead = self.comparator.compare_user(&until, self.user_key()).is_gt();
         if ahead {

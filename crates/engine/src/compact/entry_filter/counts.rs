@@ -20,7 +20,8 @@ pub(crate) struct EntryCounts {
     pub(crate) dropped_obsolete: u64,
     /// Dropped because of a range tombstone (counted as hidden too).
     pub(crate) dropped_range_del: u64,
-    /// Deletions dropped above the last level, since nothing below holds their key (counted as obsolete too).
+    /// Deletions dropped above the last level, since nothing below holds their key (counted as
+    /// obsolete too).
     pub(crate) dropped_optimized: u64,
     /// Dropped by the user's filter.
     pub(crate) dropped_user: u64,

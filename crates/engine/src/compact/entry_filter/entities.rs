@@ -1,8 +1,8 @@
-//! Entities on their way through a job: operands are merged with the column that has no name, and columns in blob files that
-//! are to be emptied come back into the entity.
+//! Entities on their way through a job: operands are merged with the column that has no name, and
+//! columns in blob files that are to be emptied come back into the entity.
 //!
-//! In: an entity, and one by one the columns that are wanted. Out: the entity that is emitted. Its other columns stay as they
-//! are, in blob files or not.
+//! In: an entity, and one by one the columns that are wanted. Out: the entity that is emitted. Its
+//! other columns stay as they are, in blob files or not.
 
 use karst_format::blob::BlobIndex;
 use karst_format::key::{SeqNo, ValueType};
@@ -36,7 +36,8 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// Merges with the default column of an entity, whose value is `brought` if it is in a blob file.
+    /// Merges with the default column of an entity, whose value is `brought` if it is in a blob
+    /// file.
     pub(super) fn merge_column(
         &mut self,
         entity: &[u8],
@@ -64,7 +65,8 @@ impl EntryFilter<'_> {
 
     /// An entity that stays.
     ///
-    /// Why its columns move: a blob file that is mostly garbage makes its tables due for a compaction until nothing refers to it.
+    /// Why its columns move: a blob file that is mostly garbage makes its tables due for a
+    /// compaction until nothing refers to it.
     pub(super) fn take_entity(
         &mut self,
         seq: SeqNo,

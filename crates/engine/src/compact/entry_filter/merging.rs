@@ -1,4 +1,5 @@
-//! Merge operands on their way through a job: collected from newest to oldest, inside of one stripe, until it is clear what is below them.
+//! Merge operands on their way through a job: collected from newest to oldest, inside of one
+//! stripe, until it is clear what is below them.
 //!
 //! | below the operands | they become |
 //! |---|---|
@@ -150,7 +151,8 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing more of the key at all.
+    /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing
+    /// more of the key at all.
     pub(super) fn end_operands(&mut self, was_last: bool, sink: &mut impl EntrySink) -> Result<()> {
         if self.operands.is_empty() {
             self.uncover();

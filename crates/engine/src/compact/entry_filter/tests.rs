@@ -1,4 +1,5 @@
-//! Random histories: whoever reads at a snapshot sees the same before and after. And RocksDB's rules, one by one.
+//! Random histories: whoever reads at a snapshot sees the same before and after. And RocksDB's
+//! rules, one by one.
 
 use super::super::tombstones::left_over;
 use super::*;
@@ -178,7 +179,8 @@ enum Op {
     /// Puts or single-deletes a key of those that nothing else touches.
     Alternate(u8),
     Merge(u8, u8),
-    /// Anything on a key of those that everything happens to, single deletions against their contract too.
+    /// Anything on a key of those that everything happens to, single deletions against their
+    /// contract too.
     Mixed(u8, u8),
     DeleteRange(u8, u8),
     Snapshot,
@@ -328,7 +330,8 @@ proptest! {
         flush: bool,
         cutoff in 0u64..6,
     ) {
-        // Why not always: a value written with an older time may pass a tombstone or a deletion that is in an older file, in RocksDB too.
+        // Why not always: a value written with an older time may pass a tombstone or a deletion
+        // that is in an older file, in RocksDB too.
         let timed = ops.iter().any(|op| matches!(op, Op::Timed(..)));
         let begins = if timed { 0 } else { begins };
         history(&ops, begins).check(bottommost, flush, "stringappend", cutoff);
@@ -470,7 +473,8 @@ fn a_merge_operator_that_fails_fails_the_job() {
     if let Err(error) = job.run(&entries) {
         assert!(error.to_string().contains("key a"), "{error}");
     } else {
-        // Compat: RocksDB's operator takes what it cannot read for zero, as ours does; then there is a value.
+        // Compat: RocksDB's operator takes what it cannot read for zero, as ours does; then there
+        // is a value.
         assert_eq!(job.run(&entries).unwrap().0.len(), 1);
     }
 }
@@ -482,7 +486,8 @@ fn what_is_no_entry_fails_the_job() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
-/// An entry that an earlier compaction gave number 0 is below whatever is newer, in the same stripe when there is no snapshot.
+/// An entry that an earlier compaction gave number 0 is below whatever is newer, in the same stripe
+/// when there is no snapshot.
 #[test]
 fn entries_with_number_zero_belong_to_the_lowest_stripe() {
     for snapshots in [vec![], vec![20]] {

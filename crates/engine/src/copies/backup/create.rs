@@ -1,10 +1,10 @@
 //! How a backup is made.
 //!
-//! In: an open database, the backups that are there. Out: one more, of which only what they do not have
-//! was copied.
+//! In: an open database, the backups that are there. Out: one more, of which only what they do not
+//! have was copied.
 //!
-//! Order: shared files, each under a temporary name until it is durable; private files; the names of all
-//! of them; `meta/N`, renamed into place.
+//! Order: shared files, each under a temporary name until it is durable; private files; the names
+//! of all of them; `meta/N`, renamed into place.
 
 use super::meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
 use super::{BackupEngine, CreateBackupOptions, META, Pace, check_crc, check_size};
@@ -32,24 +32,27 @@ struct Piece {
 }
 
 impl BackupEngine {
-    /// Makes a backup of a database, which goes on meanwhile, and returns its number. Only tables and blob
-    /// files that no backup has are copied. Waits on the calling thread until it is durable.
+    /// Makes a backup of a database, which goes on meanwhile, and returns its number. Only tables
+    /// and blob files that no backup has are copied. Waits on the calling thread until it is
+    /// durable.
     ///
-    /// What it has is said in [`Checkpoint`](crate::Checkpoint): everything that was acknowledged before
-    /// this call. Without `flush_before_backup` and with `backup_log_files`, the default, logs are copied.
+    /// What it has is said in [`Checkpoint`](crate::Checkpoint): everything that was acknowledged
+    /// before this call. Without `flush_before_backup` and with `backup_log_files`, the default,
+    /// logs are copied.
     ///
     /// # Errors
-    /// `InvalidArgument`: the database, or the engine, is open for reading only. `Incomplete`: it was
-    /// stopped. `Corruption`: a file of the database is not what its MANIFEST says, or one of the backups
-    /// not what it should be. `Io`, `NoSpace`: something could not be read or written. There is no such
-    /// backup then, and its number is not given again.
+    /// `InvalidArgument`: the database, or the engine, is open for reading only. `Incomplete`: it
+    /// was stopped. `Corruption`: a file of the database is not what its MANIFEST says, or one of
+    /// the backups not what it should be. `Io`, `NoSpace`: something could not be read or written.
+    /// There is no such backup then, and its number is not given again.
     pub fn create_new_backup(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
         let env = self.env.clone();
         block_on(&env, self.create_new_backup_async(db, options))
     }
 
-    /// The asynchronous form of [`create_new_backup`](Self::create_new_backup). Dropped, it ends soon; what
-    /// it has copied, or the backup if all was done, is seen by the next call that writes.
+    /// The asynchronous form of [`create_new_backup`](Self::create_new_backup). Dropped, it ends
+    /// soon; what it has copied, or the backup if all was done, is seen by the next call that
+    /// writes.
     ///
     /// # Errors
     /// As [`create_new_backup`](Self::create_new_backup).

@@ -9,13 +9,13 @@
 //! | `3` | how many files there are |
 //! | `shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst crc32 1327970916` | for each file its path below the directory of backups, and fields of a name and a value |
 //!
-//! `crc32` is the CRC32c of the whole file as a decimal number. Schema 2 has more fields, also before the
-//! number of files and behind the files: who does not know one passes over it, unless its name begins
-//! with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc; 7.8 and 11.8 write schema 1
-//! unless they are told otherwise, and so does this.
+//! `crc32` is the CRC32c of the whole file as a decimal number. Schema 2 has more fields, also
+//! before the number of files and behind the files: who does not know one passes over it, unless
+//! its name begins with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc; 7.8 and
+//! 11.8 write schema 1 unless they are told otherwise, and so does this.
 //!
-//! In: bytes as read, which are hostile. Out: a [`Meta`] whose paths stay within the directory of backups,
-//! or what is wrong.
+//! In: bytes as read, which are hostile. Out: a [`Meta`] whose paths stay within the directory of
+//! backups, or what is wrong.
 
 use karst_format::file_name::FileName;
 use std::fmt::Write;

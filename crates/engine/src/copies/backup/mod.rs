@@ -10,16 +10,18 @@
 //! | `shared/` | tables that backups of one database share, by number alone |
 //! | `LOCK` | held while an engine has the directory open for writing |
 //!
-//! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number, the
-//! session that wrote it, its size. A blob file, or a table without a session, has its CRC32c in place of
-//! the session. What is not made yet has a `.` before its name and `.tmp` behind it.
+//! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
+//! the session that wrote it, its size. A blob file, or a table without a session, has its CRC32c
+//! in place of the session. What is not made yet has a `.` before its name and `.tmp` behind it.
 //!
 //! Invariants:
 //! - A backup is there once `meta/N` is, and then everything that it names is durable.
-//! - What a backup names does not change, and is removed only after the last `meta` file that names it.
+//! - What a backup names does not change, and is removed only after the last `meta` file that names
+//!   it.
 //! - While a `meta` file cannot be read, no shared file is removed: it may be that one's.
 //!
-//! Compat: RocksDB 7.8 and 11.8 by default, schema version 1; schema 2 is read. They know no `LOCK`.
+//! Compat: RocksDB 7.8 and 11.8 by default, schema version 1; schema 2 is read. They know no
+//! `LOCK`.
 
 mod create;
 mod meta;
@@ -48,10 +50,11 @@ pub type BackupProgress = Arc<dyn Fn() + Send + Sync>;
 pub struct BackupEngineOptions {
     /// The directory of backups.
     pub backup_dir: PathBuf,
-    /// Tables and blob files are shared between backups; else each backup has its own. Default true.
+    /// Tables and blob files are shared between backups; else each backup has its own. Default
+    /// true.
     pub share_table_files: bool,
-    /// Shared files have names that tell those of different databases apart. Without it a directory is
-    /// for one database only. Default true.
+    /// Shared files have names that tell those of different databases apart. Without it a directory
+    /// is for one database only. Default true.
     pub share_files_with_checksum: bool,
     /// Logs are part of a backup. Without it, what was not flushed is missing. Default true.
     pub backup_log_files: bool,
@@ -87,7 +90,8 @@ impl BackupEngineOptions {
 /// How one backup is made.
 #[derive(Clone, Default)]
 pub struct CreateBackupOptions {
-    /// Flush memtables first, so that what was written with `disable_wal` is there too. Default false.
+    /// Flush memtables first, so that what was written with `disable_wal` is there too. Default
+    /// false.
     pub flush_before_backup: bool,
     /// Is called each time that some more megabytes were copied, on a thread that copies.
     pub progress_callback: Option<BackupProgress>,
@@ -107,8 +111,8 @@ impl std::fmt::Debug for CreateBackupOptions {
 /// How a database is restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// Logs that are where the database is to be stay, archived ones move there, and are replayed when it
-    /// is opened: for backups without logs, to get what was written since. Default false.
+    /// Logs that are where the database is to be stay, archived ones move there, and are replayed
+    /// when it is opened: for backups without logs, to get what was written since. Default false.
     pub keep_log_files: bool,
 }
 
@@ -130,8 +134,8 @@ pub struct BackupInfo {
     pub app_metadata: Vec<u8>,
 }
 
-/// Makes, lists, verifies, restores and removes backups. One engine at a time has a directory open for
-/// writing, any number may have it open for reading.
+/// Makes, lists, verifies, restores and removes backups. One engine at a time has a directory open
+/// for writing, any number may have it open for reading.
 ///
 /// ```
 /// use karst_engine::io::Env;
@@ -172,16 +176,16 @@ pub struct BackupEngine {
 pub struct StopBackup(Halt);
 
 impl StopBackup {
-    /// Has what the engine does now, and whatever it is asked to make later, fail with `Incomplete`. Does
-    /// not wait.
+    /// Has what the engine does now, and whatever it is asked to make later, fail with
+    /// `Incomplete`. Does not wait.
     pub fn stop_backup(&self) {
         self.0.stop();
     }
 }
 
 impl BackupEngine {
-    /// Opens a directory of backups for all purposes, which is made if it is missing. What is left of
-    /// backups that were not finished is removed. Blocks.
+    /// Opens a directory of backups for all purposes, which is made if it is missing. What is left
+    /// of backups that were not finished is removed. Blocks.
     ///
     /// # Errors
     /// `Busy`: another engine has it open so. `Io`, `NoSpace`: it cannot be read or written.
@@ -209,7 +213,8 @@ impl BackupEngine {
         Ok(engine)
     }
 
-    /// Opens a directory of backups to list, verify and restore them. Nothing in it is changed. Blocks.
+    /// Opens a directory of backups to list, verify and restore them. Nothing in it is changed.
+    /// Blocks.
     ///
     /// # Errors
     /// It cannot be read.
@@ -251,8 +256,8 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// The backups, by number. Those whose `meta` file cannot be used are not among them. Looks up the
-    /// files' sizes, and blocks.
+    /// The backups, by number. Those whose `meta` file cannot be used are not among them. Looks up
+    /// the files' sizes, and blocks.
     pub fn get_backup_info(&self) -> Vec<BackupInfo> {
         self.backups.iter().map(|(id, meta)| self.info(*id, meta)).collect()
     }
@@ -282,12 +287,12 @@ impl BackupEngine {
         StopBackup(self.stop.clone())
     }
 
-    /// Verifies that all files of a backup are there with their sizes, and with `verify_with_checksum`, by
-    /// reading them, with their content. Waits on the calling thread.
+    /// Verifies that all files of a backup are there with their sizes, and with
+    /// `verify_with_checksum`, by reading them, with their content. Waits on the calling thread.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Corruption`: the first file that is missing or is not what was
-    /// backed up.
+    /// `NotFound`: there is no such backup. `Corruption`: the first file that is missing or is not
+    /// what was backed up.
     pub fn verify_backup(&self, backup_id: u32, verify_with_checksum: bool) -> Result<()> {
         block_on(&self.env, self.verify_backup_async(backup_id, verify_with_checksum))
     }
@@ -315,8 +320,9 @@ impl BackupEngine {
     /// Removes all backups but the newest `keep`. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: the engine is open for reading. `Io`: a file could not be removed; backups are
-    /// gone whole or not at all, and [`garbage_collect`](Self::garbage_collect) removes the rest.
+    /// `InvalidArgument`: the engine is open for reading. `Io`: a file could not be removed;
+    /// backups are gone whole or not at all, and [`garbage_collect`](Self::garbage_collect) removes
+    /// the rest.
     pub fn purge_old_backups(&mut self, keep: usize) -> Result<()> {
         let old = self.backups.len().saturating_sub(keep);
         let old: Vec<u32> = self.backups.keys().copied().take(old).collect();
@@ -349,8 +355,8 @@ impl BackupEngine {
         self.garbage_collect()
     }
 
-    /// Removes files that no backup needs: of backups that were not finished, or whose removal was cut
-    /// short. Blocks.
+    /// Removes files that no backup needs: of backups that were not finished, or whose removal was
+    /// cut short. Blocks.
     ///
     /// # Errors
     /// As [`purge_old_backups`](Self::purge_old_backups).
@@ -413,8 +419,8 @@ impl BackupEngine {
         self.path(META).join(id.to_string())
     }
 
-    /// Does `work` with each of `items`, with so many at the same time as the options say. The first
-    /// failure ends the others soon.
+    /// Does `work` with each of `items`, with so many at the same time as the options say. The
+    /// first failure ends the others soon.
     async fn in_parallel<T: Send + 'static>(
         &self,
         stop: Halt,

@@ -2,7 +2,8 @@
 //!
 //! In: a backup, directories. Out: the database in them, in place of what was there.
 //!
-//! Invariant: CURRENT goes first and comes last. So a database that is there in part is not taken for one.
+//! Invariant: CURRENT goes first and comes last. So a database that is there in part is not taken
+//! for one.
 
 use super::meta::BackupFile;
 use super::{BackupEngine, Pace, RestoreOptions, check_crc, check_size};
@@ -15,17 +16,17 @@ use karst_io::{Env, FileLock, block_on};
 use std::path::{Path, PathBuf};
 
 impl BackupEngine {
-    /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which is the same unless
-    /// the database's options have another. What a database left there is removed, other files stay. Waits
-    /// on the calling thread until all of it is durable.
+    /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which is the same
+    /// unless the database's options have another. What a database left there is removed, other
+    /// files stay. Waits on the calling thread until all of it is durable.
     ///
     /// Each file is verified while it is copied.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Busy`: a database is open there. `Corruption`: a file of the
-    /// backup is missing or is not what was backed up; files are missing before anything is removed.
-    /// `Io`, `NoSpace`: something could not be read or written. Unless the backup was found wrong before,
-    /// there is no database in the directory then.
+    /// `NotFound`: there is no such backup. `Busy`: a database is open there. `Corruption`: a file
+    /// of the backup is missing or is not what was backed up; files are missing before anything is
+    /// removed. `Io`, `NoSpace`: something could not be read or written. Unless the backup was
+    /// found wrong before, there is no database in the directory then.
     pub fn restore_db_from_backup(
         &self,
         backup_id: u32,
@@ -53,8 +54,8 @@ impl BackupEngine {
         self.restore_db_from_backup(latest, db_dir, wal_dir, options)
     }
 
-    /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). Dropped, it ends
-    /// soon, and there is no database then.
+    /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). Dropped,
+    /// it ends soon, and there is no database then.
     ///
     /// # Errors
     /// As [`restore_db_from_backup`](Self::restore_db_from_backup).

@@ -1,15 +1,19 @@
 //! The blob values that a scan comes to, read before it gets there.
 //!
-//! In: each value that a scan needs, in its order. Out: the value. Once a scan has needed a few, the feed walks ahead of it through the references in the data block that the
-//! scan stands in, and asks for their values in large requests: what lies close together in a blob file, as flushes and compactions write it, makes a *run*, which is one read.
-//! A value is cut out of its run, verified and decompressed when the scan gets there.
+//! In: each value that a scan needs, in its order. Out: the value. Once a scan has needed a few,
+//! the feed walks ahead of it through the references in the data block that the scan stands in, and
+//! asks for their values in large requests: what lies close together in a blob file, as flushes and
+//! compactions write it, makes a *run*, which is one read. A value is cut out of its run, verified
+//! and decompressed when the scan gets there.
 //!
-//! A reference that turns out to be hidden by a newer entry has been read in vain. Each child of the merge has runs of its own, asked for when it has given the scan a value, and given up
-//! when the scan has gone beyond them.
+//! A reference that turns out to be hidden by a newer entry has been read in vain. Each child of
+//! the merge has runs of its own, asked for when it has given the scan a value, and given up when
+//! the scan has gone beyond them.
 //!
 //! Invariants:
 //! - Runs of one child are in the order of the scan.
-//! - A file that is not open is not asked ahead: the walk stays before its first reference until the scan has read that value, and so opened and checked the file.
+//! - A file that is not open is not asked ahead: the walk stays before its first reference until
+//!   the scan has read that value, and so opened and checked the file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +66,8 @@ impl BlobFeed {
         BlobFeed { window: Window::new(limits), forward: true, runs: Vec::new() }
     }
 
-    /// The scan goes elsewhere, in this direction: give up what was asked for, and start small again.
+    /// The scan goes elsewhere, in this direction: give up what was asked for, and start small
+    /// again.
     #[inline]
     pub(super) fn close(&mut self, forward: bool, needs: &mut Needs) {
         self.window.close();
@@ -83,7 +88,8 @@ impl BlobFeed {
         let mut run = self.run_of(&need, verify);
         if run.is_none() && self.window.is_open() {
             if self.window.is_held_back() && !need.is_cached() {
-                // What is left of the child's runs is hidden by newer entries, and would keep it from asking.
+                // What is left of the child's runs is hidden by newer entries, and would keep it
+                // from asking.
                 self.keep_runs(needs, |_, of| of.child != scanned.child);
             }
             // A block that was entered a moment ago: the value comes with those behind it.

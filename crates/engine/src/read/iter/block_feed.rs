@@ -1,14 +1,17 @@
 //! The data blocks that a scan of one table comes to, one after the other, in either direction.
 //!
-//! In: seeks and steps. Out: handles and decoded blocks, in order. While the scan goes on in order, the feed runs ahead of it in the index and
-//! asks for what comes next in large requests: neighbouring blocks that are not in the cache make a *run*, which is one read. A block is
-//! cut out of its run, verified and decompressed when the scan gets there, so nothing is decoded that is not used, and what lies ahead takes no
-//! more memory than its bytes in the file.
+//! In: seeks and steps. Out: handles and decoded blocks, in order. While the scan goes on in order,
+//! the feed runs ahead of it in the index and asks for what comes next in large requests:
+//! neighbouring blocks that are not in the cache make a *run*, which is one read. A block is cut
+//! out of its run, verified and decompressed when the scan gets there, so nothing is decoded that
+//! is not used, and what lies ahead takes no more memory than its bytes in the file.
 //!
-//! The index is walked once: `edge` is the block furthest ahead, `queue` holds those between it and the scan.
+//! The index is walked once: `edge` is the block furthest ahead, `queue` holds those between it and
+//! the scan.
 //!
 //! Invariants:
-//! - `queue` and `runs` are in the order of the scan; a queued block that is not cached lies in the first run that has blocks left.
+//! - `queue` and `runs` are in the order of the scan; a queued block that is not cached lies in the
+//!   first run that has blocks left.
 //! - The current block is the front of the queue if `in_queue`, else the one under the edge.
 //! - Steps go in the direction of the last seek.
 
@@ -47,7 +50,8 @@ struct BlockRun {
 #[derive(Debug)]
 pub(super) struct BlockFeed {
     edge: IndexPosition,
-    /// The edge has left the last block of the queue (or the current one), but not arrived at the next: its index partition is not here.
+    /// The edge has left the last block of the queue (or the current one), but not arrived at the
+    /// next: its index partition is not here.
     edge_is_on_its_way: bool,
     /// The edge has come to the end of the table.
     edge_is_through: bool,
@@ -117,12 +121,14 @@ impl BlockFeed {
         self.at_end = false;
     }
 
-    /// Whether the index has been walked to its end, in the direction of the scan, while reading ahead.
+    /// Whether the index has been walked to its end, in the direction of the scan, while reading
+    /// ahead.
     pub(super) fn has_asked_for_all(&self) -> bool {
         self.edge_is_through && self.window.is_open()
     }
 
-    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be fetched first, and then nothing has changed.
+    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be
+    /// fetched first, and then nothing has changed.
     pub(super) fn seek(
         &mut self,
         table: &Arc<Table>,
@@ -136,7 +142,8 @@ impl BlockFeed {
         self.edge.seek(table, ctx, needs, to, target)
     }
 
-    /// Move to the next block in the direction of the scan; whether there is one, as far as can be told before [`BlockFeed::block`].
+    /// Move to the next block in the direction of the scan; whether there is one, as far as can be
+    /// told before [`BlockFeed::block`].
     pub(super) fn step(&mut self, table: &Arc<Table>) -> Result<bool> {
         if self.in_queue {
             self.leave_front();
@@ -170,7 +177,8 @@ impl BlockFeed {
         }
     }
 
-    /// The current block; `None` if the index has no more, after all. Stops when it has to be fetched.
+    /// The current block; `None` if the index has no more, after all. Stops when it has to be
+    /// fetched.
     pub(super) fn block(
         &mut self,
         table: &Arc<Table>,
@@ -216,7 +224,8 @@ impl BlockFeed {
         self.spare = block.filter(|block| block.is_alone());
     }
 
-    /// The scan has entered the current block; `in_order` if it came from its neighbour. Ask for what comes next.
+    /// The scan has entered the current block; `in_order` if it came from its neighbour. Ask for
+    /// what comes next.
     pub(super) fn entered(
         &mut self,
         table: &Arc<Table>,
@@ -333,7 +342,8 @@ impl BlockFeed {
 
     fn add_to_run(&mut self, handle: BlockHandle) {
         let (start, end) = (handle.offset, handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64);
-        // Why the last block may go beyond: a request cut before it would leave it to one of its own.
+        // Why the last block may go beyond: a request cut before it would leave it to one of its
+        // own.
         if let Some(last) = self.runs.back_mut()
             && last.run.is_close_to(start, end, self.forward)
             && last.run.len() < self.window.request_bytes()

@@ -1,9 +1,12 @@
-//! A position in a table's index, whole or partitioned: which data block comes next, in either direction.
+//! A position in a table's index, whole or partitioned: which data block comes next, in either
+//! direction.
 //!
-//! In: seeks and moves. Out: handles of data blocks, in key order. A partition that is not in memory stops
-//! [`IndexPosition::settle`] with a need; the move itself has happened by then and is not repeated.
+//! In: seeks and moves. Out: handles of data blocks, in key order. A partition that is not in
+//! memory stops [`IndexPosition::settle`] with a need; the move itself has happened by then and is
+//! not repeated.
 //!
-//! Invariant: the cursors move in one direction between seeks, so a damaged index cannot make an iteration endless.
+//! Invariant: the cursors move in one direction between seeks, so a damaged index cannot make an
+//! iteration endless.
 
 use std::sync::Arc;
 
@@ -52,7 +55,8 @@ pub(super) struct IndexPosition {
 }
 
 impl IndexPosition {
-    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be fetched first, and then nothing has changed.
+    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be
+    /// fetched first, and then nothing has changed.
     pub(super) fn seek(
         &mut self,
         table: &Arc<Table>,
@@ -74,7 +78,8 @@ impl IndexPosition {
         Ok(found)
     }
 
-    /// Finish what a seek or a move has begun; whether there is a block at all. Then [`IndexPosition::handle`] is its handle.
+    /// Finish what a seek or a move has begun; whether there is a block at all. Then
+    /// [`IndexPosition::handle`] is its handle.
     pub(super) fn settle(
         &mut self,
         table: &Arc<Table>,
@@ -95,7 +100,8 @@ impl IndexPosition {
         Ok(true)
     }
 
-    /// Move to the next or the previous block; whether there is one, as far as can be told before [`IndexPosition::settle`].
+    /// Move to the next or the previous block; whether there is one, as far as can be told before
+    /// [`IndexPosition::settle`].
     pub(super) fn step(&mut self, table: &Arc<Table>, forward: bool) -> Result<bool> {
         let Some(partition) = &self.partition else { return self.step_top(table, forward) };
         let (index, inner) = (partition.as_index(), &mut self.inner);
@@ -120,7 +126,8 @@ impl IndexPosition {
         if self.partition.is_some() { self.inner.handle() } else { self.top.handle() }
     }
 
-    /// A user key that no entry of the current block is behind, and that no entry of the next block is before.
+    /// A user key that no entry of the current block is behind, and that no entry of the next block
+    /// is before.
     pub(super) fn separator<'a>(&'a self, table: &'a Arc<Table>) -> &'a [u8] {
         match &self.partition {
             Some(partition) => self.inner.user_key(partition.as_index()),

@@ -1,4 +1,5 @@
-//! Every entry of a column family, older versions and deletions too, by internal key: for tools that look underneath.
+//! Every entry of a column family, older versions and deletions too, by internal key: for tools
+//! that look underneath.
 
 use std::sync::Arc;
 
@@ -19,9 +20,11 @@ use karst_storage::table::drive::{self, Step};
 use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
 
-/// An iterator over the internal entries of a column family, forward. Blocks the calling thread where it reads.
+/// An iterator over the internal entries of a column family, forward. Blocks the calling thread
+/// where it reads.
 ///
-/// Compat: as in RocksDB's internal iterator, range tombstones are not among the entries, nor is what they hide.
+/// Compat: as in RocksDB's internal iterator, range tombstones are not among the entries, nor is
+/// what they hide.
 pub struct InternalIterator {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,

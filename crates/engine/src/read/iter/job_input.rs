@@ -1,14 +1,17 @@
-//! What a flush or a compaction reads: every entry of some memtables and files, in the order of internal keys.
+//! What a flush or a compaction reads: every entry of some memtables and files, in the order of
+//! internal keys.
 //!
-//! In: memtables, the picked files by level, the part of the key range that is the job's. Out: each entry as it is stored, older
-//! versions, deletions and entries under range tombstones included; what becomes of them is the caller's decision. Range tombstones
-//! themselves are not among the entries: the caller takes them from `MemTable::range_tombstones` and `Table::range_tombstones`
+//! In: memtables, the picked files by level, the part of the key range that is the job's. Out: each
+//! entry as it is stored, older versions, deletions and entries under range tombstones included;
+//! what becomes of them is the caller's decision. Range tombstones themselves are not among the
+//! entries: the caller takes them from `MemTable::range_tombstones` and `Table::range_tombstones`
 //! (an open table is had from `TableCache::open`), and clips them to their file's boundaries.
 //!
-//! Files are read ahead with several large requests in flight for each sorted run, the next file of a run before the current one ends.
-//! The block cache is asked but not filled.
+//! Files are read ahead with several large requests in flight for each sorted run, the next file of
+//! a run before the current one ends. The block cache is asked but not filled.
 //!
-//! Invariant: nothing blocks; a move is plain code while the next entry is in memory, and a future for any executor where it has to be read.
+//! Invariant: nothing blocks; a move is plain code while the next entry is in memory, and a future
+//! for any executor where it has to be read.
 //!
 //! Called by: flush and compaction jobs.
 
@@ -39,7 +42,8 @@ use karst_storage::value::Value;
 /// How a job reads its input.
 #[derive(Clone, Debug)]
 pub(crate) struct InputOptions {
-    /// Bytes to read ahead in each sorted run at most, where less does not keep up; 0 reads block by block. RocksDB's `compaction_readahead_size`.
+    /// Bytes to read ahead in each sorted run at most, where less does not keep up; 0 reads block
+    /// by block. RocksDB's `compaction_readahead_size`.
     pub(crate) readahead_bytes: u64,
     /// Verify the checksum of every block.
     pub(crate) verify_checksums: bool,
@@ -80,8 +84,8 @@ impl Step for Move<'_> {
 }
 
 impl JobInput {
-    /// The entries of `memtables` and `inputs`. Of the files only what lies within the options' bounds is read; a run's files are
-    /// given in the level's order.
+    /// The entries of `memtables` and `inputs`. Of the files only what lies within the options'
+    /// bounds is read; a run's files are given in the level's order.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         memtables: &[Arc<MemTable>],
@@ -148,8 +152,9 @@ impl JobInput {
         self.merging.pin_value()
     }
 
-    /// Go to the next entry, and return whether it is there, or the end, already; if not, [`arrive`](Self::arrive) has to be awaited. It must be valid. After an
-    /// error it is not valid any more.
+    /// Go to the next entry, and return whether it is there, or the end, already; if not,
+    /// [`arrive`](Self::arrive) has to be awaited. It must be valid. After an error it is not valid
+    /// any more.
     ///
     /// Why not a future: most entries are in memory, and each would make one.
     #[inline]

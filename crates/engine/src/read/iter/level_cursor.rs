@@ -1,8 +1,9 @@
 //! An iterator over one level below L0, whose files do not overlap: one table after the other.
 //!
 //! As [`TableCursor`]: `begin_*` says where to go, `settle` gets there and may be called again.
-//! Invariant: files are entered in order, also those that turn out to hold range tombstones only, so that whoever merges
-//! levels has seen every file's tombstones before a key inside the file's boundaries comes up.
+//! Invariant: files are entered in order, also those that turn out to hold range tombstones only,
+//! so that whoever merges levels has seen every file's tombstones before a key inside the file's
+//! boundaries comes up.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub(super) struct LevelCursor {
     /// The current file; `None` before the first and behind the last.
     index: Option<usize>,
     table: TableCursor,
-    /// The index of the next file in the direction of the scan, and the file, opened and read ahead while the current one ends; without a
-    /// cursor if that has failed.
+    /// The index of the next file in the direction of the scan, and the file, opened and read ahead
+    /// while the current one ends; without a cursor if that has failed.
     successor: Option<(usize, Option<Box<TableCursor>>)>,
     forward: bool,
 }
@@ -109,7 +110,8 @@ impl LevelCursor {
         self.index.is_some() && self.table.is_settled() && self.table.valid()
     }
 
-    /// Get to where the last `begin` sent the cursor. `opened` is told of each table that is entered.
+    /// Get to where the last `begin` sent the cursor. `opened` is told of each table that is
+    /// entered.
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
@@ -135,7 +137,8 @@ impl LevelCursor {
         Ok(())
     }
 
-    /// The file behind the one at `index` in the direction of the scan, if the bounds do not exclude it.
+    /// The file behind the one at `index` in the direction of the scan, if the bounds do not
+    /// exclude it.
     fn next_index(&self, index: usize, bounds: &Bounds) -> Option<usize> {
         let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
         let file = self.files.files().get(next)?;
@@ -161,7 +164,8 @@ impl LevelCursor {
         TableCursor::continuing(&self.table, &self.files.files()[index], to, ctx.options.adaptive_readahead)
     }
 
-    /// Once reading ahead has come to the end of the current file: open the next one and read its first blocks ahead.
+    /// Once reading ahead has come to the end of the current file: open the next one and read its
+    /// first blocks ahead.
     fn prepare_successor(
         &mut self,
         index: usize,

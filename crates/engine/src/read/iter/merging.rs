@@ -1,11 +1,14 @@
 //! Merges memtables, L0 files and levels into one sequence of internal keys.
 //!
-//! In: seeks and moves. Out: the entry under the iterator, and the range tombstones of every table it has entered. A seek places
-//! all children before it waits, so whatever they need is fetched in one round; a move only touches the child on top.
+//! In: seeks and moves. Out: the entry under the iterator, and the range tombstones of every table
+//! it has entered. A seek places all children before it waits, so whatever they need is fetched in
+//! one round; a move only touches the child on top.
 //!
 //! Invariants:
-//! - `order` holds exactly the children that stand at an entry, in the order of the iteration, once `settle` has returned.
-//! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged database; then either may come first.
+//! - `order` holds exactly the children that stand at an entry, in the order of the iteration, once
+//!   `settle` has returned.
+//! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged
+//!   database; then either may come first.
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +81,8 @@ impl MemtableCursor {
             To::First => memtable.first(),
             To::Last => memtable.last(),
             To::AtOrAfter => memtable.seek_ge(target)?,
-            // Why the equal entry needs no care: nobody seeks backwards for a key that exists as it is.
+            // Why the equal entry needs no care: nobody seeks backwards for a key that exists as it
+            // is.
             To::AtOrBefore => match memtable.seek_ge(target)? {
                 Some(position) if memtable.key(position) == target => Some(position),
                 _ => memtable.seek_lt(target),
@@ -225,16 +229,17 @@ impl Child {
 /// A child that stands at an entry, with a part of its user key: most comparisons end there.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// Eight bytes of the user key behind what all keys share, as a number that does not fall in the direction of the iteration; 0 where
-    /// the order is not bytewise.
+    /// Eight bytes of the user key behind what all keys share, as a number that does not fall in
+    /// the direction of the iteration; 0 where the order is not bytewise.
     start: u64,
     child: u32,
 }
 
-/// What is noted of a child's key: where the order is bytewise, sixteen bytes of the user key behind what all keys share, and what
-/// decides between keys that are equal there.
+/// What is noted of a child's key: where the order is bytewise, sixteen bytes of the user key
+/// behind what all keys share, and what decides between keys that are equal there.
 ///
-/// Invariant: in bytewise order a smaller user key has no larger `start` and `rest.more`, also among keys that do not begin with the prefix.
+/// Invariant: in bytewise order a smaller user key has no larger `start` and `rest.more`, also
+/// among keys that do not begin with the prefix.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     start: u64,
@@ -246,7 +251,8 @@ struct Noted {
 struct Rest {
     /// The second eight bytes behind the prefix.
     more: u64,
-    /// How many bytes the user key has behind the prefix, if these sixteen are all of it; else [`Rest::LONG`].
+    /// How many bytes the user key has behind the prefix, if these sixteen are all of it; else
+    /// [`Rest::LONG`].
     len: u32,
     trailer: u64,
 }
@@ -271,8 +277,9 @@ impl Rest {
     }
 }
 
-/// Up to so many children are put in order without a branch that depends on keys. Why: which of several runs comes next is
-/// what a processor cannot guess, and a wrong guess costs it more than comparing with all of them.
+/// Up to so many children are put in order without a branch that depends on keys. Why: which of
+/// several runs comes next is what a processor cannot guess, and a wrong guess costs it more than
+/// comparing with all of them.
 const FEW: usize = 16;
 
 /// What all user keys begin with, as far as the boundaries of files tell.
@@ -315,10 +322,12 @@ impl SharedPrefix {
     }
 }
 
-/// Eight bytes of an internal key from `at` on as a number, of which `len` are the user key's, and others count as zeros.
+/// Eight bytes of an internal key from `at` on as a number, of which `len` are the user key's, and
+/// others count as zeros.
 #[inline]
 fn number_at(internal_key: &[u8], at: usize, len: usize) -> u64 {
-    // Why of the internal key: behind the user key come eight bytes more, so eight bytes are there to be read wherever one counts.
+    // Why of the internal key: behind the user key come eight bytes more, so eight bytes are there
+    // to be read wherever one counts.
     let Some(bytes) = internal_key.get(at..).and_then(|bytes| bytes.first_chunk::<8>()) else { return 0 };
     let number = u64::from_be_bytes(*bytes);
     if len < 8 { number & !(u64::MAX >> (8 * len)) } else { number }
@@ -340,7 +349,8 @@ pub(super) struct Merging {
     comparator: Comparator,
     bytewise: bool,
     children: Vec<Child>,
-    /// Why not a heap: while the first stays first it is compared with the second only, and there are few.
+    /// Why not a heap: while the first stays first it is compared with the second only, and there
+    /// are few.
     order: Vec<Ranked>,
     /// Of each child that stands at an entry, what decides where starts are equal.
     rests: Vec<Rest>,
@@ -386,7 +396,8 @@ impl Merging {
         Merging::of(comparator, children, tombstones)
     }
 
-    /// The entries of some memtables and files only, older versions and all. L0 files are taken each for itself.
+    /// The entries of some memtables and files only, older versions and all. L0 files are taken
+    /// each for itself.
     pub(super) fn of_inputs(
         comparator: &Comparator,
         memtables: &[Arc<MemTable>],
@@ -470,7 +481,8 @@ impl Merging {
         Ok(())
     }
 
-    /// `begin_advance`, and `settle` if the next entry is in memory; whether it is. Else the iterator is left to be settled.
+    /// `begin_advance`, and `settle` if the next entry is in memory; whether it is. Else the
+    /// iterator is left to be settled.
     #[inline]
     pub(super) fn advance_at_once(&mut self) -> Result<bool> {
         self.begin_advance()?;
@@ -542,7 +554,8 @@ impl Merging {
         let mut place = before;
         if ties > 0 {
             let behind = |r: &Ranked| self.order_of_ties(r.child, moving.child).is_lt();
-            // Why the last first: of entries of one user key the newest moved first, so most that come to the next one come behind all.
+            // Why the last first: of entries of one user key the newest moved first, so most that
+            // come to the next one come behind all.
             place += match others[before..before + ties].split_last() {
                 Some((last, rest)) if !behind(last) => rest.partition_point(behind),
                 _ => ties,
@@ -578,7 +591,8 @@ impl Merging {
                 Err(Stop::Need) => waiting = true,
                 Err(error) => return Err(error),
             }
-            // Why here: with one read at a time, asking for the next child's block now would only queue it.
+            // Why here: with one read at a time, asking for the next child's block now would only
+            // queue it.
             if waiting && !ctx.options.async_io {
                 break;
             }
@@ -594,7 +608,8 @@ impl Merging {
                 order.push(Ranked { start: self.note(child), child });
             }
         }
-        // Why by keys: what is noted of a damaged file's keys need not agree with them, and sorting wants one order.
+        // Why by keys: what is noted of a damaged file's keys need not agree with them, and sorting
+        // wants one order.
         order.sort_unstable_by(|a, b| {
             a.start.cmp(&b.start).then_with(|| self.order_by_keys(a.child, b.child))
         });

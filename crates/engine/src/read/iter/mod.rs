@@ -11,8 +11,8 @@
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
 //! | `stream`, `range` | its entries as a `Stream` or a Rust iterator; those of a range of keys, from both ends |
 //!
-//! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and is called again, as lookups do
-//! (see `table::needs`).
+//! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and
+//! is called again, as lookups do (see `table::needs`).
 
 mod blob_feed;
 mod block_feed;
@@ -88,8 +88,10 @@ pub(crate) struct PrefixFilter(Option<PrefixExtractor>);
 static NO_PREFIX_FILTER: PrefixFilter = PrefixFilter(None);
 
 impl PrefixFilter {
-    /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such an iterator shows behind the prefix it
-    /// was sent to is then not defined. With `prefix_seek_opt_in_only` they are not asked unless `prefix_same_as_start` says so. With `auto_prefix_mode` they are asked only where they cannot change the result.
+    /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such
+    /// an iterator shows behind the prefix it was sent to is then not defined. With
+    /// `prefix_seek_opt_in_only` they are not asked unless `prefix_same_as_start` says so. With
+    /// `auto_prefix_mode` they are asked only where they cannot change the result.
     fn new(options: &ReadOptions, superversion: &SuperVersion, opt_in_only: bool) -> Self {
         let total_order = options.total_order_seek || options.auto_prefix_mode || opt_in_only;
         let asks = options.prefix_same_as_start || !total_order;
@@ -114,21 +116,24 @@ impl PrefixFilter {
     }
 }
 
-/// An iterator over the keys of a column family, as of the moment it was made (or of the snapshot in its options).
+/// An iterator over the keys of a column family, as of the moment it was made (or of the snapshot
+/// in its options).
 ///
-/// A new iterator stands nowhere: seek first. While [`valid`](Self::valid), [`key`](Self::key) and [`value`](Self::value) are the
-/// current entry; they are borrowed until the next move. After an error the iterator is not valid, and
-/// [`status`](Self::status) repeats the error until the next seek.
+/// A new iterator stands nowhere: seek first. While [`valid`](Self::valid), [`key`](Self::key) and
+/// [`value`](Self::value) are the current entry; they are borrowed until the next move. After an
+/// error the iterator is not valid, and [`status`](Self::status) repeats the error until the next
+/// seek.
 ///
-/// Every move has two forms. The plain one may block the calling thread while it reads; no other thread takes part. The `_async`
-/// one is a `Send` future for any executor; dropping it leaves the iterator where a seek is needed, and nothing else is lost.
+/// Every move has two forms. The plain one may block the calling thread while it reads; no other
+/// thread takes part. The `_async` one is a `Send` future for any executor; dropping it leaves the
+/// iterator where a seek is needed, and nothing else is lost.
 ///
 /// An iterator ends with its database: once that is closed every move fails with `Closed`, wherever
 /// it would have gone. What it stands at, and values that were [pinned](Self::pinned_value), stay
 /// readable.
 ///
-/// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one up to date with
-/// [`Db::refresh`](crate::Db::refresh).
+/// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one
+/// up to date with [`Db::refresh`](crate::Db::refresh).
 pub struct DbIterator {
     scan: Scan,
     needs: Needs,
@@ -140,7 +145,8 @@ pub struct DbIterator {
     gate: Option<Box<dyn Gate>>,
     /// When the seek in progress began, if times are collected.
     seek_began: Option<Duration>,
-    /// What the calling thread's time of the move in progress counts for, if the thread takes times.
+    /// What the calling thread's time of the move in progress counts for, if the thread takes
+    /// times.
     timed: Option<(Timer, PerfMetric)>,
     /// The move in progress, or the last one.
     moving: Moving,
@@ -568,7 +574,8 @@ impl DbIterator {
         result
     }
 
-    /// Stands nowhere, and lets go of what is in flight: nobody comes for it, and reads that joined it would be as late.
+    /// Stands nowhere, and lets go of what is in flight: nobody comes for it, and reads that joined
+    /// it would be as late.
     #[cold]
     fn give_up(&mut self, error: &Error) {
         self.scan.visible.fail();
@@ -652,7 +659,8 @@ impl Scan {
         self.superversion.config().prefix_extractor.as_ref()?.prefix(key).map(<[u8]>::to_vec)
     }
 
-    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key`, or from the lower bound, up to the upper bound have its prefix.
+    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key`, or from the lower
+    /// bound, up to the upper bound have its prefix.
     fn adapt_prefix_filter(&mut self, key: Option<&[u8]>) {
         if !self.options.auto_prefix_mode || self.options.total_order_seek {
             return;

@@ -38,7 +38,8 @@ pub struct Range {
 /// A range of keys: any of the standard library's ranges, or a pair of [`Bound`]s, of anything that
 /// is bytes.
 ///
-/// Why not `RangeBounds`: with it neither `..` nor a range of `b"a"` says of which type its keys are.
+/// Why not `RangeBounds`: with it neither `..` nor a range of `b"a"` says of which type its keys
+/// are.
 pub trait KeyBounds {
     /// The keys themselves.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);

@@ -1,11 +1,13 @@
 //! Reading ahead of a scan: how much, and in how large requests.
 //!
-//! In: each block that a scan enters in order, and how long it waited for it. Out: the size of the window, when it wants to be
-//! filled again, and where to cut requests. `block_feed` does the asking.
+//! In: each block that a scan enters in order, and how long it waited for it. Out: the size of the
+//! window, when it wants to be filled again, and where to cut requests. `block_feed` does the
+//! asking.
 //!
-//! The window opens when a scan has read a few blocks in order, doubles with each refill up to the table option
-//! `max_auto_readahead_size`, and beyond that for as long as the scan waits noticeably for blocks it had asked for (the storage
-//! has more latency than the window covers), up to [`MOST_BYTES`] (for a job, up to its `compaction_readahead_size`). A seek closes it.
+//! The window opens when a scan has read a few blocks in order, doubles with each refill up to the
+//! table option `max_auto_readahead_size`, and beyond that for as long as the scan waits noticeably
+//! for blocks it had asked for (the storage has more latency than the window covers), up to
+//! [`MOST_BYTES`] (for a job, up to its `compaction_readahead_size`). A seek closes it.
 
 use std::time::Duration;
 
@@ -14,15 +16,17 @@ use karst_storage::table::context::ReadCtx;
 /// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
 pub(crate) const MOST_BYTES: u64 = 4 << 20;
 
-/// Requests are this large where the window allows, in bytes. Why: below the first a device and the kernel spend more on the
-/// request than on its bytes; beyond the second nothing is gained, and the I/O channel has no buffers of its own that large.
+/// Requests are this large where the window allows, in bytes. Why: below the first a device and the
+/// kernel spend more on the request than on its bytes; beyond the second nothing is gained, and the
+/// I/O channel has no buffers of its own that large.
 const REQUEST_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(256 << 10);
 
-/// The first window of a job, in bytes. Why: its inputs are read side by side, and what waits to be merged should lie in a near cache of the processor.
+/// The first window of a job, in bytes. Why: its inputs are read side by side, and what waits to be
+/// merged should lie in a near cache of the processor.
 const JOB_BYTES: u64 = 256 << 10;
 
-/// A wait longer than this is evidence that the window is too small. Why: what only has to be copied from the page cache
-/// takes less, and a wider window would not make it faster.
+/// A wait longer than this is evidence that the window is too small. Why: what only has to be
+/// copied from the page cache takes less, and a wider window would not make it faster.
 const NOTICEABLE: Duration = Duration::from_micros(50);
 
 /// How a column family's scans read ahead: its table options and the read's.
@@ -36,7 +40,8 @@ pub(crate) struct ReadaheadLimits {
     pub(crate) waiting_bytes: u64,
     /// Blocks read in order before the window opens.
     pub(crate) blocks_before: u32,
-    /// Whether what is read ahead is needed for certain, so that the budget of memory does not hold it back.
+    /// Whether what is read ahead is needed for certain, so that the budget of memory does not hold
+    /// it back.
     pub(crate) is_needed: bool,
 }
 
@@ -52,7 +57,8 @@ impl ReadaheadLimits {
         }
     }
 
-    /// For the input of a job: a window from the first block on, which grows up to this size on evidence of waiting.
+    /// For the input of a job: a window from the first block on, which grows up to this size on
+    /// evidence of waiting.
     pub(crate) fn for_job(bytes: u64) -> Self {
         let first = bytes.min(JOB_BYTES);
         ReadaheadLimits { waiting_bytes: bytes, is_needed: true, ..ReadaheadLimits::fixed(first) }
@@ -77,7 +83,8 @@ pub(super) struct Window {
     bytes: u64,
     max_bytes: u64,
     in_order: u32,
-    /// The budget of memory had less room than was wanted. Then waits tell nothing about the window.
+    /// The budget of memory had less room than was wanted. Then waits tell nothing about the
+    /// window.
     is_held_back: bool,
     /// Since when the scan waits for something it had asked for ahead.
     waiting_since: Option<Duration>,
@@ -100,8 +107,8 @@ impl Window {
         *self = Window::new(self.limits);
     }
 
-    /// The window for the file that the scan goes on in. It is known to be a scan there; with `adaptive_readahead` the window is as wide as
-    /// it was, else it grows again from the start.
+    /// The window for the file that the scan goes on in. It is known to be a scan there; with
+    /// `adaptive_readahead` the window is as wide as it was, else it grows again from the start.
     pub(super) fn in_next_file(&self, adaptive: bool) -> Self {
         let bytes = if adaptive { self.bytes } else { self.limits.initial_bytes };
         Window { bytes, waiting_since: None, ..*self }
@@ -140,7 +147,8 @@ impl Window {
         }
     }
 
-    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` while that is enough.
+    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` while that is
+    /// enough.
     pub(super) fn refill(&mut self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
         if !self.is_open() {
             return None;
@@ -159,14 +167,17 @@ impl Window {
         if room >= request {
             return Some(room);
         }
-        // Why one request all the same, when there is none: block after block would take hardly less memory, and far longer.
+        // Why one request all the same, when there is none: block after block would take hardly
+        // less memory, and far longer.
         (ahead_bytes == 0).then(|| more.min(request))
     }
 
-    /// Whether a refill is done that wants `left` bytes more and whose last request has `last_request` bytes (0: it has none).
+    /// Whether a refill is done that wants `left` bytes more and whose last request has
+    /// `last_request` bytes (0: it has none).
     pub(super) fn is_filled(&self, left: u64, last_request: u64) -> bool {
         let request = self.request_bytes();
-        // Why before the last byte: the few blocks that are left would be a request of their own. The next refill takes them.
+        // Why before the last byte: the few blocks that are left would be a request of their own.
+        // The next refill takes them.
         left == 0 || last_request >= request && left < request / 2
     }
 

@@ -1,6 +1,8 @@
 //! A run: what lies close together in a file and a scan comes to, read in one request.
 //!
-//! In: pieces in the order of the scan, then the wish for the bytes. Out: the request, and the bytes once they are here. `block_feed` and `blob_feed` make runs and cut their pieces out of them.
+//! In: pieces in the order of the scan, then the wish for the bytes. Out: the request, and the
+//! bytes once they are here. `block_feed` and `blob_feed` make runs and cut their pieces out of
+//! them.
 
 use std::sync::Arc;
 
@@ -34,7 +36,8 @@ impl Run {
         self.end - self.start
     }
 
-    /// Whether the piece from `start` to `end`, the next in the direction of the scan, may still be read with it.
+    /// Whether the piece from `start` to `end`, the next in the direction of the scan, may still be
+    /// read with it.
     pub(super) fn is_close_to(&self, start: u64, end: u64, forward: bool) -> bool {
         let gap = if forward { start.checked_sub(self.end) } else { self.start.checked_sub(end) };
         self.number.is_none() && gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
@@ -59,7 +62,8 @@ impl Run {
         self.number = Some(needs.want_run(RunNeed { file, table, start: self.start, len, charge }));
     }
 
-    /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window learns of a wait.
+    /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window
+    /// learns of a wait.
     pub(super) fn bytes(
         &mut self,
         ctx: &ReadCtx<'_>,

@@ -20,7 +20,8 @@ pub enum Direction {
     Backward,
 }
 
-/// An iterator that can be made a stream of its entries: those of this crate and of its transactions.
+/// An iterator that can be made a stream of its entries: those of this crate and of its
+/// transactions.
 pub trait Streamed: Send + Sized + 'static {
     /// Whether it was ever sent anywhere, or stands nowhere because it is new.
     fn was_sent(&self) -> bool;
@@ -33,7 +34,8 @@ pub trait Streamed: Send + Sized + 'static {
     fn status(&self) -> Result<()>;
     /// The entry that it stands at: a copy of the key, and the value with what keeps it in memory.
     fn entry(&self) -> (Box<[u8]>, Value);
-    /// Goes to the next entry; a new one to the first. Backward, to the one before, and to the last.
+    /// Goes to the next entry; a new one to the first. Backward, to the one before, and to the
+    /// last.
     fn advance(&mut self, direction: Direction) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -84,22 +86,24 @@ enum State<I> {
 }
 
 impl DbIterator {
-    /// The entries from the current one on: of an iterator that was never sent anywhere all entries, from the first one (backward: from the last). One that has run off its end, or found nothing
-    /// where it was sent, makes an empty stream.
+    /// The entries from the current one on: of an iterator that was never sent anywhere all
+    /// entries, from the first one (backward: from the last). One that has run off its end, or
+    /// found nothing where it was sent, makes an empty stream.
     ///
     /// Moves inside a block are plain code; only those that have to read make the stream pend.
     pub fn into_stream(self, direction: Direction) -> EntryStream {
         EntryStream::new(self, direction)
     }
 
-    /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks the calling thread where it has to read.
+    /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks
+    /// the calling thread where it has to read.
     pub fn entries(&mut self, direction: Direction) -> Entries<&mut DbIterator> {
         Entries { iter: self, direction, fresh: true, ended: false }
     }
 }
 
-/// `for entry in db.iter(&options)?`: the entries from where it stands, forward; all, of one that was
-/// never sent anywhere.
+/// `for entry in db.iter(&options)?`: the entries from where it stands, forward; all, of one that
+/// was never sent anywhere.
 impl IntoIterator for DbIterator {
     type Item = Result<(Box<[u8]>, Value)>;
     type IntoIter = Entries<DbIterator>;

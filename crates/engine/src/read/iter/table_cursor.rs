@@ -1,8 +1,9 @@
 //! An iterator over one table, as a state that can be gone on with.
 //!
-//! In: a file of a version; seeks and moves. Out: internal keys and values in order, in either direction. A call to `begin_*`
-//! only says where to go (and goes there at once where that is inside the current block); [`TableCursor::settle`] gets there
-//! and may stop for what has to be fetched. Calling `settle` again goes on; nothing is applied twice.
+//! In: a file of a version; seeks and moves. Out: internal keys and values in order, in either
+//! direction. A call to `begin_*` only says where to go (and goes there at once where that is
+//! inside the current block); [`TableCursor::settle`] gets there and may stop for what has to be
+//! fetched. Calling `settle` again goes on; nothing is applied twice.
 //!
 //! Invariant: `key` and `value` are asked for only when the cursor is settled and valid.
 
@@ -32,7 +33,8 @@ enum Goal {
     Start(To),
     /// Search its index.
     Seek(To),
-    /// Load the feed's current block, then stand there. `true` if the block is the neighbour of the last one.
+    /// Load the feed's current block, then stand there. `true` if the block is the neighbour of the
+    /// last one.
     Load(To, bool),
 }
 
@@ -66,7 +68,8 @@ impl TableCursor {
         TableCursor::with_feed(file, level, BlockFeed::new(readahead))
     }
 
-    /// At the near end of `file`, as the continuation of the scan of `before`; with `adaptive`, with as wide a readahead window.
+    /// At the near end of `file`, as the continuation of the scan of `before`; with `adaptive`,
+    /// with as wide a readahead window.
     pub(super) fn continuing(before: &TableCursor, file: &Arc<FileMetadata>, to: To, adaptive: bool) -> Self {
         let feed = BlockFeed::in_next_file(&before.feed, adaptive);
         let mut cursor = TableCursor::with_feed(file.clone(), before.level, feed);
@@ -278,7 +281,8 @@ impl TableCursor {
         (self.cursor.key(data), self.cursor.value(data))
     }
 
-    /// The entry of the current block that somebody who looks ahead in this direction comes to next: the current one, or behind the last that was passed. The cursor must be valid.
+    /// The entry of the current block that somebody who looks ahead in this direction comes to
+    /// next: the current one, or behind the last that was passed. The cursor must be valid.
     pub(super) fn entry_ahead(&mut self, forward: bool) -> Option<(&[u8], &[u8])> {
         let data = self.block.as_ref().expect("the cursor is valid").as_data();
         let here = self.cursor.entry_offset();

@@ -1,17 +1,21 @@
-//! From internal entries to what a user sees: the newest visible version of each key, deletions left out, operands merged.
+//! From internal entries to what a user sees: the newest visible version of each key, deletions
+//! left out, operands merged.
 //!
-//! In: where to go (seek, ends, next, previous). Out: the current key and value, or none. [`Visible::go_on`] is called until it stops
-//! asking; it may stop at any entry for something that has to be fetched, and goes on from there.
+//! In: where to go (seek, ends, next, previous). Out: the current key and value, or none.
+//! [`Visible::go_on`] is called until it stops asking; it may stop at any entry for something that
+//! has to be fetched, and goes on from there.
 //!
-//! Forward, the first visible entry of a key decides, and the older ones are skipped. Backward, entries of a key come from old to new, so
-//! the whole key is walked, and the newest visible entry decides at its end; the merging iterator then stands before the key.
+//! Forward, the first visible entry of a key decides, and the older ones are skipped. Backward,
+//! entries of a key come from old to new, so the whole key is walked, and the newest visible entry
+//! decides at its end; the merging iterator then stands before the key.
 //!
-//! Where a key has more versions than `max_sequential_skip_in_iterations`, the rest is passed by one seek: forward to behind the key, or to what the snapshot sees of it; backward to its
-//! newest visible entry, from which on the iterator moves forward, or to before the key.
+//! Where a key has more versions than `max_sequential_skip_in_iterations`, the rest is passed by
+//! one seek: forward to behind the key, or to what the snapshot sees of it; backward to its newest
+//! visible entry, from which on the iterator moves forward, or to before the key.
 //!
 //! Invariants:
-//! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in between nothing can stop. So a
-//!   repeated call applies no entry twice.
+//! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in
+//!   between nothing can stop. So a repeated call applies no entry twice.
 //! - `key` is the current key, or the one whose versions are being passed.
 
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
@@ -40,7 +44,8 @@ enum Phase {
     ForwardOperands,
     /// Walking the versions of `key` from old to new, or looking for the previous key.
     Backward { inside: bool },
-    /// On the way backward, but forward through `key`, which has many versions, to the newest that is visible.
+    /// On the way backward, but forward through `key`, which has many versions, to the newest that
+    /// is visible.
     Newest,
     /// Making the value of what was found.
     Resolve(Base),
@@ -65,7 +70,8 @@ pub(super) struct Visible {
     current: Current,
     /// The direction in which the merging iterator moves.
     forward: bool,
-    /// Whether it goes to where the caller sent it. Where it turns around or passes entries of one key by a seek of its own, a table without the key's prefix has keys behind it.
+    /// Whether it goes to where the caller sent it. Where it turns around or passes entries of one
+    /// key by a seek of its own, a table without the key's prefix has keys behind it.
     asks_filters: bool,
     /// The merging iterator has left `key` forwards already (operands have been collected).
     past_key: bool,
@@ -187,7 +193,8 @@ impl Visible {
         }
     }
 
-    /// Go to the last key at or before `user_key`, or before it if it is `excluded` (or to the last of all).
+    /// Go to the last key at or before `user_key`, or before it if it is `excluded` (or to the last
+    /// of all).
     pub(super) fn begin_seek_back(
         &mut self,
         user_key: Option<(&[u8], bool)>,
@@ -247,7 +254,8 @@ impl Visible {
 
     #[cold]
     fn turn_forward(&mut self, needs: &mut Needs) -> Result<()> {
-        // The merging iterator stands before the key's oldest entry. Go behind its newest and skip the rest.
+        // The merging iterator stands before the key's oldest entry. Go behind its newest and skip
+        // the rest.
         self.start(true, needs);
         self.skipping = true;
         let user_key = std::mem::take(&mut self.key);
@@ -398,7 +406,8 @@ impl Visible {
                     self.skipped = 0;
                 }
                 self.skip(view)?;
-                // Why only above: below are those that are hidden for another reason, and a seek would lead back.
+                // Why only above: below are those that are hidden for another reason, and a seek
+                // would lead back.
                 if self.skipped > self.skips_before_seek && seq > self.snapshot {
                     self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), needs);
                 } else {
@@ -468,14 +477,16 @@ impl Visible {
         self.merging.begin(To::AtOrBefore, &self.target, needs);
     }
 
-    /// Turn around where entries of one key are hidden or not, without forgetting how many have been.
+    /// Turn around where entries of one key are hidden or not, without forgetting how many have
+    /// been.
     fn turn(&mut self, forward: bool, needs: &mut Needs) {
         let skippable = self.skippable;
         self.start(forward, needs);
         self.skippable = skippable;
     }
 
-    /// From the newest visible entry of `key` on as if the key had been sought; if it is gone, backward to the one before.
+    /// From the newest visible entry of `key` on as if the key had been sought; if it is gone,
+    /// backward to the one before.
     fn newest_of_key(
         &mut self,
         view: &View<'_>,

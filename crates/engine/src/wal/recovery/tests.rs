@@ -1,4 +1,5 @@
-//! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow one that is damaged.
+//! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow one
+//! that is damaged.
 
 use super::*;
 use karst_format::comparator::Comparator;
@@ -195,7 +196,8 @@ fn a_log_that_misses_its_predecessor_is_noticed() {
     assert!(recover(mode, &[(4, &first), (6, &second(9))]).is_err());
 }
 
-/// With `track_and_verify_wals` a log tells where the one before it ends. What was there may have taken no number.
+/// With `track_and_verify_wals` a log tells where the one before it ends. What was there may have
+/// taken no number.
 #[test]
 fn a_torn_end_without_numbers_is_noticed_by_what_the_next_log_says() {
     let put_at = |writer: &mut LogWriter, seq, out: &mut Vec<u8>| {
@@ -223,7 +225,8 @@ fn a_torn_end_without_numbers_is_noticed_by_what_the_next_log_says() {
     let torn = &first[..plain + 20];
     let (entries, recovered) = recover_with(mode, true, &[(4, torn), (7, &next)]).unwrap();
     assert_eq!((entries, recovered.stopped.map(|stopped| stopped.log)), (1, Some(FileNumber(4))));
-    // Where the next log says that nothing is missing, what looks like damage is what the file held before.
+    // Where the next log says that nothing is missing, what looks like damage is what the file held
+    // before.
     let mut next = Vec::new();
     let mut writer = LogWriter::new(FileNumber(7), false);
     writer.append_predecessor(&Predecessor { size_bytes: plain as u64, ..predecessor }, &mut next);
@@ -245,7 +248,8 @@ fn records_that_are_no_batches() {
     assert_eq!(recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap().0, 2);
 }
 
-/// A family that was flushed behind a log needs nothing of it, and the log was synced before the flush counted. The power failed before its file was cut and before the next log had a byte.
+/// A family that was flushed behind a log needs nothing of it, and the log was synced before the
+/// flush counted. The power failed before its file was cut and before the next log had a byte.
 #[test]
 fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
     let old = log(3, 1, 40, true, false);
@@ -276,7 +280,8 @@ fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
     assert!(error.contains("from behind the damage in a log"), "{error}");
 }
 
-/// What is behind the newest log's end in a file that was another's is no damage, and no more of it than of a hole in front of a later log is told.
+/// What is behind the newest log's end in a file that was another's is no damage, and no more of it
+/// than of a hole in front of a later log is told.
 #[test]
 fn the_end_of_a_recycled_log_is_told_from_damage() {
     let old = log(3, 1, 40, true, false);
@@ -301,7 +306,8 @@ fn the_end_of_a_recycled_log_is_told_from_damage() {
     }
 }
 
-/// A log with these batches, behind `before` if it is given: its number, the sequence number behind it and its size.
+/// A log with these batches, behind `before` if it is given: its number, the sequence number behind
+/// it and its size.
 fn log_of(
     number: u64,
     recyclable: bool,
@@ -364,7 +370,8 @@ fn a_record_without_numbers_is_missed_too() {
     assert_eq!(recover(mode, &[(4, &torn), (7, &next)]).unwrap().0, 1);
 }
 
-/// As above, in the middle of a log: the sector in which a prepared section was is not there, the next one is.
+/// As above, in the middle of a log: the sector in which a prepared section was is not there, the
+/// next one is.
 #[test]
 fn zeroed_space_may_have_had_a_record_without_numbers() {
     let with_filler = |filler: usize| {
@@ -402,7 +409,8 @@ fn zeroed_space_may_have_had_a_record_without_numbers() {
     assert_eq!(recover_with(mode, false, &[(4, &out)]).unwrap().0, 2, "nothing takes no number");
 }
 
-/// Where nobody knows how many numbers a commit took, and the log behind it is damaged, no later log goes on: it would hide what was lost.
+/// Where nobody knows how many numbers a commit took, and the log behind it is damaged, no later
+/// log goes on: it would hide what was lost.
 #[test]
 fn what_may_begin_anywhere_makes_no_damage_good() {
     let mode = RecoveryMode::PointInTimeRecovery;

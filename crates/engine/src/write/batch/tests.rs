@@ -75,7 +75,8 @@ fn bytes_that_are_no_batch_are_refused_with_their_place() {
     assert_eq!(error.kind(), ErrorKind::NotSupported);
 }
 
-/// As RocksDB's WritePrepared ends its batches; in a log of ours the mark would say how what is before it is numbered.
+/// As RocksDB's WritePrepared ends its batches; in a log of ours the mark would say how what is
+/// before it is numbered.
 #[test]
 fn marks_of_ends_are_left_out() {
     let mut marked = write_batch::WriteBatch::new();

@@ -1,4 +1,5 @@
-//! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a publish step that is broken it reports violations, at the one that ships none.
+//! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a
+//! publish step that is broken it reports violations, at the one that ships none.
 
 use super::*;
 use crate::wal::sub_batches::SubBatches;
@@ -11,7 +12,8 @@ use karst_testkit::commit_order::{
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Inserts slowly, so that what is wrong meanwhile is seen. If it is hasty, it publishes a batch and then inserts it, and a commit and then decides about what it commits.
+/// Inserts slowly, so that what is wrong meanwhile is seen. If it is hasty, it publishes a batch
+/// and then inserts it, and a commit and then decides about what it commits.
 struct Slow<const HASTY: bool>(TestHost);
 
 /// Now and then, long enough for others to write and to read.

@@ -90,8 +90,8 @@ fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
     bench.put("d", "4").unwrap();
 }
 
-/// The MANIFEST needs the log that a recovery's seal named, though another seal came before writes went on.
-/// Recovery passes from one to the other only if the first has its beginning.
+/// The MANIFEST needs the log that a recovery's seal named, though another seal came before writes
+/// went on. Recovery passes from one to the other only if the first has its beginning.
 #[test]
 fn a_log_that_is_replaced_before_writes_are_resumed_has_its_beginning() {
     let (bench, faults) = faulty();
@@ -169,7 +169,8 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
-/// A log that a leader syncs until the gate is opened, and a pipeline that something else has failed meanwhile.
+/// A log that a leader syncs until the gate is opened, and a pipeline that something else has
+/// failed meanwhile.
 fn failed_beside_a_leader() -> (Bench, Arc<Gate>) {
     let (bench, gate) = disturbed::<Gate>();
     bench.put("a", "1").unwrap();
@@ -225,7 +226,8 @@ fn looks<T, F: Fn() -> T>(at: F) -> Arc<Looks<T, F>> {
     Arc::new(Looks { at, seen: Mutex::new(None) })
 }
 
-/// Who sees the failure may ask to resume, and a report that came later would end writing once more.
+/// Who sees the failure may ask to resume, and a report that came later would end writing once
+/// more.
 #[test]
 fn a_failure_is_told_before_anybody_is_woken_by_it() {
     let (bench, gate) = disturbed::<Gate>();
@@ -275,7 +277,8 @@ impl Disturb for Changes {
     }
 }
 
-/// RocksDB's pull request 15193: a record reached the log whose append was told to have failed, and its number was used again.
+/// RocksDB's pull request 15193: a record reached the log whose append was told to have failed, and
+/// its number was used again.
 #[test]
 fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_none() {
     let (bench, changes) = disturbed::<Changes>();
@@ -294,7 +297,8 @@ fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_no
     assert_eq!((found, next), (["a@1=1", "failed@2=2", "b@3=3"].map(String::from).to_vec(), SeqNo(4)));
 }
 
-/// Many writers while the disk fails at some moment, again and again: what was acknowledged is in the memtables, what failed is nowhere, and numbers only grow.
+/// Many writers while the disk fails at some moment, again and again: what was acknowledged is in
+/// the memtables, what failed is nowhere, and numbers only grow.
 ///
 /// RocksDB's 15193 again, and others: numbers went backwards when writes went on after a failure.
 #[test]
@@ -394,7 +398,8 @@ fn fragile_and_empty(rules: Rules) -> Bench {
     bench
 }
 
-/// What was left to be inserted with others, behind a write whose insert is under way and before one that waits for both.
+/// What was left to be inserted with others, behind a write whose insert is under way and before
+/// one that waits for both.
 #[test]
 fn what_is_gathered_before_an_insert_that_panics_is_inserted() {
     let (bench, options) = (fragile_and_empty(rules()), WriteOptions::unlogged());

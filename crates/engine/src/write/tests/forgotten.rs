@@ -1,4 +1,5 @@
-//! Snapshots that are taken and released while commits are forgotten: each shows what it showed, and jobs know of each.
+//! Snapshots that are taken and released while commits are forgotten: each shows what it showed,
+//! and jobs know of each.
 
 use super::prepared::{phase, readers, two_queues};
 use super::*;
@@ -17,8 +18,9 @@ const COMMITS: u64 = 60_000;
 const LATER: u64 = 500;
 /// Transactions that a snapshot is asked about: the last that were prepared.
 const LAST: usize = 48;
-/// Transactions that a writer has prepared and not committed in the second thousand of three. In the first it has none, so that all are decided, and forgotten, again and again; in the third nothing is
-/// prepared but numbers go on.
+/// Transactions that a writer has prepared and not committed in the second thousand of three. In
+/// the first it has none, so that all are decided, and forgotten, again and again; in the third
+/// nothing is prepared but numbers go on.
 const OPEN: usize = 8;
 /// Jobs that are looked at: the last that asked.
 const JOBS: usize = 4;
@@ -50,7 +52,8 @@ impl Prepared {
         self.section.range().expect("it is prepared")
     }
 
-    /// Whether it is seen there, where everything is readable: all of it, if it was decided by then.
+    /// Whether it is seen there, where everything is readable: all of it, if it was decided by
+    /// then.
     fn is_seen(&self, at: &ReadAt) -> bool {
         let range = self.range();
         let seen = range.decided_at().is_some_and(|decided| decided <= at.seq.0);
@@ -161,7 +164,9 @@ impl Shared {
 }
 
 impl View {
-    /// It shows what it showed, and each job knows what it shows. It does not matter which was there first: a job that asked before knows what a later snapshot shows of what the job reads.
+    /// It shows what it showed, and each job knows what it shows. It does not matter which was
+    /// there first: a job that asked before knows what a later snapshot shows of what the job
+    /// reads.
     fn check(&self, jobs: &[Arc<Job>]) {
         let at = self.snapshot.read_at();
         for (one, shown) in &self.shown {
@@ -188,8 +193,9 @@ impl View {
     }
 }
 
-/// The other bug of RocksDB's pull request 14544: of two threads that refreshed the list of snapshots, one put an older list in the place of a newer. Then a commit left the cache that a snapshot did
-/// not see, nobody knew, and from then on it did.
+/// The other bug of RocksDB's pull request 14544: of two threads that refreshed the list of
+/// snapshots, one put an older list in the place of a newer. Then a commit left the cache that a
+/// snapshot did not see, nobody knew, and from then on it did.
 #[test]
 fn stress_a_snapshot_shows_the_same_and_jobs_know_it_however_many_commits_are_forgotten() {
     let bench = Bench::new(Rules { unordered: true, ..two_queues() });

@@ -1,4 +1,5 @@
-//! Small writes that wait to be inserted together: there for whoever asks, and never in anyone's way.
+//! Small writes that wait to be inserted together: there for whoever asks, and never in anyone's
+//! way.
 
 use super::*;
 use std::future::Future;
@@ -49,7 +50,8 @@ fn what_waits_is_inserted_before_its_memtable_is_flushed_and_behind_any_larger_w
     assert_eq!(linked(&bench), 21);
 }
 
-/// Nobody reads but rarely, so that writes of every kind meet those that wait; futures are dropped and memtables sealed in between.
+/// Nobody reads but rarely, so that writes of every kind meet those that wait; futures are dropped
+/// and memtables sealed in between.
 #[test]
 fn stress_writes_of_every_kind_get_past_those_that_wait() {
     let bench = Bench::new(rules());

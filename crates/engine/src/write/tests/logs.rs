@@ -1,4 +1,5 @@
-//! What is in the logs: prefixes at every cut, switches under load, syncs, manual flushing, all kinds of records.
+//! What is in the logs: prefixes at every cut, switches under load, syncs, manual flushing, all
+//! kinds of records.
 
 use super::*;
 
@@ -69,7 +70,8 @@ fn stress_memtables_and_logs_switch_while_writers_write() {
     let mut all: Vec<String> = sealed.iter().flat_map(|(m, _)| entries(m, SeqNo::MAX)).collect();
     all.extend(bench.entries());
     assert_eq!(all.len(), 4 * 500 * 2 + 28);
-    // Each memtable's entries are in its own log, and the logs together are whole; predecessors are checked too.
+    // Each memtable's entries are in its own log, and the logs together are whole; predecessors are
+    // checked too.
     let logs: Vec<(u64, Vec<u8>)> = (1..30).map(|n| (n, bench.log_bytes(n))).collect();
     for ((memtable, _), (number, bytes)) in sealed.iter().zip(&logs) {
         let (found, _) = recover(&[(*number, bytes)], RecoveryMode::SkipAnyCorruptedRecords).unwrap();
@@ -96,7 +98,8 @@ fn a_missing_tail_of_the_log_before_is_noticed() {
     assert!(error.to_string().contains("log before"), "{error}");
 }
 
-/// Without any option: a loss of power may take the end of a log, at the border of two records, and leave the log behind it.
+/// Without any option: a loss of power may take the end of a log, at the border of two records, and
+/// leave the log behind it.
 #[test]
 fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
     for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
@@ -193,7 +196,8 @@ fn a_log_is_not_made_over_one_that_has_something_in_it() {
     assert!(!bench.log_bytes(1).is_empty());
 }
 
-/// A log in the file of another, longer one, is read back at every moment of its life; ended, it has nothing else in it.
+/// A log in the file of another, longer one, is read back at every moment of its life; ended, it
+/// has nothing else in it.
 #[test]
 fn a_log_takes_the_file_of_an_older_one() {
     let log = LogOptions { recyclable: true, names_predecessor: true, ..LogOptions::default() };

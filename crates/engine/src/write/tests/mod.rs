@@ -1,4 +1,5 @@
-//! The pipeline without a database: memtables in a map, logs on a file system in memory, read back by the recovery that ships.
+//! The pipeline without a database: memtables in a map, logs on a file system in memory, read back
+//! by the recovery that ships.
 
 mod broken;
 mod failing;

@@ -52,7 +52,8 @@ fn families_that_are_not_open_fail_the_write_or_are_passed_over() {
     bench.write(&sync_unlogged, put(b"a", b"")).unwrap_err();
 }
 
-/// Many threads write batches of two keys with one value; a reader sees both or none, and what a writer wrote before.
+/// Many threads write batches of two keys with one value; a reader sees both or none, and what a
+/// writer wrote before.
 #[test]
 fn stress_batches_are_atomic_and_acknowledged_ones_visible() {
     let bench = Bench::new(rules());

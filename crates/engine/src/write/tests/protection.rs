@@ -1,4 +1,5 @@
-//! Checksums of entries from the call that writes them to the table: bits that flip on the way, in a database.
+//! Checksums of entries from the call that writes them to the table: bits that flip on the way, in
+//! a database.
 
 use crate::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_format::key::{SeqNo, ValueType};

@@ -89,7 +89,8 @@ fn a_write_returns_before_older_ones_are_inserted_and_reads_wait_for_those() {
     }
 }
 
-/// With more threads than processors the read would else wait for a writer that gets none, as others keep theirs.
+/// With more threads than processors the read would else wait for a writer that gets none, as
+/// others keep theirs.
 #[test]
 fn writes_give_way_to_a_read_that_sleeps() {
     let bench = unordered();
@@ -117,7 +118,8 @@ fn an_ordered_write_waits_for_older_ones_and_no_read_does() {
     assert!(matches!(write.as_mut().poll(&mut cx), Poll::Ready(Ok(()))));
 }
 
-/// Otherwise reads would wait for the device, through what was acknowledged behind a write that does.
+/// Otherwise reads would wait for the device, through what was acknowledged behind a write that
+/// does.
 #[test]
 fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
     for sync in [false, true] {
@@ -143,8 +145,9 @@ fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
     }
 }
 
-/// With unordered writes RocksDB flushed a memtable while a writer was still on its way to it (its pull request 6113), and its ingestion did not see such a writer's keys (its issue 6026); here nothing is ingested into a database that has
-/// writers.
+/// With unordered writes RocksDB flushed a memtable while a writer was still on its way to it (its
+/// pull request 6113), and its ingestion did not see such a writer's keys (its issue 6026); here
+/// nothing is ingested into a database that has writers.
 #[test]
 fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     let bench = unordered();
@@ -168,7 +171,8 @@ fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     assert_eq!(recover(&logs, RecoveryMode::PointInTimeRecovery).unwrap().0, ["a@1=", "b@2=", "c@3="]);
 }
 
-/// The writer's future is kept, and its task does something else on the same thread that waits behind it.
+/// The writer's future is kept, and its task does something else on the same thread that waits
+/// behind it.
 #[test]
 fn nobody_waits_for_a_future_that_is_not_polled() {
     for unordered in [false, true] {

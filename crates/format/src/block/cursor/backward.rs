@@ -1,16 +1,19 @@
 //! Walking backwards.
 //!
-//! Entries only lead forwards, so going back means walking a restart interval from its start. What is passed on the way is
-//! remembered, so that the interval is walked once and not once for each of its entries.
+//! Entries only lead forwards, so going back means walking a restart interval from its start. What
+//! is passed on the way is remembered, so that the interval is walked once and not once for each of
+//! its entries.
 //!
-//! In: a valid cursor. Out: the cursor one entry earlier. Invariant: what is remembered is bounded, however long the interval.
+//! In: a valid cursor. Out: the cursor one entry earlier. Invariant: what is remembered is bounded,
+//! however long the interval.
 
 use super::BlockCursor;
 use crate::block::Block;
 use crate::block::entry::ValueLayout;
 use crate::corruption::Corruption;
 
-/// How many bytes of keys `prev` remembers at most; an interval with more is walked anew for each step.
+/// How many bytes of keys `prev` remembers at most; an interval with more is walked anew for each
+/// step.
 const REMEMBERED_KEY_BYTES: usize = 256 << 10;
 
 #[derive(Debug, Clone)]
@@ -36,7 +39,8 @@ impl BlockCursor {
         self.go_before(block, self.at, layout)
     }
 
-    /// Moves to the last entry that starts in front of `bound`, and remembers those between its restart point and it.
+    /// Moves to the last entry that starts in front of `bound`, and remembers those between its
+    /// restart point and it.
     pub(super) fn go_before(
         &mut self,
         block: &Block,
@@ -53,7 +57,8 @@ impl BlockCursor {
             }
             self.next_in(block, layout)?;
         }
-        // Invariant: restart offsets in disorder may lead here from behind; `prev` must end up in front all the same.
+        // Invariant: restart offsets in disorder may lead here from behind; `prev` must end up in
+        // front all the same.
         if self.at >= bound {
             return Err(self.fail(self.at));
         }

@@ -1,7 +1,10 @@
-//! Finding an entry: which restart interval, then which entry of it, or which interval the hash index names.
+//! Finding an entry: which restart interval, then which entry of it, or which interval the hash
+//! index names.
 //!
-//! In: a target. Out: the cursor at the first entry not smaller than it. The comparing is in [`crate::block::search`].
-//! Invariant: whatever the bytes, a search that does not fail leaves the cursor at an entry or invalid.
+//! In: a target. Out: the cursor at the first entry not smaller than it. The comparing is in
+//! [`crate::block::search`].
+//! Invariant: whatever the bytes, a search that does not fail leaves the cursor at an entry or
+//! invalid.
 
 use std::ops::Range;
 
@@ -27,8 +30,9 @@ impl BlockCursor {
                 let found = self.seek(block, comparator, target)?;
                 return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
             }
-            // Why: the user key is not in this block, but the next block may start with it, when this block's index key was
-            // made from an older entry of it. The last interval tells whether the target is past the end.
+            // Why: the user key is not in this block, but the next block may start with it, when
+            // this block's index key was made from an older entry of it. The last interval tells
+            // whether the target is past the end.
             BUCKET_EMPTY => last,
             restart => restart as usize,
         };
@@ -57,8 +61,8 @@ impl BlockCursor {
         }
         let order = comparator.compare_internal(self.key(block), target);
         if order.is_lt() {
-            // Why: the bucket was another key's, and this key is not here, but only a greater entry proves that the next block
-            // does not hold it either.
+            // Why: the bucket was another key's, and this key is not here, but only a greater entry
+            // proves that the next block does not hold it either.
             let found = self.seek(block, comparator, target)?;
             return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
         }
@@ -69,8 +73,8 @@ impl BlockCursor {
         Ok(PointSeek::Absent)
     }
 
-    /// [`BlockCursor::seek`] for any kind of keys and values. Only the restart points `within` are compared: those before have smaller keys than the
-    /// target, those behind greater ones.
+    /// [`BlockCursor::seek`] for any kind of keys and values. Only the restart points `within` are
+    /// compared: those before have smaller keys than the target, those behind greater ones.
     #[inline(always)]
     pub(crate) fn seek_in(
         &mut self,
@@ -90,8 +94,9 @@ impl BlockCursor {
             }
             _ => self.seek_general(block, &General { comparator, kind, target }, layout, within),
         }?;
-        // Why: the search compares stored keys. Where these stand for keys with a greater sequence number, the entry found may
-        // sort in front of the target; user keys are unique in such files, so one step is enough.
+        // Why: the search compares stored keys. Where these stand for keys with a greater sequence
+        // number, the entry found may sort in front of the target; user keys are unique in such
+        // files, so one step is enough.
         if found && self.restamped.is_some() && comparator.compare_internal(self.key(block), target).is_lt() {
             return self.next_in(block, layout);
         }
@@ -112,7 +117,8 @@ impl BlockCursor {
         self.scan_bytewise(block, order, restart, interval, layout)
     }
 
-    /// Moves to the first entry of a restart interval that is not smaller than the target, or else behind the interval.
+    /// Moves to the first entry of a restart interval that is not smaller than the target, or else
+    /// behind the interval.
     #[inline]
     fn scan_bytewise<const INTERNAL: bool>(
         &mut self,
@@ -160,7 +166,8 @@ impl BlockCursor {
         self.scan_from_here(block, order, restart, layout)
     }
 
-    /// Finds the restart interval that has to be scanned; `None` when there is none to scan and the cursor is in place.
+    /// Finds the restart interval that has to be scanned; `None` when there is none to scan and the
+    /// cursor is in place.
     #[inline(always)]
     fn find_interval(
         &mut self,
@@ -194,7 +201,8 @@ impl BlockCursor {
         }
     }
 
-    /// Moves to the entry behind restart interval `restart`, which the search knows to be greater than the target.
+    /// Moves to the entry behind restart interval `restart`, which the search knows to be greater
+    /// than the target.
     fn go_behind_interval(
         &mut self,
         block: &Block,
@@ -209,8 +217,8 @@ impl BlockCursor {
         Ok(self.valid)
     }
 
-    /// Moves on to the first entry that is not smaller than the target, or else behind restart interval `restart`, at whose
-    /// first entry the cursor stands.
+    /// Moves on to the first entry that is not smaller than the target, or else behind restart
+    /// interval `restart`, at whose first entry the cursor stands.
     #[inline(never)]
     fn scan_from_here(
         &mut self,

@@ -50,7 +50,8 @@ fn dynamic_levels_go_to_the_base_level() {
     assert_eq!(tree.picked(), "L0[2 1] -> L2", "50 MiB below want 5 above them");
 }
 
-/// One compaction that takes files of L0 at a time; meanwhile new files are merged within L0 once they are many.
+/// One compaction that takes files of L0 at a time; meanwhile new files are merged within L0 once
+/// they are many.
 #[test]
 fn l0_has_one_compaction_and_those_within_it() {
     let mut tree = TestTree::new(SMALL);
@@ -108,7 +109,8 @@ fn files_of_a_sorted_load_move() {
     tree.file(0, "a", "c", MIB);
     let compaction = tree.pick().unwrap();
     assert_eq!(shown(&compaction), "L0[3 2] -> L1 move", "the newest overlaps");
-    // Nothing in the base level: everything goes there in one compaction, and a single file still moves.
+    // Nothing in the base level: everything goes there in one compaction, and a single file still
+    // moves.
     let mut tree = TestTree::new(SMALL);
     tree.file(0, "a", "b", 11 * MIB);
     assert_eq!(tree.picked(), "L0[1] -> L1 move");
@@ -142,7 +144,8 @@ fn the_file_that_costs_least_goes_first() {
     assert_eq!(picked_by(&mut tree, "kMinOverlappingRatio"), "L1[1] L2[4] -> L2", "marked ones first");
 }
 
-/// The nearer to its time to live, the cheaper a file counts; so it need not be compacted for its age alone.
+/// The nearer to its time to live, the cheaper a file counts; so it need not be compacted for its
+/// age alone.
 #[test]
 fn age_makes_a_file_cheaper() {
     let mut tree = TestTree::new(&format!("{SMALL};max_compaction_bytes=1;ttl=100000"));
@@ -268,7 +271,8 @@ fn round_robin_goes_round() {
     let third = tree.pick().unwrap();
     assert_eq!(shown(&third), "L1[5] L2[6] -> L2");
     assert_eq!(karst_format::key::user_key(&third.next_cursor.unwrap().1), b"a", "and round");
-    // More of them in one turn if the level is far above its target, as long as the compaction is not too large.
+    // More of them in one turn if the level is far above its target, as long as the compaction is
+    // not too large.
     tree.edit.compact_cursors.clear();
     tree.options.family.max_bytes_for_level_base = MIB;
     tree.options.family.max_compaction_bytes = 11 * MIB;

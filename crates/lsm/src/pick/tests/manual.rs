@@ -15,7 +15,8 @@ fn manual(tree: &TestTree, range: (&str, &str), options: CompactRangeOptions) ->
     ManualCompaction::new(bound(begin), bound(end), options, &tree.options, FileNumber(1000)).unwrap()
 }
 
-/// All steps, each carried out on paper: inputs go, and one file over their range takes their place, unless they move.
+/// All steps, each carried out on paper: inputs go, and one file over their range takes their
+/// place, unless they move.
 fn steps(tree: &mut TestTree, mut manual: ManualCompaction) -> Vec<String> {
     let mut text = Vec::new();
     loop {
@@ -282,8 +283,8 @@ const STYLES: [&str; 4] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// However the tree came about and whatever runs beside it, a compaction by hand comes to its end, and then every key of
-    /// its range has one entry, and none above the level it reports.
+    /// However the tree came about and whatever runs beside it, a compaction by hand comes to its
+    /// end, and then every key of its range has one entry, and none above the level it reports.
     #[test]
     fn a_compaction_by_hand_ends(
         style in 0..STYLES.len(),

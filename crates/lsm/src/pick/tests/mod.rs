@@ -28,7 +28,8 @@ pub(crate) fn options(text: &str) -> CompactionOptions {
 
 pub(crate) const NOW_S: u64 = 2_000_000_000;
 
-/// A tree under construction. File numbers count up from 1 in the order of the calls; later files of L0 are newer.
+/// A tree under construction. File numbers count up from 1 in the order of the calls; later files
+/// of L0 are newer.
 pub(crate) struct TestTree {
     pub(crate) options: CompactionOptions,
     pub(crate) edit: VersionEdit,
@@ -50,7 +51,8 @@ impl TestTree {
         }
     }
 
-    /// A file from `smallest` to `largest`, both included. Its sequence numbers are 100 times its number, and up to 99 more.
+    /// A file from `smallest` to `largest`, both included. Its sequence numbers are 100 times its
+    /// number, and up to 99 more.
     pub(crate) fn file(&mut self, level: u8, smallest: &str, largest: &str, bytes: u64) -> &mut NewFile {
         let number = self.next;
         self.next += 1;

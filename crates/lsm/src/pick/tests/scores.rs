@@ -42,7 +42,8 @@ fn an_empty_tree_takes_l0_to_the_last_level() {
     assert_eq!(found.max_bytes[3], u64::MAX);
 }
 
-/// The last level's size sets all targets: the base level is the first from below that fits max_bytes_for_level_base.
+/// The last level's size sets all targets: the base level is the first from below that fits
+/// max_bytes_for_level_base.
 #[test]
 fn dynamic_levels_follow_the_last_one() {
     let found = targets(DYNAMIC, &[0, 0, 0, 0, 90]);
@@ -57,7 +58,8 @@ fn dynamic_levels_follow_the_last_one() {
     let found = targets(DYNAMIC, &[0, 0, 0, 0, 30_000]);
     assert_eq!(found.base_level, Some(1));
     assert_eq!(found.max_bytes[1..].iter().map(|b| b / MIB).collect::<Vec<_>>(), [100, 300, 3000, 30_000]);
-    // So much that even L1 would have to be larger than the option allows; then the levels below are as static ones.
+    // So much that even L1 would have to be larger than the option allows; then the levels below
+    // are as static ones.
     let found = targets(DYNAMIC, &[0, 0, 0, 0, 300_000]);
     assert_eq!(
         found.max_bytes[1..].iter().map(|b| b / MIB).collect::<Vec<_>>(),
@@ -94,7 +96,8 @@ fn l0_counts_by_files_and_by_bytes() {
 
 #[test]
 fn what_comes_down_makes_a_level_wait() {
-    // L3 is twice its target of 100; alone it scores 20, with 300 coming from L0 200 / (100 + 300) * 10.
+    // L3 is twice its target of 100; alone it scores 20, with 300 coming from L0 200 /
+    // (100 + 300) * 10.
     let alone = tree(DYNAMIC, &[0, 0, 0, 200, 900]);
     assert_eq!(alone.with(Scores::new).by_urgency[0], (3, 20.0));
     let pressed = tree(DYNAMIC, &[300, 0, 0, 200, 900]);

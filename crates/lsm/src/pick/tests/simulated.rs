@@ -1,4 +1,5 @@
-//! Random histories in the simulator, which checks every pick and every tree; and what trees come to in the long run.
+//! Random histories in the simulator, which checks every pick and every tree; and what trees come
+//! to in the long run.
 
 use proptest::prelude::*;
 
@@ -159,7 +160,8 @@ fn large(more: &str) -> CompactionOptions {
     ))
 }
 
-/// Whatever the data's size, nine tenths of it end up on the last level, and levels between it and L0 are not used.
+/// Whatever the data's size, nine tenths of it end up on the last level, and levels between it and
+/// L0 are not used.
 #[test]
 fn dynamic_levels_converge() {
     for keys in [300, 3_000, 30_000] {
@@ -181,14 +183,16 @@ fn dynamic_levels_converge() {
     }
 }
 
-/// The usual estimate: a flush, and then for every level about as many bytes as the level is larger than the one above it,
-/// and one; RocksDB's own measurements lie below it, since ranges that overlap little go first.
+/// The usual estimate: a flush, and then for every level about as many bytes as the level is larger
+/// than the one above it, and one; RocksDB's own measurements lie below it, since ranges that
+/// overlap little go first.
 #[test]
 fn leveled_write_amplification_is_as_expected() {
     let mut simulator = Simulator::new(large("level_compaction_dynamic_level_bytes=false"));
     let keys = 20_000;
     fill(&mut simulator, keys, 800, 100);
-    // L0 to L1 rewrites L1 for four files of L0: about 1 + 1; L1 to L2 and L2 to L3 at most 11 each.
+    // L0 to L1 rewrites L1 for four files of L0: about 1 + 1; L1 to L2 and L2 to L3 at most 11
+    // each.
     let found = simulator.write_amplification();
     assert!((5.0..20.0).contains(&found), "{found}: {}", simulator.shape());
     // In random order of keys the choice of the file that overlaps least saves much.
@@ -213,8 +217,8 @@ fn a_sorted_load_is_not_rewritten() {
     }
 }
 
-/// Universal compaction writes less than leveled if it may have some runs: a byte is written about as often as runs double
-/// from a flush on up to all of the data, which here is 200 flushes.
+/// Universal compaction writes less than leveled if it may have some runs: a byte is written about
+/// as often as runs double from a flush on up to all of the data, which here is 200 flushes.
 #[test]
 fn universal_write_amplification_is_as_expected() {
     let mut simulator = Simulator::new(large(
@@ -246,7 +250,8 @@ fn a_tree_that_is_behind_compacts_in_parallel() {
     simulator.settle();
 }
 
-/// Files whose ranges share no more than a user key at their ends, and files that overlap: whatever is picked, no version of a key gets below an older one.
+/// Files whose ranges share no more than a user key at their ends, and files that overlap: whatever
+/// is picked, no version of a key gets below an older one.
 #[test]
 fn nothing_goes_below_an_older_version_of_its_key() {
     let styles = [

@@ -1,9 +1,10 @@
-//! A database without I/O: tables are lists of keys in memory, compactions merge them at once, and what they read and write
-//! is counted.
+//! A database without I/O: tables are lists of keys in memory, compactions merge them at once, and
+//! what they read and write is counted.
 //!
-//! A compaction starts (is picked and registered) and ends (its result is installed) at different times, so that several run
-//! at once, and flushes come in between. Every state is checked: no two compactions share a file or write to the same place,
-//! inputs are clean cuts, levels stay sorted and disjoint, no newer entry of a key comes to lie below an older one.
+//! A compaction starts (is picked and registered) and ends (its result is installed) at different
+//! times, so that several run at once, and flushes come in between. Every state is checked: no two
+//! compactions share a file or write to the same place, inputs are clean cuts, levels stay sorted
+//! and disjoint, no newer entry of a key comes to lie below an older one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -281,8 +282,8 @@ impl Simulator {
         }
     }
 
-    /// Nothing that stays may overlap the output on its level, nor be older than an input and lie above the output; and no
-    /// running compaction may write there.
+    /// Nothing that stays may overlap the output on its level, nor be older than an input and lie
+    /// above the output; and no running compaction may write there.
     fn check_output_range(&self, compaction: &Compaction, shown: &str) {
         let (from, to) = (&compaction.smallest_user_key, &compaction.largest_user_key);
         let stays = |file: &&Arc<FileMetadata>| {

@@ -4,7 +4,8 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Files of L0 with these sizes in MiB, the newest first as the pickers see them; below them levels with these sizes.
+/// Files of L0 with these sizes in MiB, the newest first as the pickers see them; below them levels
+/// with these sizes.
 fn tree(text: &str, l0: &[u64], levels: &[(u8, u64)]) -> TestTree {
     let text = format!(
         "compaction_style=kCompactionStyleUniversal;num_levels=5;level0_file_num_compaction_trigger=3;{text}"
@@ -25,7 +26,8 @@ fn picked(tree: &TestTree) -> String {
     format!("{} by {reason}", shown(&compaction))
 }
 
-/// The examples of RocksDB's documentation: sizes from the newest run on, and what is merged of them.
+/// The examples of RocksDB's documentation: sizes from the newest run on, and what is merged of
+/// them.
 #[test]
 fn runs_of_similar_size_are_merged() {
     // Size ratio 0 and a trigger of five, as on the page "Universal Compaction".
@@ -75,7 +77,8 @@ fn space_is_reclaimed_when_newer_runs_are_large() {
     assert_eq!(picked(&tree), "L0[5 4] -> L0 by SizeRatio", "9 of 30 are below the limit");
 }
 
-/// Near the number of runs at which writes stop, the newest files are left out of a long compaction.
+/// Near the number of runs at which writes stop, the newest files are left out of a long
+/// compaction.
 #[test]
 fn new_files_are_left_out_near_the_stop() {
     let text = |stop| {
@@ -181,7 +184,8 @@ fn marked_files_are_merged_with_what_is_older() {
     assert_eq!(one.picked(), "L0[2 1] -> L0");
 }
 
-/// What comes while a large compaction runs waits until there is enough of it: merged two by two it would be written once more than it has to be.
+/// What comes while a large compaction runs waits until there is enough of it: merged two by two it
+/// would be written once more than it has to be.
 #[test]
 fn runs_that_are_being_merged_do_not_make_new_ones_urgent() {
     let mut tree = tree("level0_file_num_compaction_trigger=5", &[2, 2, 2, 2, 2], &[(4, 90)]);

@@ -1,7 +1,8 @@
 //! The blob files of a run: values in, references out.
 //!
-//! In: a user key and a value. Out: the reference to store in the table, if the value is large enough; at the end a description of each file.
-//! A file is ended when it has reached `blob_file_size`, and the next value begins another.
+//! In: a user key and a value. Out: the reference to store in the table, if the value is large
+//! enough; at the end a description of each file. A file is ended when it has reached
+//! `blob_file_size`, and the next value begins another.
 //!
 //! Invariant: a value is in a file before the reference to it leaves this module.
 
@@ -78,7 +79,8 @@ impl NewBlobFiles {
         }))
     }
 
-    /// Puts a value that is large enough into a file, and the reference to it into `reference`. Says which file.
+    /// Puts a value that is large enough into a file, and the reference to it into `reference`.
+    /// Says which file.
     pub(super) fn add(
         &mut self,
         outputs: &Outputs,

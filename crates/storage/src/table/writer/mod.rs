@@ -9,11 +9,13 @@
 //! | `write_behind` | one file, written while the next piece is being built |
 //! | `table_options` | a column family's options in the terms of the table builder |
 //!
-//! In: internal keys in ascending order with their values; range tombstones in fragments. Out: synced files, described as the MANIFEST needs
-//! them. The caller syncs the directory and installs the edit; until then nobody refers to the files, and if the job fails the caller removes them.
+//! In: internal keys in ascending order with their values; range tombstones in fragments. Out:
+//! synced files, described as the MANIFEST needs them. The caller syncs the directory and installs
+//! the edit; until then nobody refers to the files, and if the job fails the caller removes them.
 //!
-//! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready and awaits [`RunWriter::make_room`] then, so
-//! that building and writing go on at the same time, and a bounded part of each open file is in memory.
+//! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready
+//! and awaits [`RunWriter::make_room`] then, so that building and writing go on at the same time,
+//! and a bounded part of each open file is in memory.
 //!
 //! Used by flush, compaction, the bulk loader and the writer of files to be ingested.
 
@@ -56,7 +58,8 @@ pub struct Throttle {
     pub priority: IoPriority,
 }
 
-/// Hands out numbers for new files, and keeps the files of these numbers from being taken for obsolete while the job runs.
+/// Hands out numbers for new files, and keeps the files of these numbers from being taken for
+/// obsolete while the job runs.
 pub trait NewFiles: Send + Sync + std::fmt::Debug {
     /// The number of the next table.
     fn new_table(&self) -> FileNumber;
@@ -98,7 +101,8 @@ pub struct Outputs {
     pub place: TablePlace,
     /// The order in which the entries reached L0; see `NewFile::epoch_number`.
     pub epoch: u64,
-    /// When the oldest data among the entries was written, Unix time in seconds; 0 if that is the present.
+    /// When the oldest data among the entries was written, Unix time in seconds; 0 if that is the
+    /// present.
     pub oldest_ancestor_time_s: u64,
     /// When the oldest key was written, Unix time in seconds; 0 unknown.
     pub oldest_key_time_s: u64,
@@ -147,7 +151,8 @@ impl Outputs {
         }
     }
 
-    /// Puts the blocks into the cache that a table has got since the last time, if they belong there. Its properties are known when it is finished.
+    /// Puts the blocks into the cache that a table has got since the last time, if they belong
+    /// there. Its properties are known when it is finished.
     fn warm(
         &self,
         builder: &mut TableBuilder,
@@ -163,7 +168,8 @@ impl Outputs {
         if self.oldest_ancestor_time_s == 0 { now_s } else { self.oldest_ancestor_time_s }
     }
 
-    /// Where the times of a file are counted: `sync` and, besides what says which job it was, `write`.
+    /// Where the times of a file are counted: `sync` and, besides what says which job it was,
+    /// `write`.
     fn times(&self, sync: HistogramKind, write: HistogramKind) -> FileTimes {
         let of_job = match self.place.flush {
             true => HistogramKind::FileWriteFlushMicros,

@@ -1,13 +1,18 @@
-//! Compressing the data blocks of one table on several threads (`compression_opts.parallel_threads`).
+//! Compressing the data blocks of one table on several threads
+//! (`compression_opts.parallel_threads`).
 //!
-//! In: blocks as the builder closes them. Out: the same blocks compressed, in their order. Helpers are jobs on threads that may block; each takes blocks as long as there are any that nobody
-//! has begun, and ends. The writer itself takes what nobody has begun whenever it would have to wait.
+//! In: blocks as the builder closes them. Out: the same blocks compressed, in their order. Helpers
+//! are jobs on threads that may block; each takes blocks as long as there are any that nobody has
+//! begun, and ends. The writer itself takes what nobody has begun whenever it would have to wait.
 //!
 //! Invariants:
-//! - The writer waits only for a block that a helper is compressing at this moment, which takes microseconds; it never waits for a thread to become free. So nothing depends on how many there are.
+//! - The writer waits only for a block that a helper is compressing at this moment, which takes
+//!   microseconds; it never waits for a thread to become free. So nothing depends on how many there
+//!   are.
 //! - At most [`AHEAD`] blocks for each thread are in memory besides the builder's own.
 //!
-//! Compat: RocksDB estimates the sizes of blocks under way, and cuts files elsewhere than with one thread; here the files are the same.
+//! Compat: RocksDB estimates the sizes of blocks under way, and cuts files elsewhere than with one
+//! thread; here the files are the same.
 
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -17,7 +22,8 @@ use karst_base::sync::{Condvar, Mutex};
 use karst_format::table_builder::{ClosedBlock, CompressedBlock, TableBuilder};
 use karst_io::Env;
 
-/// Blocks that may be under way for each thread. Why as many: a helper that was started for the first has more to do when it runs.
+/// Blocks that may be under way for each thread. Why as many: a helper that was started for the
+/// first has more to do when it runs.
 const AHEAD: usize = 16;
 /// Blocks that nobody has begun before a helper is started.
 const WORTH_A_HELPER: usize = 2;
@@ -166,7 +172,8 @@ impl Compressors {
         }
         queue.helpers.fetch_add(1, Ordering::Relaxed);
         let queue = queue.clone();
-        // Why it may come too late: whoever adds the next block calls again, and the writer takes what is left.
+        // Why it may come too late: whoever adds the next block calls again, and the writer takes
+        // what is left.
         drop(self.env.run_blocking(move |_| {
             /// Counts itself out, also when it panics.
             struct Helping<'a>(&'a AtomicUsize);

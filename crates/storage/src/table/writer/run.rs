@@ -1,11 +1,13 @@
 //! A sorted run: ascending entries in, table files out.
 //!
-//! Where one file ends and the next begins is the caller's [`CutPolicy`]. Values that are large enough go to blob files on the way.
+//! Where one file ends and the next begins is the caller's [`CutPolicy`]. Values that are large
+//! enough go to blob files on the way.
 //!
 //! Invariants:
 //! - All entries of a user key are in one file, so that files of a level do not share user keys.
-//! - A range tombstone is cut where files are cut, so that each file holds what concerns its own range of keys: from its first key (the
-//!   run's lower bound for the first file) up to, not including, the first key of the next (the run's upper bound for the last).
+//! - A range tombstone is cut where files are cut, so that each file holds what concerns its own
+//!   range of keys: from its first key (the run's lower bound for the first file) up to, not
+//!   including, the first key of the next (the run's upper bound for the last).
 //! - A run of nothing but range tombstones makes a file, an empty one does not.
 
 use std::sync::Arc;
@@ -38,11 +40,13 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Decides where the files of a run end.
 pub trait CutPolicy {
-    /// Whether a new file begins with `internal_key`. Asked once for each entry, in order, also when no file is open; the answer is heeded only if
-    /// there is one and `new_user_key` says that the entry before had another user key.
+    /// Whether a new file begins with `internal_key`. Asked once for each entry, in order, also
+    /// when no file is open; the answer is heeded only if there is one and `new_user_key` says that
+    /// the entry before had another user key.
     fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool;
 
-    /// Whether the next answer, for this key, may depend on how large the open file is, given that it is no larger than this.
+    /// Whether the next answer, for this key, may depend on how large the open file is, given that
+    /// it is no larger than this.
     fn needs_size(&self, internal_key: &[u8], at_most: OpenOutput) -> bool;
 }
 
@@ -174,7 +178,8 @@ impl<C: CutPolicy> RunWriter<C> {
         })
     }
 
-    /// Adds an entry. Internal keys must ascend. Never waits; ask [`needs_room`](Self::needs_room) afterwards.
+    /// Adds an entry. Internal keys must ascend. Never waits; ask [`needs_room`](Self::needs_room)
+    /// afterwards.
     ///
     /// # Errors
     /// The key is not behind the one before, or cannot be stored.
@@ -255,7 +260,8 @@ impl<C: CutPolicy> RunWriter<C> {
         visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
     }
 
-    /// Lays `tombstones` over the run instead of those that it began with. No file of it may have ended yet.
+    /// Lays `tombstones` over the run instead of those that it began with. No file of it may have
+    /// ended yet.
     pub fn lay_over(&mut self, tombstones: Fragments) {
         debug_assert!(self.ended.is_empty() && self.written.is_empty(), "ended files lack these tombstones");
         self.tombstones = (!tombstones.is_empty()).then(|| Arc::new(tombstones));
@@ -303,7 +309,8 @@ impl<C: CutPolicy> RunWriter<C> {
         Ok(())
     }
 
-    /// Ends the run. All its files are synced then; their directory is not. Returns also how many bytes of tables and of blob files there are.
+    /// Ends the run. All its files are synced then; their directory is not. Returns also how many
+    /// bytes of tables and of blob files there are.
     ///
     /// # Errors
     /// Writing failed.
@@ -368,8 +375,8 @@ fn count_blocks(stats: &Statistics, counts: &CompressionCounts) {
     recorder.record(Ticker::BytesCompressionBypassed, counts.bypassed.raw_bytes);
 }
 
-/// Calls `found` with the blob file and the stored bytes of each reference in an entry: of one that is a reference, or of an entity with columns
-/// in blob files.
+/// Calls `found` with the blob file and the stored bytes of each reference in an entry: of one that
+/// is a reference, or of an entity with columns in blob files.
 ///
 /// # Errors
 /// The value is not what the entry's kind says.

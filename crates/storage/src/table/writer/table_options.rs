@@ -1,6 +1,7 @@
 //! What kind of tables a column family gets: its options in the terms of the table builder.
 //!
-//! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error that names the option.
+//! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error
+//! that names the option.
 
 use karst_base::error::{Error, Result};
 use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
@@ -22,7 +23,8 @@ pub struct TablePlace {
     pub level: usize,
     /// It is made from memtables.
     pub flush: bool,
-    /// No table below the output level holds keys of its range; filters may then be left out, and the compression for the last level is used.
+    /// No table below the output level holds keys of its range; filters may then be left out, and
+    /// the compression for the last level is used.
     pub bottommost: bool,
     /// The level that L0 is compacted into: `compression_per_level[1]` is for this one.
     pub base_level: usize,
@@ -52,7 +54,8 @@ impl TablePlace {
 
     /// A table that is made to be ingested, wherever that may be.
     ///
-    /// Compat: the compression is that of the last level, the level is not known, and nothing says that no table is below.
+    /// Compat: the compression is that of the last level, the level is not known, and nothing says
+    /// that no table is below.
     pub fn external(file: PathBuf, family: &ColumnFamilyOptions) -> TablePlace {
         let bottommost = family.bottommost_compression;
         let (compression, options) = match (bottommost, family.compression_per_level.last()) {
@@ -76,7 +79,8 @@ impl TablePlace {
                 family.bottommost_compression
             }
             [] => family.compression,
-            // Compat: the first entry counts for L0, the second for the base level; the last one for all levels below.
+            // Compat: the first entry counts for L0, the second for the base level; the last one
+            // for all levels below.
             per_level => {
                 let index = match self.level {
                     0 => 0,

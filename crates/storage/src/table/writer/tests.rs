@@ -1,4 +1,5 @@
-//! Runs of small files: where they are cut, what they say of themselves, and what a failing file system makes of them.
+//! Runs of small files: where they are cut, what they say of themselves, and what a failing file
+//! system makes of them.
 
 use super::run::WrittenTable;
 use super::*;
@@ -205,7 +206,8 @@ impl CutPolicy for AtSize {
     }
 }
 
-/// The data blocks of all files, and their properties, of a run over the same entries with these options.
+/// The data blocks of all files, and their properties, of a run over the same entries with these
+/// options.
 fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut outputs = outputs(directory.path(), options);

@@ -1,12 +1,14 @@
 //! One file, written while the next piece of it is being built.
 //!
-//! In: bytes, in pieces. Out: the file, synced. Adding never waits; [`WriteBehind::make_room`] hands what was added to the environment, and waits only
-//! while a window of bytes is in flight already.
+//! In: bytes, in pieces. Out: the file, synced. Adding never waits; [`WriteBehind::make_room`]
+//! hands what was added to the environment, and waits only while a window of bytes is in flight
+//! already.
 //!
-//! Invariant: the caller heeds [`WriteBehind::has_waiting`], so a file takes one window and one piece in memory. After an error the file takes nothing
-//! more.
+//! Invariant: the caller heeds [`WriteBehind::has_waiting`], so a file takes one window and one
+//! piece in memory. After an error the file takes nothing more.
 //!
-//! Dropped before it is closed: what is in flight ends by itself, the file stays as it is, and whoever started the job removes it.
+//! Dropped before it is closed: what is in flight ends by itself, the file stays as it is, and
+//! whoever started the job removes it.
 
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
@@ -22,7 +24,8 @@ use crate::budget::FileCharge;
 use karst_base::error::Result;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
-/// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one queues up behind it.
+/// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one
+/// queues up behind it.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;
 
 /// What a file takes in memory at most: what is in flight, what waits, what is being built, and
@@ -124,7 +127,8 @@ impl WriteBehind {
         }
     }
 
-    /// Hands on what waits; waits itself while too much is in flight. A file that has ended goes on to be synced.
+    /// Hands on what waits; waits itself while too much is in flight. A file that has ended goes on
+    /// to be synced.
     pub(super) async fn make_room(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {
             let mut writer = match std::mem::replace(&mut self.state, State::Failed) {
@@ -164,7 +168,8 @@ impl WriteBehind {
         }
     }
 
-    /// Waits until everything is in the file and the file is synced. Returns its checksum, if one is made.
+    /// Waits until everything is in the file and the file is synced. Returns its checksum, if one
+    /// is made.
     pub(super) async fn close(mut self) -> Result<Option<u32>> {
         self.ending = true;
         self.make_room().await?;

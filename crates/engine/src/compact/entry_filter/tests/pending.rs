@@ -1,4 +1,5 @@
-//! Random histories with transactions that were inserted before they were decided: whoever reads sees the same before and after a job, whatever is decided later.
+//! Random histories with transactions that were inserted before they were decided: whoever reads
+//! sees the same before and after a job, whatever is decided later.
 
 use super::*;
 
@@ -144,7 +145,8 @@ impl Past {
         );
     }
 
-    /// Whether all but commits comes before `at`, so that somebody may read there who comes after the job.
+    /// Whether all but commits comes before `at`, so that somebody may read there who comes after
+    /// the job.
     fn is_all_plain_behind(&self, at: u64) -> bool {
         self.entries.iter().all(|entry| entry.1 <= at)
     }
@@ -204,7 +206,8 @@ fn what_everybody_sees_ends_what_is_undecided_below_it() {
     assert_eq!(run(&read, &entries), ["a@9 Value x", "a@5 Value undecided"]);
 }
 
-/// What was put, rolled back and put there again is more than its user knows of, who deletes it once.
+/// What was put, rolled back and put there again is more than its user knows of, who deletes it
+/// once.
 #[test]
 fn a_single_deletion_hides_what_was_rolled_back_in_older_files() {
     let older = Job { older: [b"a".to_vec()].into(), write_prepared: true, ..Job::default() };

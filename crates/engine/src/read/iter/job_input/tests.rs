@@ -1,4 +1,5 @@
-//! A job's input against what the tools' iterator shows of the same database, in every cut and with every readahead.
+//! A job's input against what the tools' iterator shows of the same database, in every cut and with
+//! every readahead.
 
 use super::{InputOptions, JobInput};
 use crate::ingest::BulkLoader;
@@ -14,7 +15,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// Overwritten and deleted keys in so many files of L0, on level 2 and on level 5, each of these with several files.
+/// Overwritten and deleted keys in so many files of L0, on level 2 and on level 5, each of these
+/// with several files.
 fn database(directory: &std::path::Path, compression: &str, l0_files: usize) -> Db {
     let options = format!("target_file_size_base=20K;write_buffer_size=64M;compression={compression}");
     let options = Options::new().set_all(&options).unwrap();
@@ -106,7 +108,8 @@ fn every_entry_within_the_bounds_in_order() {
     }
 }
 
-/// Few and many runs are merged in different ways; both in the order of internal keys, and backwards as forwards.
+/// Few and many runs are merged in different ways; both in the order of internal keys, and
+/// backwards as forwards.
 #[test]
 fn however_many_runs_they_come_in_order() {
     for l0_files in [1, 3, 14, 15, 16, 40] {

@@ -77,7 +77,8 @@ fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -
     keys
 }
 
-/// Keys of memtables that do not begin with what those of all files begin with, on both sides of it and equal behind so many bytes, next to keys within.
+/// Keys of memtables that do not begin with what those of all files begin with, on both sides of it
+/// and equal behind so many bytes, next to keys within.
 #[test]
 fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,7 +103,8 @@ fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     let memtables: Vec<_> = (0..3).map(|_| Arc::new(MemTable::new(Comparator::Bytewise))).collect();
     let mut all = of_files.clone();
     let mut seq = 1000;
-    // The first memtable has the smallest of the heads that are equal in length, but not in every round the newest entries.
+    // The first memtable has the smallest of the heads that are equal in length, but not in every
+    // round the newest entries.
     let heads: [&[u8]; 10] = [
         b"aaaaaa",
         b"bbbbbb",

@@ -1,4 +1,5 @@
-//! Ranges against a sorted list, in each order of keys, from both ends, as iterators and as streams.
+//! Ranges against a sorted list, in each order of keys, from both ends, as iterators and as
+//! streams.
 
 use super::*;
 use crate::{Db, FlushOptions, Options};
