@@ -1,4 +1,5 @@
-//! [`Checkpoint`]: a copy of the database in another directory, which shares its tables by hard links.
+//! [`Checkpoint`]: a copy of the database in another directory, which shares its tables by hard
+//! links.
 //!
 //! In: an open database and a name. Out: a directory of that name that is a database.
 //!

@@ -1,4 +1,5 @@
-//! [`BackupEngine`]: copies of a database that share what they have in common, in RocksDB's own layout.
+//! [`BackupEngine`]: copies of a database that share what they have in common, in RocksDB's own
+//! layout.
 //!
 //! In: open databases, and a directory. Out: backups in it, by number; databases restored of them.
 //!
