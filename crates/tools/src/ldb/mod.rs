@@ -2,6 +2,7 @@
 //! idump, dump_wal and manifest_dump is, byte for byte, what ldb prints.
 
 pub(crate) mod arguments;
+mod copies;
 mod data;
 pub(crate) mod live_files;
 pub(crate) mod manifest;
@@ -40,6 +41,10 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   manifest_dump [--path=MANIFEST] [--verbose]
   dump_wal --walfile=FILE [--header] [--print_value]
   dump_live_files
+  checkpoint --checkpoint_dir=DIRECTORY
+  backup --backup_dir=DIRECTORY [--num_threads=N]
+  restore --backup_dir=DIRECTORY [--num_threads=N]
+                           makes the database what it was at the latest backup
 
   --column_family=NAME     the column family that the command is about; default: default
   --hex, --key_hex, --value_hex
@@ -87,6 +92,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
         "checkconsistency" => data::check_consistency(args, &mut out),
         "manifest_dump" => manifest_dump(args, &mut out),
         "dump_wal" => dump_wal(args, &mut out),
+        "checkpoint" => copies::checkpoint(args, &mut out),
+        "backup" => copies::backup(args, &mut out),
+        "restore" => copies::restore(args, &mut out),
         "dump_live_files" => live_files::dump(args, &mut out),
         other => Err(unknown_command(other)),
     };

@@ -7,7 +7,7 @@
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
 use crate::bench::translate;
-use crate::output::Fault;
+use crate::output::{Fault, note};
 use crate::text::{Form, parse_bytes};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, IngestExternalFileArg,
@@ -230,6 +230,8 @@ fn warning(bad_lines: u64) -> String {
 }
 
 /// Writes the lines of standard input to a file, as the database would write its tables.
+///
+/// Compat: what these two commands say they say on standard error, as ldb does.
 pub(crate) fn write_extern_sst(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = args.take_word().ok_or_else(|| needs("write_extern_sst", "the path of the file"))?;
     let s = Session::open(args, "write_extern_sst", &[])?;
@@ -239,7 +241,9 @@ pub(crate) fn write_extern_sst(mut args: Arguments, out: &mut impl Write) -> Res
         Ok(writer.put(key, value).map_err(|e| format!("failed to write record to file: {e}"))?)
     })?;
     writer.finish().map_err(|e| format!("Failed to finish writing to file: {e}"))?;
-    s.close(out, &format!("{}external SST file written to {path}\n", warning(bad)))
+    s.close(out, "")?;
+    note!("{}external SST file written to {path}", warning(bad));
+    Ok(())
 }
 
 pub(crate) fn ingest_extern_sst(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
@@ -264,7 +268,9 @@ pub(crate) fn ingest_extern_sst(mut args: Arguments, out: &mut impl Write) -> Re
     let s = Session::open(args, "ingest_extern_sst", &[])?;
     let arg = IngestExternalFileArg::new(&s.family, [path], options);
     s.db.ingest_external_files(&[arg]).map_err(|e| format!("failed to ingest external SST: {e}"))?;
-    s.close(out, "external SST files ingested\n")
+    s.close(out, "")?;
+    note!("external SST files ingested");
+    Ok(())
 }
 
 pub(crate) fn compact(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
