@@ -5,9 +5,10 @@ use karst_engine::caller::{Caller, finish};
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
-    CompactFilesOptions, CompactRangeOptions, Db, Direction, Error, ErrorKind, FlushOptions, Options,
-    ReadOptions, Result, SizeApproximationOptions, Snapshot, Unchanged, Value, WaitForCompactOptions,
-    WriteBatch, WriteOptions,
+    Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, Direction, Error, ErrorKind, FlushOptions,
+    IngestExternalFileArg, IngestExternalFileOptions, LiveFilesStorageInfoOptions, Options, ReadOptions,
+    Result, SizeApproximationOptions, Snapshot, Unchanged, Value, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -65,6 +66,9 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
     batch.put_cf(family, "a", "1").unwrap();
     let unchanged = [Unchanged { family: family.clone(), key: b"a".to_vec(), since: 0 }];
     let thread = Caller::Thread;
+    let ingest = IngestExternalFileOptions::default();
+    let ingested = [IngestExternalFileArg::new(family, ["/file.sst"], ingest)];
+    let storage = LiveFilesStorageInfoOptions::default();
     calls! {
         get db.get("a");
         get_opt db.get_opt(&then, "a");
@@ -81,6 +85,10 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         iter db.iter(&read);
         iter_cf db.iter_cf(&then, family);
         internal_iter db.internal_iter(&read, family);
+        cf db.cf("other");
+        range db.range(..);
+        prefix db.prefix("a");
+        cf_of db.cf_of(family).get("a");
         check_open db.check_open();
         flush db.flush(&flush);
         flush_cfs db.flush_cfs(&flush, &of_keys);
@@ -105,11 +113,15 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         compact_files db.compact_files(&files, family, &[1], 1);
         compact_files_async wait(db.compact_files_async(&files, family, &[1], 1));
         create_column_family db.create_column_family("new", &options(db.env()));
+        create_column_family_async wait(db.create_column_family_async("new", &options(db.env())));
+        drop_column_family_async wait(db.drop_column_family_async(&db.column_family("other").unwrap()));
         create_column_families db.create_column_families(&["one", "two"], &options(db.env()));
         drop_column_family db.drop_column_family(&db.column_family("other").unwrap());
         get_options db.get_options(family);
         set_options db.set_options(family, &[("write_buffer_size", "123456")]);
         set_db_options db.set_db_options(&[("max_background_jobs", "3")]);
+        set_options_async wait(db.set_options_async(family, &[("write_buffer_size", "123456")]));
+        set_db_options_async wait(db.set_db_options_async(&[("max_background_jobs", "3")]));
         approximate_sizes db.approximate_sizes(&ranges);
         approximate_sizes_cf db.approximate_sizes_cf(&sizes, family, &ranges);
         approximate_sizes_cf_async wait(db.approximate_sizes_cf_async(&sizes, family, &ranges));
@@ -162,6 +174,19 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         write_async wait(db.write_async(&write, &batch));
         flush_wal db.flush_wal(true);
         flush_wal_async wait(db.flush_wal_async(false));
+        ingest_external_file db.ingest_external_file(&ingest, ["/file.sst"]);
+        ingest_external_file_async wait(db.ingest_external_file_async(&ingest, ["/file.sst"]));
+        ingest_external_files db.ingest_external_files(&ingested);
+        ingest_external_files_async wait(db.ingest_external_files_async(&ingested));
+        disable_file_deletions db.disable_file_deletions();
+        disable_file_deletions_async wait(db.disable_file_deletions_async());
+        enable_file_deletions db.enable_file_deletions();
+        lock_wal db.lock_wal();
+        lock_wal_async wait(db.lock_wal_async());
+        unlock_wal db.unlock_wal();
+        live_files_storage_info db.live_files_storage_info(&storage);
+        live_files_storage_info_async wait(db.live_files_storage_info_async(&storage));
+        checkpoint Checkpoint::new(db);
         sync_wal db.sync_wal();
         sync_wal_async wait(db.sync_wal_async());
     }
@@ -171,12 +196,16 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
 /// apart below.
 const OTHERS: &[&str] = &[
     "open_read_only",
+    "open_read_only_async",
     "open_cf_read_only",
     "open",
+    "open_async",
     "open_cf",
+    "open_cf_async",
     "list_column_families",
     "destroy",
     "close",
+    "close_async",
     "snapshot",
     "latest_sequence_number",
     "default_column_family",
@@ -201,6 +230,11 @@ const OTHERS: &[&str] = &[
     "int_property",
     "int_property_cf",
     "refresh",
+    // Of `Cf`, whose other calls are those of `Db`.
+    "db",
+    "name",
+    "with_read_options",
+    "with_write_options",
 ];
 
 /// The public functions that sources of the engine have, those of the macro `calls!` included.
@@ -383,6 +417,8 @@ fn iterators_end_with_their_database() {
             "status",
             "into_stream",
             "entries",
+            "keys",
+            "values",
             "new",
             "check_open",
         ];
