@@ -216,8 +216,12 @@ impl Staging {
     /// # Errors
     /// As [`finish`](Self::finish).
     pub(super) fn finish_without_lock(self) -> Result<()> {
-        self.env.fs().remove(&self.path(&FileName::Lock.to_string()))?;
-        self.finish()
+        let (fs, lock) = (self.env.fs().clone(), self.directory.join(FileName::Lock.to_string()));
+        self.finish()?;
+        // Why only now: without it another one could begin in the same place. Why its outcome does
+        // not matter: it harms nobody there.
+        let _ = fs.remove(&lock);
+        Ok(())
     }
 
     /// Makes it durable and gives it its name. Blocks.
@@ -241,9 +245,12 @@ impl Drop for Staging {
         let Some(directory) = self.unfinished.take() else { return };
         let fs = self.env.fs();
         let remove = || {
-            for name in fs.list_dir(&directory)? {
+            // Why it goes last: without it another one could begin in the same place.
+            let lock = FileName::Lock.to_string();
+            for name in fs.list_dir(&directory)?.into_iter().filter(|name| *name != lock) {
                 fs.remove(&directory.join(name))?;
             }
+            fs.remove(&directory.join(lock))?;
             fs.remove_dir(&directory)
         };
         if let Err(error) = remove() {

@@ -205,22 +205,31 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
         let whole = FlushOptions::default();
         live.background.flush_families(Sealing::All, whole, FlushReason::GetLiveFiles).await?;
     }
-    let (moment, options_file) = {
-        let db = db.clone();
-        // Why elsewhere: whoever changes options may be writing them.
-        env.run_blocking(move |_| {
-            let writable = writable(&db)?;
-            // Why: so that OPTIONS has all families that the MANIFEST has.
-            let _unchanged = writable.changing_options.lock();
-            Ok::<_, Error>((writable.versions.moment(), db.0.opened.options_file()))
-        })
-        .await?
-    };
-    // Invariant: behind the look at the MANIFEST; see the module's head.
-    live.pipeline.flush_wal(false).await?;
-    let written = {
-        let pipeline = live.pipeline.clone();
-        env.run_blocking(move |_| pipeline.written_logs()).await
+    let (moment, options_file, written) = loop {
+        let failed = live.pipeline.failed_log();
+        let (moment, options_file) = {
+            let db = db.clone();
+            // Why elsewhere: whoever changes options may be writing them.
+            let look = move |_: &Env| {
+                let writable = writable(&db)?;
+                // Why: so that OPTIONS is not replaced in between.
+                let _unchanged = writable.changing_options.lock();
+                Ok::<_, Error>((writable.versions.moment(), db.0.opened.options_file()))
+            };
+            env.run_blocking(look).await?
+        };
+        // Invariant: behind the look at the MANIFEST; see the module's head.
+        live.pipeline.flush_wal(false).await?;
+        let written = {
+            let pipeline = live.pipeline.clone();
+            env.run_blocking(move |_| pipeline.written_logs()).await
+        };
+        // Why once more otherwise: the logs may have a part of a batch whose other part is of a
+        // family that this MANIFEST has not, or lack what a recovery of the log put into tables.
+        let now = writable(db)?.versions.moment();
+        if moment.has_families_of(&now) && live.pipeline.failed_log() == failed {
+            break (moment, options_file, written);
+        }
     };
     let mut files = stored_files(db, &moment, options.include_checksum_info)?;
     files.extend(described_files(db, &moment, options_file).await?);

@@ -129,6 +129,14 @@ pub(crate) struct Moment {
     pub(crate) logs: BTreeSet<FileNumber>,
 }
 
+impl Moment {
+    /// Whether it has all families that another one has.
+    pub(crate) fn has_families_of(&self, other: &Moment) -> bool {
+        let has = |(family, _): &(Arc<Family>, _)| self.trees.iter().any(|(own, _)| Arc::ptr_eq(own, family));
+        other.trees.iter().all(has)
+    }
+}
+
 /// What a database is made of when its [`Versions`] begin.
 pub(crate) struct Start {
     pub(crate) path: PathBuf,

@@ -715,6 +715,11 @@ impl<H: Host> Pipeline<H> {
         Ok(Some(seq))
     }
 
+    /// The newest log when one failed last.
+    pub(crate) fn failed_log(&self) -> FileNumber {
+        self.order.lock().failed_log
+    }
+
     /// The logs that are open for writing or were since the database was opened and are needed,
     /// each with how many of its bytes have left the process; the last is the newest. Those are
     /// whole records. Blocks, while a leader writes.

@@ -454,3 +454,68 @@ fn rocksdb_and_karstdb_take_each_others_backups() {
     let info = ldb(&at("once_more"), &["checkconsistency"], b"").unwrap();
     assert!(info.contains("OK"), "{info}");
 }
+
+/// Opens the engine, once what another one has left at work has ended.
+fn engine_after(env: &Env) -> BackupEngine {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match BackupEngine::open(&BackupEngineOptions::new("/backups"), env) {
+            Ok(engine) => return engine,
+            Err(error) => assert!(error.kind() == ErrorKind::Busy && Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whoever drops the engine with the call leaves jobs at work, and the next engine waits for them.
+#[test]
+fn an_engine_that_is_dropped_at_work_keeps_the_next_one_out() {
+    use karst_io::testing::{in_steps, poll_times};
+    let (env, _) = memory();
+    let db = Db::open("/db", &options(&env, BLOBS)).unwrap();
+    fill(&db, 0..100);
+    let how = CreateBackupOptions { flush_before_backup: true, ..CreateBackupOptions::default() };
+    for polls in 0..200 {
+        let mut engine = engine_after(&env);
+        db.put_opt(&WriteOptions::unlogged(), key(100), "1").unwrap();
+        let made = {
+            let mut making = Box::pin(in_steps(&env, engine.create_new_backup_async(&db, &how)));
+            foreign_block_on(poll_times(making.as_mut(), polls))
+        };
+        drop(engine);
+        let engine = engine_after(&env);
+        for info in engine.get_backup_info() {
+            engine.verify_backup(info.backup_id, true).unwrap();
+        }
+        if let Some(made) = made {
+            made.unwrap();
+            return assert!(polls > 1, "it was never given up");
+        }
+    }
+    panic!("it does not end");
+}
+
+/// What is no backup's, and a backup that cannot be read, cost no other backup.
+#[test]
+fn odd_names_are_nobodys_backups() {
+    let (env, files) = memory();
+    let db = Db::open("/db", &options(&env, BLOBS)).unwrap();
+    fill(&db, 0..10);
+    let mut engine = engine(&env);
+    let id = create(&mut engine, &db);
+    drop(engine);
+    let meta = files.read_file(Path::new("/backups/meta/1")).unwrap();
+    for name in ["0", "007", "+5", "4294967296", "x"] {
+        files.write_file(&Path::new("/backups/meta").join(name), meta.clone()).unwrap();
+    }
+    files.create_dir(Path::new("/backups/meta/5")).unwrap();
+    files.write_file(Path::new("/backups/meta/4294967295"), Vec::new()).unwrap();
+    let mut engine = self::engine(&env);
+    let found: Vec<u32> = engine.get_backup_info().iter().map(|info| info.backup_id).collect();
+    assert_eq!(found, [id]);
+    let corrupt: Vec<u32> = engine.get_corrupted_backups().iter().map(|(id, _)| *id).collect();
+    assert_eq!(corrupt, [5, u32::MAX]);
+    let told = engine.create_new_backup(&db, &CreateBackupOptions::default()).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::LimitReached, "{told}");
+    assert_eq!(restored(&engine, &env, id, BLOBS), 10);
+}

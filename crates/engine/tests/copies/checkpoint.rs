@@ -1,7 +1,9 @@
 //! Checkpoints: what they have, what they refuse, and what they leave when they fail.
 
 use crate::{entries, key, memory, names, options, prefix};
-use karst_engine::{Checkpoint, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, WriteOptions};
+use karst_engine::{
+    Checkpoint, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, WriteBatch, WriteOptions,
+};
 use karst_io::testing::{foreign_block_on, in_steps, poll_times};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_testkit::eventually;
@@ -274,4 +276,41 @@ fn rocksdb_opens_a_checkpoint() {
         let copy = Db::open(&copy, &Options::new()).unwrap();
         assert_eq!(entries(&copy, "default").len(), 1001);
     }
+}
+
+/// A batch into a family that is created while the copy is made is in the copy whole or not at all.
+#[test]
+fn no_batch_is_torn_by_a_family_that_comes() {
+    let (env, _) = memory();
+    let all = options(&env, "");
+    let db = Db::open("/db", &all).unwrap();
+    db.put("key", "1").unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..400 {
+                let name = format!("f{number:03}");
+                let family = db.create_column_family(&name, &all).unwrap();
+                let mut batch = WriteBatch::new();
+                batch.put(&name, "1").unwrap();
+                batch.put_cf(&family, &name, "1").unwrap();
+                db.write(&WriteOptions::default(), &batch).unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut copies = 0;
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            let to = format!("/copy{copies}");
+            copies += 1;
+            Checkpoint::new(&db).unwrap().create_checkpoint(&to, u64::MAX).unwrap();
+            let copy = Db::open_read_only(&to, &all).unwrap();
+            for entry in copy.prefix("f").unwrap() {
+                let (name, _) = entry.unwrap();
+                let text = std::str::from_utf8(&name).unwrap();
+                let whole = copy.cf(text).and_then(|family| family.get(&name));
+                assert!(whole.is_ok_and(|value| value.is_some()), "{to}: {text}");
+            }
+        }
+        assert!(copies > 1, "{copies} copies");
+    });
 }

@@ -120,6 +120,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     assert!(count >= 3);
     for (what, kind, bad) in [
         ("the comparator", InvalidArgument, changed(&|m| m.db_comparator_name = "mine".into())),
+        ("the last number", InvalidArgument, changed(&|m| m.files[0].largest_seq = (1 << 56) - 1)),
         ("a level", InvalidArgument, changed(&|m| m.files[0].level = 70)),
         ("a bound", InvalidArgument, changed(&|m| m.files[0].smallest.truncate(3))),
         ("a name", InvalidArgument, changed(&|m| m.files[0].name = "../db/CURRENT".into())),
@@ -136,6 +137,9 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     let import = ImportColumnFamilyOptions::default();
     let told = db.create_column_family_with_import("bad", &all, &import, &none).unwrap_err();
     assert_eq!(told.kind(), InvalidArgument);
+    let two = changed(&|m| m.files.push(m.files[0].clone()));
+    let told = db.create_column_family_with_import("bad", &all, &import, &two).unwrap_err();
+    assert!(told.kind() == InvalidArgument && told.to_string().contains("twice"), "{told}");
     // A table that is no table any more.
     let path = Path::new("/export").join(&metadata.files[0].name);
     files.remove(&path).unwrap();

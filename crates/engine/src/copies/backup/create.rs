@@ -62,8 +62,9 @@ impl BackupEngine {
         self.workers.wait().await;
         // Why: one that was given up in the end may be there all the same.
         self.look()?;
-        self.last_id += 1;
-        let id = self.last_id;
+        let next = self.last_id.checked_add(1);
+        let id = next.ok_or_else(|| Error::new(ErrorKind::LimitReached, "the numbers are used up"))?;
+        self.last_id = id;
         let made = self.make(db, options, id).await;
         match made {
             Ok(meta) => {
@@ -124,7 +125,7 @@ impl BackupEngine {
         let temporary = self.path(META).join(format!(".{id}.tmp"));
         let directories =
             [private, self.path(PRIVATE), self.path(SHARED), self.path(SHARED_CHECKSUM), self.path(META)];
-        let (stop, at_work) = (self.stop.clone(), self.workers.enter());
+        let (stop, at_work) = (self.stop.clone(), self.workers.enter(self.lock.clone()));
         self.env
             .run_blocking(move |env| {
                 let _at_work = at_work;

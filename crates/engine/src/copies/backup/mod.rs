@@ -169,7 +169,7 @@ pub struct BackupEngine {
     workers: Workers,
     stop: Halt,
     /// Unless it is open for reading.
-    lock: Option<Box<dyn FileLock>>,
+    lock: Option<Arc<Box<dyn FileLock>>>,
 }
 
 /// Stops an engine, from anywhere; see [`BackupEngine::stopper`].
@@ -203,7 +203,7 @@ impl BackupEngine {
             _ => Error::from(e),
         })?;
         let mut engine = Self::read(options, env)?;
-        engine.lock = Some(lock);
+        engine.lock = Some(Arc::new(lock));
         if options.destroy_old_data {
             engine.purge_old_backups(0)?;
             for id in std::mem::take(&mut engine.corrupt).into_keys() {
@@ -245,11 +245,16 @@ impl BackupEngine {
     fn look(&mut self) -> Result<()> {
         let (mut backups, mut corrupt) = (BTreeMap::new(), BTreeMap::new());
         for name in self.env.fs().list_dir(&self.path(META))? {
-            let Ok(id) = name.parse::<u32>() else { continue };
+            // What has another name, such as `007`, is nobody's backup.
+            let number = name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == name);
+            let Some(id) = number else { continue };
             let path = self.meta_path(id);
-            match Meta::parse(&self.env.fs().read_file(&path)?) {
+            let read = self.env.fs().read_file(&path).map_err(Error::from);
+            let parsed =
+                read.and_then(|text| Meta::parse(&text).map_err(|what| Error::corruption_at(&path, 0, what)));
+            match parsed {
                 Ok(meta) => drop(backups.insert(id, meta)),
-                Err(what) => drop(corrupt.insert(id, Error::corruption_at(&path, 0, what))),
+                Err(error) => drop(corrupt.insert(id, error)),
             }
             self.last_id = self.last_id.max(id);
         }
@@ -436,7 +441,7 @@ impl BackupEngine {
         let jobs: Vec<_> = (0..self.options.max_background_operations.max(1))
             .map(|_| {
                 let (queue, work, stop, failed) = (queue.clone(), work.clone(), stop.clone(), failed.clone());
-                let at_work = self.workers.enter();
+                let at_work = self.workers.enter(self.lock.clone());
                 self.env.run_blocking(move |env| {
                     let _at_work = at_work;
                     loop {
@@ -462,12 +467,16 @@ impl BackupEngine {
 #[derive(Clone, Debug, Default)]
 struct Workers(Arc<(Mutex<usize>, karst_base::sync::Event)>);
 
-struct AtWork(Workers);
+/// One of them, and with it the lock on the directory: the next engine waits for its end too.
+struct AtWork {
+    workers: Workers,
+    _lock: Option<Arc<Box<dyn FileLock>>>,
+}
 
 impl Workers {
-    fn enter(&self) -> AtWork {
+    fn enter(&self, _lock: Option<Arc<Box<dyn FileLock>>>) -> AtWork {
         *self.0.0.lock() += 1;
-        AtWork(self.clone())
+        AtWork { workers: self.clone(), _lock }
     }
 
     /// Waits until nobody is at work.
@@ -484,8 +493,8 @@ impl Workers {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        *self.0.0.0.lock() -= 1;
-        self.0.0.1.notify(usize::MAX);
+        *self.workers.0.0.lock() -= 1;
+        self.workers.0.1.notify(usize::MAX);
     }
 }
 

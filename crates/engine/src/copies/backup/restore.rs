@@ -14,6 +14,7 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock, block_on};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 impl BackupEngine {
     /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which is the same
@@ -55,7 +56,8 @@ impl BackupEngine {
     }
 
     /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). Dropped,
-    /// it ends soon, and there is no database then.
+    /// it ends soon, and the place is locked until then; there is no database then, or, if all was
+    /// done already, the restored one.
     ///
     /// # Errors
     /// As [`restore_db_from_backup`](Self::restore_db_from_backup).
@@ -93,32 +95,34 @@ impl BackupEngine {
             }
             target.clear(env)
         });
-        let _lock = begun.await?;
+        // Why shared: the place stays locked as long as anyone writes there, whoever waits for it.
+        let lock = Arc::new(begun.await?);
+        let kept = lock.clone();
         let last = named.swap_remove(at);
         let pace = Pace::of(self.options.restore_rate_limiter.as_ref());
         let (directory, target) = (self.options.backup_dir.clone(), to.clone());
-        let copy = move |env: &Env, (file, name): &(BackupFile, String), stop: &Halt| match target.has_log(
-            env,
-            name,
-            &directory.join(&file.path),
-        )? {
-            true => Ok(()),
-            false => put(env, &directory, file, &target.path(name), stop, &pace),
+        let copy = move |env: &Env, (file, name): &(BackupFile, String), stop: &Halt| {
+            let _locked = &kept;
+            match target.has_log(env, name, &directory.join(&file.path))? {
+                true => Ok(()),
+                false => put(env, &directory, file, &target.path(name), stop, &pace),
+            }
         };
         self.in_parallel(self.stop.clone(), named, copy).await?;
-        let (directory, stop) = (self.options.backup_dir.clone(), self.stop.clone());
-        self.env
-            .run_blocking(move |env| {
-                let fs = env.fs();
-                fs.sync_dir(&to.wal)?;
-                let temporary = to.db.join(FileName::Temp(FileNumber(0)).to_string());
-                put(env, &directory, &last.0, &temporary, &stop, &Pace::of(None))?;
-                // Why before: CURRENT shall not outlive the name of what it names.
-                fs.sync_dir(&to.db)?;
-                fs.rename(&temporary, &to.db.join(last.1))?;
-                Ok(fs.sync_dir(&to.db)?)
-            })
-            .await
+        let directory = self.options.backup_dir.clone();
+        copying::run(&self.env, self.stop.child(), move |env, stop| {
+            let _locked = lock;
+            let fs = env.fs();
+            fs.sync_dir(&to.wal)?;
+            let temporary = to.db.join(FileName::Temp(FileNumber(0)).to_string());
+            put(env, &directory, &last.0, &temporary, stop, &Pace::of(None))?;
+            // Why before: CURRENT shall not outlive the name of what it names.
+            fs.sync_dir(&to.db)?;
+            stop.check()?;
+            fs.rename(&temporary, &to.db.join(last.1))?;
+            Ok(fs.sync_dir(&to.db)?)
+        })
+        .await
     }
 }
 
