@@ -82,7 +82,8 @@ pub fn compact_files(
     let tree = Tree::new(context);
     let deepest_allowed = match tree.options().family.compaction_style {
         CompactionStyle::Fifo => 0,
-        _ => tree.level_count - 1,
+        // Why not always the deepest: it may be kept free for what is ingested behind.
+        _ => tree.last_output_level(),
     };
     if output_level > deepest_allowed {
         return Err(Refused::invalid(format!(

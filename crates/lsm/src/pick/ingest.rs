@@ -58,11 +58,13 @@ pub fn place_ingested(
 }
 
 /// The last level, if a file that is older than all that the tree has may go there: it is kept free
-/// for that, and has nothing of the file's range yet.
+/// for that, has nothing of the file's range yet, and nothing is being written there. A compaction
+/// that began before the level was kept free may still write to it.
 pub fn place_behind(context: PickContext<'_>, (smallest, largest): (&[u8], &[u8])) -> Option<Level> {
     let tree = Tree::new(context);
     let span = Span { smallest: Some(smallest), largest: Some(largest) };
     let last = tree.level_count - 1;
     let is_kept_free = tree.last_output_level() < last;
-    (is_kept_free && tree.overlapping(last, span).is_empty()).then_some(Level(last as u8))
+    let is_free = tree.overlapping(last, span).is_empty() && !tree.written_to(last, span);
+    (is_kept_free && is_free).then_some(Level(last as u8))
 }

@@ -101,3 +101,29 @@ fn the_last_level_is_for_what_is_ingested_behind_if_it_is_kept_free() {
     tree.file(4, "d", "f", 1);
     assert_eq!(behind(&tree), None);
 }
+
+#[test]
+fn nothing_is_ingested_behind_into_what_is_about_to_be_written() {
+    let bounds = (key("m", 1 << 8), key("n", 1 << 8));
+    let behind = |tree: &TestTree| tree.with(|context| place_behind(context, (&bounds.0, &bounds.1)));
+    let mut tree = TestTree::new(FIXED);
+    tree.options.allow_ingest_behind = true;
+    let id = tree.running.reserve(Level(4), b"a", b"z");
+    assert_eq!(behind(&tree), None);
+    tree.running.release(id);
+    tree.running.reserve(Level(3), b"a", b"z");
+    assert_eq!(behind(&tree), Some(Level(4)));
+}
+
+#[test]
+fn files_are_not_compacted_by_hand_into_a_level_that_is_kept_free() {
+    let mut tree = TestTree::new(FIXED);
+    tree.options.allow_ingest_behind = true;
+    let number = tree.file(0, "a", "z", 1).number;
+    let by_hand = |level| {
+        let options = CompactFilesOptions::default();
+        tree.with(|context| compact_files(context, &[number], level, &options).map(|c| shown(&c)))
+    };
+    assert!(by_hand(4).unwrap_err().why.contains("exceeds 3"));
+    assert_eq!(by_hand(3).unwrap(), "L0[1] -> L3 move");
+}
