@@ -206,6 +206,11 @@ impl One<'_> {
         let Entries { ends: Some((smallest, largest)), seqs: Some(seqs) } = entries else {
             return Err(Error::invalid_argument("the file has no entry"));
         };
+        // Why: what is written later has to be newer, and there would be no number left for it.
+        if seqs.1 >= SeqNo::MAX {
+            let text = format!("an entry has the last sequence number that there is, {}", seqs.1);
+            return Err(Error::invalid_argument(text));
+        }
         let properties = table.properties().clone();
         Ok(Found { smallest, largest, seqs, properties })
     }

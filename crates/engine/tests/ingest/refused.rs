@@ -175,3 +175,23 @@ fn the_checksum_of_a_whole_file_is_verified_if_it_is_known() {
     db.ingest_external_files(&[arg(wrong, name, false)]).unwrap();
     assert!(db.verify_file_checksums().is_err(), "the wrong one was believed");
 }
+
+#[test]
+fn a_table_that_leaves_no_sequence_number_for_later_writes_is_refused() {
+    let how = in_memory().set("checksum", "kNoChecksum").unwrap();
+    let how = how.set("compression", "kNoCompression").unwrap();
+    let from = Db::open("/from", &how).unwrap();
+    from.put("key", "value").unwrap();
+    from.flush(&FlushOptions::default()).unwrap();
+    let table = format!("/from/{:06}.sst", from.live_files()[0].number);
+    let fs = from.env().fs().clone();
+    let mut bytes = fs.read_file(table.as_ref()).unwrap();
+    let entry = b"key\x01\x01\0\0\0\0\0\0";
+    let at = bytes.windows(entry.len()).position(|window| window == entry).unwrap();
+    bytes[at + 4..at + entry.len()].fill(0xff);
+    fs.create("/last.sst".as_ref()).unwrap().append(&bytes).unwrap();
+    let db = Db::open("/db", &how).unwrap();
+    let any = IngestExternalFileOptions { allow_db_generated_files: true, ..Default::default() };
+    refused(&db, any, &["/last.sst"], ErrorKind::InvalidArgument, "/last.sst: an entry has the last");
+    db.ingest_external_file(&any, [&table]).unwrap();
+}
