@@ -255,7 +255,9 @@ impl Background {
         let began = self.env().now();
         let job = self.parts.flush.events.next_job();
         self.flush_before(&ingests).await?;
-        let held = self.parts.flush.pipeline.hold().await?;
+        // Why no longer: whoever has locked the log need not unlock it any more then, and closing
+        // waits for this job.
+        let held = self.while_open(self.parts.flush.pipeline.hold()).await?;
         self.flush_before(&ingests).await?;
         self.parts.flush.pipeline.sync_logs().await?;
         if let Some(gone) = ingests.iter().find(|ingest| ingest.family.is_dropped()) {

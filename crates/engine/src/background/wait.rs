@@ -122,6 +122,18 @@ impl Background {
         if self.state.lock().closing { Err(closed()) } else { Ok(()) }
     }
 
+    /// What `future` gives. It is given up as soon as the database is being closed.
+    ///
+    /// # Errors
+    /// As `future`; the database is being closed.
+    pub(super) async fn while_open<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        let closing = Box::pin(self.wait_for(|| self.check_open().err()));
+        match race(Box::pin(future), closing).await {
+            Raced::First(outcome) => outcome,
+            Raced::Second(closed) => Err(closed),
+        }
+    }
+
     /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up. A
     /// call that is dropped before it ends does not count.
     pub(crate) async fn pause(self: &Arc<Self>) {

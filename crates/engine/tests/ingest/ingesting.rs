@@ -239,6 +239,24 @@ fn nothing_is_ingested_while_the_log_is_locked() {
     assert_eq!(all(&db).len(), 51);
 }
 
+/// Nobody has to unlock the log of a database that is closed, so nothing may wait for that.
+#[test]
+fn an_ingestion_that_waits_for_the_log_ends_when_the_database_is_closed() {
+    let how = in_memory();
+    let db = Db::open("/db", &how).unwrap();
+    write_file(&how, "/file.sst", &[("key", "ingested")]);
+    db.lock_wal().unwrap();
+    std::thread::scope(|scope| {
+        let ingesting = scope.spawn(|| db.ingest_external_file(&options(), ["/file.sst"]));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!ingesting.is_finished());
+        db.close().unwrap();
+        let error = ingesting.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), karst_engine::ErrorKind::Closed, "{error}");
+    });
+    assert!(all(&Db::open("/db", &how).unwrap()).is_empty());
+}
+
 #[test]
 fn a_file_is_copied_linked_or_moved() {
     let directory = tempfile::tempdir().unwrap();
