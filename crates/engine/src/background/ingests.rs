@@ -1,5 +1,5 @@
-//! Files that are ingested: from the moment at which all are in the directory and verified to the
-//! one at which readers see them.
+//! Files that are ingested: from the moment at which all are in the directory and verified, which
+//! `ingest/prepare` sees to, to the one at which readers see them.
 //!
 //! | step | what may be in its way |
 //! |---|---|
@@ -18,7 +18,8 @@
 //!   the tree before it is published. A file without (0) is seen at once by whoever looks, whatever
 //!   he reads at; so only one that has nothing below or above it, and that no snapshot and no other
 //!   family's file goes with, is let in without.
-//! - It is a job of the database: begun, it ends, whoever waits for it.
+//! - All of it, preparing included, is a job of the database: begun, it ends, whoever waits for it,
+//!   and closing waits for it.
 
 use super::{Background, FlushOptions, State, closed};
 use crate::sealing::{HeldWriters, Sealing};
@@ -233,17 +234,26 @@ impl Drop for Reservations {
 }
 
 impl Background {
-    /// Adds all files of `ingests`, each of another family, in one change. Goes on if it is
-    /// dropped.
+    /// Adds all files that `preparing` brings, for each family once, in one change. All of it goes
+    /// on if this is dropped.
+    ///
+    /// Why that too: it makes files in the directory, which is another opener's once the database
+    /// is closed. Closing waits for jobs, and for nobody's future.
     ///
     /// # Errors
-    /// The options or a background error are in the way, or came; the database is closed. Nothing
-    /// has changed then.
-    pub(crate) async fn ingest(self: &Arc<Self>, ingests: Vec<FamilyIngest>) -> Result<()> {
+    /// That of `preparing`; the options or a background error are in the way, or came; the database
+    /// is closed. Nothing has changed then.
+    pub(crate) async fn ingest(
+        self: &Arc<Self>,
+        preparing: impl Future<Output = Result<Vec<FamilyIngest>>> + Send + 'static,
+    ) -> Result<()> {
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
         let task = self.env().spawn(Priority::High, async move {
-            let outcome = caught("an ingestion", this.ingest_now(ingests)).await;
+            // Invariant: what is left of files that are not ingested is gone, or handed to who
+            // removes it, before the slot is.
+            let work = async { this.ingest_now(preparing.await?).await };
+            let outcome = caught("an ingestion", work).await;
             drop(slot);
             this.schedule();
             outcome

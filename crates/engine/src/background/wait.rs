@@ -118,7 +118,8 @@ impl Background {
         .await
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// Refuses what would begin, or go on, while the database is being closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.state.lock().closing { Err(closed()) } else { Ok(()) }
     }
 
@@ -126,7 +127,7 @@ impl Background {
     ///
     /// # Errors
     /// As `future`; the database is being closed.
-    pub(super) async fn while_open<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn while_open<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         let closing = Box::pin(self.wait_for(|| self.check_open().err()));
         match race(Box::pin(future), closing).await {
             Raced::First(outcome) => outcome,

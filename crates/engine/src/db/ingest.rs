@@ -59,9 +59,8 @@ impl Db {
         block_on(self.env(), self.ingest_external_files_async(args))
     }
 
-    /// The asynchronous form of [`Db::ingest_external_file`]. Dropped while files are looked at, it
-    /// does nothing; dropped later it goes on, but for `move_files` leaves the files where they
-    /// are.
+    /// The asynchronous form of [`Db::ingest_external_file`]. Once polled, it goes on though it is
+    /// dropped, but for `move_files` leaves the files where they are then.
     ///
     /// # Errors
     /// As [`Db::ingest_external_file`].
@@ -87,9 +86,9 @@ impl Db {
             .versions;
         let mut of_families = Vec::with_capacity(args.len());
         for arg in args {
-            of_families.push((self.family(&arg.column_family)?, arg));
+            of_families.push((self.family(&arg.column_family)?.clone(), arg.clone()));
         }
         let options = self.0.opened.db_options.get();
-        ingest(&live.background, versions, &live.events, &options, &of_families).await
+        ingest(&live.background, versions, &live.events, options, of_families).await
     }
 }

@@ -1,17 +1,19 @@
 //! Ingesting files: tables made elsewhere become part of an open database.
 //!
 //! In: files, each for a column family, and how. Out: a database that has their entries. `prepare`
-//! does what can fail; what changes something is the work of `background/ingests`.
+//! does what can fail; what changes something is the work of `background/ingests`. Both are one job
+//! of the database.
 
 use super::arg::IngestExternalFileArg;
 use super::prepare::prepare;
-use crate::background::Background;
+use crate::background::{Background, FamilyIngest};
 use crate::versions::Versions;
 use karst_base::error::{Error, Named, Result};
 use karst_base::events::{Events, LogLevel};
 use karst_base::options::DbOptions;
 use karst_base::stats::HistogramKind;
 use karst_storage::column_family::Family;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Ingests everything at once; `args` go with `families`.
@@ -23,8 +25,8 @@ pub(crate) async fn ingest(
     background: &Arc<Background>,
     versions: &Arc<Versions>,
     events: &Events,
-    db_options: &DbOptions,
-    args: &[(&Arc<Family>, &IngestExternalFileArg)],
+    db_options: Arc<DbOptions>,
+    args: Vec<(Arc<Family>, IngestExternalFileArg)>,
 ) -> Result<()> {
     for (index, (family, _)) in args.iter().enumerate() {
         if args[..index].iter().any(|(other, _)| other.id() == family.id()) {
@@ -37,17 +39,10 @@ pub(crate) async fn ingest(
         return Err(Error::invalid_argument("ingesting files: there is nothing to ingest"));
     }
     let env = versions.env().clone();
-    let mut ingests = Vec::with_capacity(args.len());
-    for (family, arg) in args {
-        let shared = &family.tables.shared;
-        let began = shared.start_timer();
-        ingests.push(prepare(versions, db_options, family, arg).await?);
-        shared.measure_since(HistogramKind::IngestExternalFilePrepareTime, began);
-    }
-    background.ingest(ingests).await?;
-    let moved =
-        args.iter().filter(|(_, arg)| arg.options.move_files).flat_map(|(_, arg)| &arg.external_files);
-    for path in moved.cloned().collect::<Vec<_>>() {
+    let moved = args.iter().filter(|(_, arg)| arg.options.move_files);
+    let moved: Vec<PathBuf> = moved.flat_map(|(_, arg)| &arg.external_files).cloned().collect();
+    background.ingest(prepare_all(background.clone(), versions.clone(), db_options, args)).await?;
+    for path in moved {
         let at = path.clone();
         if let Err(error) = env.run_blocking(move |env| env.fs().remove(&at)).await {
             // Why no error: the file is ingested, and a second time would be once too often.
@@ -56,4 +51,21 @@ pub(crate) async fn ingest(
         }
     }
     Ok(())
+}
+
+/// Prepares the files of all families, which it owns as a part of a job.
+async fn prepare_all(
+    background: Arc<Background>,
+    versions: Arc<Versions>,
+    db_options: Arc<DbOptions>,
+    args: Vec<(Arc<Family>, IngestExternalFileArg)>,
+) -> Result<Vec<FamilyIngest>> {
+    let mut ingests = Vec::with_capacity(args.len());
+    for (family, arg) in &args {
+        let shared = &family.tables.shared;
+        let began = shared.start_timer();
+        ingests.push(prepare(&background, &versions, &db_options, family, arg).await?);
+        shared.measure_since(HistogramKind::IngestExternalFilePrepareTime, began);
+    }
+    Ok(ingests)
 }

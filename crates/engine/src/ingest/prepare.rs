@@ -4,11 +4,13 @@
 //! numbers of the database, synced, and found to be what they have to be. Of a file that is refused
 //! nothing is left.
 //!
-//! Invariant: what is looked at is the file that the database keeps, not the one that it was made
-//! of.
+//! Invariants:
+//! - What is looked at is the file that the database keeps, not the one that it was made of.
+//! - It is a part of a job that closing waits for, and ends soon when the database is being closed:
+//!   nothing is written to the directory any more when that is another opener's.
 
 use super::arg::IngestExternalFileArg;
-use crate::background::{FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
+use crate::background::{Background, FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::versions::Versions;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -60,9 +62,10 @@ fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
 /// Prepares all files of `arg`, for `family`.
 ///
 /// # Errors
-/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit.
-/// Nothing is left of any file then.
+/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit; the
+/// database is being closed. Nothing is left of any file then.
 pub(super) async fn prepare(
+    background: &Arc<Background>,
     versions: &Arc<Versions>,
     db_options: &DbOptions,
     family: &Arc<Family>,
@@ -73,7 +76,7 @@ pub(super) async fn prepare(
     let mut files = Vec::with_capacity(arg.external_files.len());
     for (index, path) in arg.external_files.iter().enumerate() {
         let given = arg.files_checksums.get(index).zip(arg.files_checksum_func_names.get(index));
-        let one = One { versions, db_options, family, options, path };
+        let one = One { background, versions, db_options, family, options, path };
         files.push(one.prepare(given).await.map_err(|error| named(path, error))?);
     }
     let comparator = &family.config.comparator;
@@ -95,6 +98,7 @@ fn named(path: &Path, error: Error) -> Error {
 
 /// One file to be prepared.
 struct One<'a> {
+    background: &'a Arc<Background>,
     versions: &'a Arc<Versions>,
     db_options: &'a DbOptions,
     family: &'a Arc<Family>,
@@ -113,13 +117,14 @@ struct Found {
 
 impl One<'_> {
     async fn prepare(&self, given: Option<(&Vec<u8>, &String)>) -> Result<PreparedFile> {
+        self.background.check_open()?;
         let guard = self.versions.new_table(0);
         let shared = &self.family.tables.shared;
         let internal_path = shared.table_path(guard.number(), 0)?;
         self.bring(&internal_path).await?;
         let of = internal_path.clone();
         let metadata = self.env().run_blocking(move |env| env.fs().metadata(&of)).await?;
-        let found = self.examine(guard.number(), metadata.len).await;
+        let found = self.background.while_open(self.examine(guard.number(), metadata.len)).await;
         // Why: it was opened as what it is without its number in the tree; whoever reads it from
         // now on opens it anew.
         shared.open_files.forget(guard.number());
@@ -134,7 +139,7 @@ impl One<'_> {
         file.tail_size_bytes = metadata.len - properties.tail_start_offset.min(metadata.len);
         // Compat: a file of one range tombstone and nothing else is best compacted away.
         file.marked_for_compaction = properties.num_entries == 1 && properties.num_range_deletions == 1;
-        file.checksum = self.checksum(&internal_path, given).await?;
+        file.checksum = self.background.while_open(self.checksum(&internal_path, given)).await?;
         let external_path = self.path.clone();
         Ok(PreparedFile { guard, external_path, internal_path, file, smallest, largest, properties })
     }
@@ -169,6 +174,11 @@ impl One<'_> {
         let mut copy = FileWriter::create(env, to, writing).await?;
         let mut at = 0;
         while at < from.size() {
+            if let Err(closed) = self.background.check_open() {
+                // Why: what is in flight would still be written behind the end of the job.
+                let _ = copy.finish().await;
+                return Err(closed);
+            }
             let bytes = karst_io::read(env, &from, at, PIECE_BYTES as usize).await?;
             if bytes.is_empty() {
                 return Err(Error::corruption_at(self.path, at, "the file has become shorter"));

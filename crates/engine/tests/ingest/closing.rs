@@ -1,0 +1,100 @@
+//! Files that are being brought into the directory while the database is closed, or while nobody
+//! waits for it.
+
+use super::*;
+use karst_engine::io::testing::{foreign_block_on, poll_times};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, FileSystem};
+use karst_engine::{ErrorKind, IngestExternalFileOptions};
+use karst_testkit::eventually;
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+const PIECES: usize = 24;
+
+/// Holds up the second write to a table of the database, and counts all of them.
+#[derive(Debug)]
+struct AtTable {
+    writes: AtomicUsize,
+    told: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Disturb for AtTable {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        if path.starts_with("/db")
+            && path.extension().is_some_and(|extension| extension == "sst")
+            && self.writes.fetch_add(1, Ordering::SeqCst) == 1
+        {
+            self.told.send(()).unwrap();
+            // Why ignored: a test that fails lets everybody go on.
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn closing_waits_for_a_copy_which_ends_and_leaves_nothing() {
+    let files: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+    let (tell, told) = sync_channel(1);
+    let (release, go_on) = sync_channel(1);
+    let between = AtTable { writes: AtomicUsize::new(0), told: tell, go_on: Mutex::new(go_on) };
+    let disturbed = DisturbedFileSystem::new(files.clone(), between);
+    let between = disturbed.between().clone();
+    let env = Env::builder().file_system(Arc::new(disturbed)).build();
+    let how = Options::new().env(env).db(|db| db.create_if_missing = true);
+    let how = how.set("compression", "kNoCompression").unwrap();
+    let value = "x".repeat(1 << 20);
+    let keys: Vec<String> = (0..PIECES).map(|i| format!("{i:02}")).collect();
+    write_file(&how, "/file.sst", &keys.iter().map(|key| (&**key, &*value)).collect::<Vec<_>>());
+    let db = Db::open("/db", &how).unwrap();
+    let tables = || {
+        let names = files.list_dir("/db".as_ref()).unwrap();
+        names.into_iter().filter(|name| name.ends_with(".sst")).count()
+    };
+    std::thread::scope(|scope| {
+        let ingesting =
+            scope.spawn(|| db.ingest_external_file(&IngestExternalFileOptions::default(), ["/file.sst"]));
+        // Why in here: should this fail, the other goes on.
+        let release = release;
+        told.recv().unwrap();
+        let closing = scope.spawn(|| db.close());
+        // Long enough for one who does not wait. One who waits passes whatever the time.
+        for _ in 0..20 {
+            assert!(!closing.is_finished(), "it is closed while a table is being made");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        release.send(()).unwrap();
+        closing.join().unwrap().unwrap();
+        let writes = between.writes.load(Ordering::SeqCst);
+        assert!(writes < PIECES, "{writes}: the copy has gone on");
+        assert_eq!(tables(), 0);
+        let error = ingesting.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!((between.writes.load(Ordering::SeqCst), tables()), (writes, 0));
+    });
+    assert!(all(&Db::open("/db", &how).unwrap()).is_empty());
+}
+
+#[test]
+fn an_ingestion_that_nobody_waits_for_ends() {
+    let how = in_memory();
+    let db = Db::open("/db", &how).unwrap();
+    write_file(&how, "/file.sst", &[("key", "ingested")]);
+    let options = IngestExternalFileOptions::default();
+    {
+        let mut ingested = pin!(db.ingest_external_file_async(&options, ["/file.sst"]));
+        assert!(foreign_block_on(poll_times(ingested.as_mut(), 1)).is_none());
+    }
+    eventually(entries(&[("key", "ingested")]), || all(&db));
+}
