@@ -203,6 +203,9 @@ impl One<'_> {
             verify::table(tables, &file).await?;
         }
         let mut entries = self.entries(&table, &file).await?;
+        if self.looks_at_all() {
+            check_counts(&table, entries.points)?;
+        }
         if let Some(tombstones) = table.range_tombstones() {
             let comparator = &tables.configuration.comparator;
             for at in 0..tombstones.len() {
@@ -213,7 +216,7 @@ impl One<'_> {
                 entries.widen(comparator, start, end, seqs);
             }
         }
-        let Entries { ends: Some((smallest, largest)), seqs: Some(seqs) } = entries else {
+        let Entries { ends: Some((smallest, largest)), seqs: Some(seqs), .. } = entries else {
             return Err(Error::invalid_argument("the file has no entry"));
         };
         // Why: what is written later has to be newer, and there would be no number left for it.
@@ -242,11 +245,16 @@ impl One<'_> {
         Ok(())
     }
 
+    /// Whether each entry is looked at, not only the first and the last one.
+    fn looks_at_all(&self) -> bool {
+        self.options.verify_checksums_before_ingest || self.options.allow_db_generated_files
+    }
+
     /// The first and the last entry, range tombstones apart. All are looked at where all have to
     /// be.
     async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
         let tables = &self.family.tables;
-        let all = self.options.verify_checksums_before_ingest || self.options.allow_db_generated_files;
+        let all = self.looks_at_all();
         let input = || {
             let files = vec![file.clone()];
             let inputs = [CompactionInput { level: Level(0), files }];
@@ -318,6 +326,7 @@ impl One<'_> {
         }
         let end = FileEnd::Entry(key.user_key.to_vec(), key.seq, key.kind);
         entries.widen(&self.family.tables.configuration.comparator, end.clone(), end, &[key.seq]);
+        entries.points += 1;
         Ok(())
     }
 
@@ -349,6 +358,27 @@ impl One<'_> {
     }
 }
 
+/// Holds what was found in a table against what its properties say.
+///
+/// Why: a compaction does so later, and what it finds then stops the whole database.
+fn check_counts(table: &Table, points: u64) -> Result<()> {
+    let properties = table.properties();
+    let tombstones = properties.num_range_deletions;
+    let said = properties.num_entries.saturating_sub(tombstones);
+    if points != said {
+        let text = format!("{points} entries were found, its properties say that it has {said}");
+        return Err(Error::new(ErrorKind::Corruption, text));
+    }
+    // Why not how many: those that overlap are cut to pieces when the table is opened.
+    let has_tombstones = table.range_tombstones().is_some();
+    if has_tombstones != (tombstones > 0) {
+        let found = if has_tombstones { "range tombstones" } else { "no range tombstone" };
+        let text = format!("{found} were found, its properties say that it has {tombstones}");
+        return Err(Error::new(ErrorKind::Corruption, text));
+    }
+    Ok(())
+}
+
 fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
     let [key, before] = [internal_key, before].map(|key| Shown(karst_format::key::user_key(key)));
     Error::new(
@@ -362,6 +392,8 @@ fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
 struct Entries {
     ends: Option<(FileEnd, FileEnd)>,
     seqs: Option<(SeqNo, SeqNo)>,
+    /// How many entries were looked at, range tombstones apart.
+    points: u64,
 }
 
 impl Entries {

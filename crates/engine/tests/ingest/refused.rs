@@ -195,3 +195,34 @@ fn a_table_that_leaves_no_sequence_number_for_later_writes_is_refused() {
     refused(&db, any, &["/last.sst"], ErrorKind::InvalidArgument, "/last.sst: an entry has the last");
     db.ingest_external_file(&any, [&table]).unwrap();
 }
+
+#[test]
+fn a_file_with_other_entries_than_its_properties_say_is_refused_when_all_are_looked_at() {
+    let how = in_memory().set("checksum", "kNoChecksum").unwrap();
+    let how = how.set("compression", "kNoCompression").unwrap();
+    let db = Db::open("/db", &how).unwrap();
+    let fs = db.env().fs().clone();
+    let mut writer = SstFileWriter::create(&how).unwrap();
+    writer.open("/file.sst").unwrap();
+    writer.put("a", "1").unwrap();
+    writer.put("b", "1").unwrap();
+    writer.delete_range("c", "d").unwrap();
+    writer.finish().unwrap();
+    let bytes = fs.read_file("/file.sst".as_ref()).unwrap();
+    // What the names of properties end with, each before its number of one byte.
+    for (changes, says) in [
+        (&[("entries", 3, 4)][..], "2 entries were found, its properties say that it has 3"),
+        (&[("range-deletions", 1, 0)], "2 entries were found, its properties say that it has 3"),
+        (&[("entries", 3, 2), ("range-deletions", 1, 0)], "range tombstones were found"),
+    ] {
+        let mut changed = bytes.clone();
+        for (name, from, to) in changes {
+            let end = |window: &[u8]| window.ends_with(&[*from]) && window.starts_with(name.as_bytes());
+            let at = changed.windows(name.len() + 1).position(end).unwrap();
+            changed[at + name.len()] = *to;
+        }
+        fs.create("/changed.sst".as_ref()).unwrap().append(&changed).unwrap();
+        refused(&db, checked(), &["/changed.sst"], ErrorKind::Corruption, says);
+    }
+    db.ingest_external_file(&checked(), ["/file.sst"]).unwrap();
+}
