@@ -62,8 +62,8 @@ fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
 /// Prepares all files of `arg`, for `family`.
 ///
 /// # Errors
-/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit; the
-/// database is being closed. Nothing is left of any file then.
+/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit;
+/// the database is being closed. Nothing is left of any file then.
 pub(super) async fn prepare(
     background: &Arc<Background>,
     versions: &Arc<Versions>,
