@@ -489,7 +489,7 @@ fn an_engine_that_is_dropped_at_work_keeps_the_next_one_out() {
         }
         if let Some(made) = made {
             made.unwrap();
-            return assert!(polls > 1, "it was never given up");
+            return assert!(polls > 0, "it was never given up");
         }
     }
     panic!("it does not end");
