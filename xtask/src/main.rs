@@ -3,8 +3,8 @@
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
-//! library it uses `syn` alone, by which tidy reads sources, so that a fresh machine builds it in
-//! ten seconds instead of two.
+//! library it uses `syn` and `proc-macro2` alone, by which tidy reads sources, so that a fresh
+//! machine builds it in ten seconds instead of two.
 
 mod ci;
 mod run;

@@ -495,7 +495,7 @@ impl Db {
     }
 
     #[inline]
-    fn family<'a>(&self, family: &'a ColumnFamily) -> Result<&'a Arc<Family>> {
+    pub(crate) fn family<'a>(&self, family: &'a ColumnFamily) -> Result<&'a Arc<Family>> {
         self.check_open()?;
         if family.0.database == self.0.database { Ok(&family.0) } else { Err(foreign(family)) }
     }

@@ -113,12 +113,7 @@ impl Checkpoint<'_> {
 
 async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<ExportImportFilesMetaData> {
     let (env, live, to) = (db.env(), db.live()?, directory.to_owned());
-    let Some(writable) = &db.0.opened.writable else {
-        return Err(Error::invalid_argument("the database is open for reading only"));
-    };
-    if family.0.database != db.0.opened.families.all().first().map_or(0, |first| first.database) {
-        return Err(Error::invalid_argument("the column family is of another database"));
-    }
+    let (writable, _) = (db.writable()?, db.family(family)?);
     if db.0.opened.pending.is_some() {
         return Err(Error::not_supported("tables may have what transactions have not decided"));
     }
@@ -284,9 +279,7 @@ fn import_into(
     metadata: &ExportImportFilesMetaData,
 ) -> Result<()> {
     let (env, live, shared) = (db.env(), db.live()?, &db.0.opened.shared);
-    let Some(writable) = &db.0.opened.writable else {
-        return Err(Error::invalid_argument("the database is open for reading only"));
-    };
+    let writable = db.writable()?;
     let files = in_order(family, metadata)?;
     let new_files = writable.versions.job_files(0);
     let stop = Halt::default();

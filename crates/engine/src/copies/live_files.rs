@@ -15,7 +15,6 @@
 use crate::background::FlushOptions;
 use crate::db::Db;
 use crate::live::Live;
-use crate::open::Writable;
 use crate::sealing::Sealing;
 use crate::versions::{Hold, Moment};
 use crate::wal::archive::logs_in;
@@ -116,7 +115,7 @@ impl Db {
     /// # Errors
     /// As [`Db::disable_file_deletions`].
     pub async fn disable_file_deletions_async(&self) -> Result<()> {
-        writable(self)?.versions.obsolete().disable().await;
+        self.writable()?.versions.obsolete().disable().await;
         Ok(())
     }
 
@@ -127,7 +126,7 @@ impl Db {
     /// # Errors
     /// The database is open for reading only or closed.
     pub fn enable_file_deletions(&self) -> Result<()> {
-        writable(self)?.versions.obsolete().enable();
+        self.writable()?.versions.obsolete().enable();
         Ok(())
     }
 
@@ -191,16 +190,10 @@ impl Db {
     }
 }
 
-fn writable(db: &Db) -> Result<&Writable> {
-    db.live()?;
-    let writable = db.0.opened.writable.as_ref();
-    writable.ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
-}
-
 /// Holds the files of the database, and lists them.
 pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -> Result<HeldFiles> {
     let (env, live) = (db.env(), db.live()?);
-    let hold = writable(db)?.versions.obsolete().hold().await;
+    let hold = db.writable()?.versions.obsolete().hold().await;
     if wants_flush(db, live, options.wal_size_for_flush).await? {
         let whole = FlushOptions::default();
         live.background.flush_families(Sealing::All, whole, FlushReason::GetLiveFiles).await?;
@@ -211,7 +204,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
             let db = db.clone();
             // Why elsewhere: whoever changes options may be writing them.
             let look = move |_: &Env| {
-                let writable = writable(&db)?;
+                let writable = db.writable()?;
                 // Why: so that OPTIONS is not replaced in between.
                 let _unchanged = writable.changing_options.lock();
                 Ok::<_, Error>((writable.versions.moment(), db.0.opened.options_file()))
@@ -226,7 +219,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
         };
         // Why once more otherwise: the logs may have a part of a batch whose other part is of a
         // family that this MANIFEST has not, or lack what a recovery of the log put into tables.
-        let now = writable(db)?.versions.moment();
+        let now = db.writable()?.versions.moment();
         if moment.has_families_of(&now) && live.pipeline.failed_log() == failed {
             break (moment, options_file, written);
         }
@@ -241,7 +234,7 @@ async fn wants_flush(db: &Db, live: &Live, limit: u64) -> Result<bool> {
     if matches!(limit, 0 | u64::MAX) {
         return Ok(limit == 0);
     }
-    let (pipeline, moment) = (live.pipeline.clone(), writable(db)?.versions.moment());
+    let (pipeline, moment) = (live.pipeline.clone(), db.writable()?.versions.moment());
     let written = db.env().run_blocking(move |_| pipeline.written_logs()).await;
     let logs = logs(db, &moment, written).await?;
     Ok(logs.iter().map(|log| log.size_bytes).sum::<u64>() >= limit)

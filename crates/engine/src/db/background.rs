@@ -4,8 +4,9 @@
 use super::Db;
 use crate::background::{FlushOptions, WaitForCompactOptions};
 use crate::live::Live;
+use crate::open::{Writable, open_for_reading};
 use crate::sealing::Sealing;
-use karst_base::error::{Error, Result};
+use karst_base::error::Result;
 use karst_base::events::FlushReason;
 use karst_base::health::BackgroundError;
 use karst_storage::column_family::{ColumnFamily, Family};
@@ -15,7 +16,13 @@ impl Db {
     /// What a database open for writing has.
     pub(crate) fn live(&self) -> Result<&Live> {
         self.check_open()?;
-        self.0.live.as_ref().ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
+        self.0.live.as_ref().ok_or_else(open_for_reading)
+    }
+
+    /// The same of its directory.
+    pub(crate) fn writable(&self) -> Result<&Writable> {
+        self.check_open()?;
+        self.0.opened.writable()
     }
 
     fn families_of(&self, families: &[&ColumnFamily]) -> Result<Vec<Arc<Family>>> {

@@ -4,7 +4,7 @@
 use super::Db;
 use crate::background::IngestExternalFileOptions;
 use crate::ingest::{IngestExternalFileArg, ingest};
-use karst_base::error::{Error, Result};
+use karst_base::error::Result;
 use karst_io::block_on;
 use std::path::PathBuf;
 
@@ -79,11 +79,7 @@ impl Db {
     /// # Errors
     /// As [`Db::ingest_external_files`].
     pub async fn ingest_external_files_async(&self, args: &[IngestExternalFileArg]) -> Result<()> {
-        let live = self.live()?;
-        let writable = self.0.opened.writable.as_ref();
-        let versions = &writable
-            .ok_or_else(|| Error::invalid_argument("the database is open for reading only"))?
-            .versions;
+        let (live, versions) = (self.live()?, &self.writable()?.versions);
         let mut of_families = Vec::with_capacity(args.len());
         for arg in args {
             of_families.push((self.family(&arg.column_family)?.clone(), arg.clone()));

@@ -1,8 +1,8 @@
 //! Options as they are, and as they change while the database is open.
 
 use super::Db;
-use crate::open::{Writable, change_db_options, change_family_options};
-use karst_base::error::{Error, Result};
+use crate::open::{change_db_options, change_family_options};
+use karst_base::error::Result;
 use karst_base::options::ColumnFamilyOptions;
 use karst_storage::column_family::ColumnFamily;
 
@@ -56,10 +56,5 @@ impl Db {
         }
         live.background.options_changed(&self.0.opened.families.all());
         Ok(())
-    }
-
-    fn writable(&self) -> Result<&Writable> {
-        let writable = self.0.opened.writable.as_ref();
-        writable.ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
     }
 }

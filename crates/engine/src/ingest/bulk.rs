@@ -24,7 +24,7 @@ use karst_lsm::OpenOutput;
 use karst_storage::memtable::MemTable;
 use karst_storage::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
-    file_checksums, writer_options,
+    file_checksums, host_id, writer_options,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -365,10 +365,7 @@ impl BulkLoader {
             identity: Arc::new(WriterIdentity {
                 db_id: self.identity.db_id.clone(),
                 session_id: self.identity.session_id.clone(),
-                host_id: match self.db_options.db_host_id.as_str() {
-                    "__hostname__" => String::new(),
-                    given => given.to_owned(),
-                },
+                host_id: host_id(&self.db_options),
             }),
             new_files: Arc::new(self.files.clone()),
             table_directory: self.path.clone(),

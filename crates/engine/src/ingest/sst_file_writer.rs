@@ -19,7 +19,7 @@ use karst_io::{Env, block_on};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use karst_storage::column_family::ColumnFamily;
 use karst_storage::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, writer_options,
+    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, host_id, writer_options,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,11 +152,7 @@ impl SstFileWriter {
         file_checksums(&db_options)?;
         // Compat: as RocksDB's writer; a file that is ingested stands for itself.
         config.options.enable_blob_files = false;
-        let host_id = match db_options.db_host_id.as_str() {
-            "__hostname__" => String::new(),
-            given => given.to_owned(),
-        };
-        let session_id = identity::new_session_id(&env);
+        let (host_id, session_id) = (host_id(&db_options), identity::new_session_id(&env));
         let identity = Arc::new(Identity { db_id: CREATOR.to_owned(), session_id, host_id });
         let (config, files) = (Arc::new(config), Arc::default());
         Ok(SstFileWriter { env, config, db_options, identity, files, open: None })

@@ -8,7 +8,7 @@
 
 use super::load::make_family;
 use super::options::{Options, new_family_options};
-use super::writable::{OptionsInForce, Writable, write_options};
+use super::writable::{OptionsInForce, write_options};
 use super::{Opened, check_options};
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result};
@@ -43,7 +43,7 @@ pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Resul
         return Err(Error::invalid_argument("the default column family cannot be dropped"));
     }
     let edit = VersionEdit { column_family: id, column_family_drop: true, ..VersionEdit::default() };
-    block_on(&opened.env, writable(opened)?.versions.install(Change::edit(edit)))?;
+    block_on(&opened.env, opened.writable()?.versions.install(Change::edit(edit)))?;
     options_behind_change(opened)
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Resul
 /// Why all are handed over before the first is waited for: those that come together share a sync of
 /// the MANIFEST.
 pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Result<Vec<Arc<Family>>> {
-    let versions = &writable(opened)?.versions;
+    let versions = &opened.writable()?.versions;
     let mut known: BTreeSet<String> =
         opened.families.all().iter().map(|family| family.config.name.clone()).collect();
     for name in names {
@@ -116,14 +116,9 @@ fn new_family(
     Ok((family, edit))
 }
 
-fn writable(opened: &Opened) -> Result<&Writable> {
-    let writable = opened.writable.as_ref();
-    writable.ok_or_else(|| Error::invalid_argument("the database is open for reading only"))
-}
-
 /// OPTIONS after a change that has happened: what fails here is told, and says so.
 fn options_behind_change(opened: &Opened) -> Result<()> {
-    let _changing = writable(opened)?.changing_options.lock();
+    let _changing = opened.writable()?.changing_options.lock();
     let open = opened.life.check();
     let written = open.and_then(|()| write_options(opened, &OptionsInForce::default()));
     written.map_err(|e| match e.kind().is_io() || e.kind() == ErrorKind::Closed {

@@ -54,7 +54,7 @@ use crate::write::Section;
 use directory::Directory;
 pub(crate) use directory::check_path;
 use find_options::Purpose;
-use karst_base::error::{ErrorKind, Named, Result};
+use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::life::Life;
 use karst_base::options::CurrentDbOptions;
 use karst_base::stats::Statistics;
@@ -172,7 +172,21 @@ impl Moment {
     }
 }
 
+/// The error of whoever would change a database that is open for reading only.
+#[cold]
+pub(crate) fn open_for_reading() -> Error {
+    Error::invalid_argument("the database is open for reading only")
+}
+
 impl Opened {
+    /// What it has besides if it is open for writing.
+    ///
+    /// # Errors
+    /// It is open for reading only.
+    pub(crate) fn writable(&self) -> Result<&Writable> {
+        self.writable.as_ref().ok_or_else(open_for_reading)
+    }
+
     /// Takes note of what the logs held.
     fn replayed(&mut self, recovered: Recovered) {
         self.last_seq = self.last_seq.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));

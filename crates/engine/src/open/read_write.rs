@@ -44,7 +44,7 @@ use karst_io::{Env, FileLock, block_on};
 use karst_storage::column_family::Family;
 use karst_storage::memtable::{MemTable, Seal};
 use karst_storage::table::writer::{
-    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
+    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, host_id, writer_options,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -351,10 +351,7 @@ fn identity_of(loaded: &Loaded) -> Identity {
     Identity {
         db_id: loaded.db_id.clone().unwrap_or_else(|| identity::new_db_id(env)),
         session_id: identity::new_session_id(env),
-        host_id: match loaded.db_options.db_host_id.as_str() {
-            "__hostname__" => String::new(),
-            given => given.to_owned(),
-        },
+        host_id: host_id(&loaded.db_options),
     }
 }
 

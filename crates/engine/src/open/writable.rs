@@ -82,9 +82,7 @@ pub(super) struct OptionsInForce<'a> {
 /// two.
 pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Result<()> {
     const KEPT: usize = 2;
-    let Some(writable) = &opened.writable else {
-        return Err(Error::invalid_argument("the database is open for reading only"));
-    };
+    let writable = opened.writable()?;
     // Invariant: first the number, then what is in effect; so a file with a larger number is not
     // older.
     let number = writable.versions.new_file_number();

@@ -171,7 +171,7 @@ pub(super) struct Order {
     pub(super) refused: Option<Error>,
     /// The newest log when one failed last. It and older ones may lack what was ordered.
     failed_log: FileNumber,
-    /// Nothing is ordered for now; see [`Pipeline::hold`].
+    /// Writers are held up, and nothing is ordered; see [`Pipeline::hold`].
     held: bool,
     /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may
     /// be a log that failed before.
@@ -588,15 +588,21 @@ impl<H: Host> Pipeline<H> {
         if let Some(error) = &order.refused {
             return Err(error.clone());
         }
-        let ticket = order.next_ticket;
-        debug_assert!(order.held && last >= order.next_seq && self.ring.has_room(ticket));
-        order.next_ticket += 1;
-        order.next_seq = SeqNo(last.0 + 1);
+        debug_assert!(order.held);
         if let Some(conflicts) = self.conflicts.get() {
             conflicts.note(&Written::of_any_key(), last);
         }
+        Ok(self.enter_to(&mut order, last))
+    }
+
+    /// Gives all sequence numbers up to `last` to one ticket, which has to be finished.
+    fn enter_to(&self, order: &mut Order, last: SeqNo) -> u64 {
+        let ticket = order.next_ticket;
+        debug_assert!(last >= order.next_seq && self.ring.has_room(ticket));
+        order.next_ticket += 1;
+        order.next_seq = SeqNo(last.0 + 1);
         self.ring.enter(ticket, last.0);
-        Ok(ticket)
+        ticket
     }
 
     /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert
@@ -706,10 +712,7 @@ impl<H: Host> Pipeline<H> {
         if !self.has_room_in(&order) {
             return Ok(None);
         }
-        let ticket = order.next_ticket;
-        order.next_ticket = ticket + 1;
-        order.next_seq = SeqNo(seq.0 + 1);
-        self.ring.enter(ticket, seq.0);
+        let ticket = self.enter_to(&mut order, seq);
         drop(order);
         self.finish(ticket);
         Ok(Some(seq))

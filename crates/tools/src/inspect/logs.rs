@@ -4,9 +4,9 @@
 //! column family only a log holds, and which logs cannot be read to their end.
 
 use crate::ldb::live_files::logs_in;
-use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::log::{LogEvent, LogReader, RecoveryMode};
+use karst_format::options::file::latest_options_file;
 use karst_format::options::{OptionsFile, UnknownOptions};
 use karst_format::write_batch::{BatchReader, Op};
 use karst_lsm::VersionSet;
@@ -48,11 +48,9 @@ pub(super) fn collect(db: &Path, set: &VersionSet) -> Result<Logs, String> {
 fn directory(db: &Path) -> Result<PathBuf, String> {
     let at = |e: std::io::Error| format!("{}: {e}", db.display());
     let entries = std::fs::read_dir(db).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)?;
-    let newest = entries.iter().filter_map(|entry| match FileName::parse(entry.file_name().to_str()?) {
-        Some(FileName::Options(number)) => Some((number, entry.path())),
-        _ => None,
-    });
-    let bytes = newest.max().and_then(|(_, path)| std::fs::read(path).ok());
+    let names: Vec<_> = entries.iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let newest = latest_options_file(names.iter().map(String::as_str));
+    let bytes = newest.and_then(|name| std::fs::read(db.join(name)).ok());
     // Why a file that is damaged counts as none: whoever opens the database is told of it.
     let file = bytes.and_then(|bytes| OptionsFile::parse(&bytes, UnknownOptions::Keep).ok());
     Ok(match file {

@@ -292,30 +292,14 @@ impl DbIterator {
     }
 
     /// Another iterator over the same state with the same options, which was sent nowhere.
-    fn twin(&self) -> DbIterator {
-        let Scan { tables, superversion, at, options, bounds, prefix, .. } = &self.scan;
-        tables.shared.stats.tick(Ticker::NoIteratorCreated);
-        DbIterator {
-            scan: Scan {
-                tables: tables.clone(),
-                superversion: superversion.clone(),
-                at: at.again(),
-                options: options.clone(),
-                bounds: bounds.clone(),
-                prefix: prefix.clone(),
-                visible: visible(superversion, at, bounds, options),
-            },
-            needs: Needs::new(),
-            fetches: Fetches::new(options, HistogramKind::FileReadDbIteratorMicros),
-            status: Ok(()),
-            life: self.life.clone(),
-            // Why none: whoever was sent anywhere has passed it.
-            gate: None,
-            seek_began: None,
-            timed: None,
-            moving: Moving::Seek,
-            was_sent: false,
-        }
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    fn twin(&self) -> Result<DbIterator> {
+        let Scan { tables, superversion, at, options, .. } = &self.scan;
+        // Why no gate: whoever was sent anywhere has passed it.
+        let lives = (self.life.clone(), None);
+        DbIterator::new(tables.clone(), superversion.clone(), at.again(), options.clone(), lives)
     }
 
     /// How the current key lies to another.

@@ -213,8 +213,11 @@ impl Range {
             Some(iter) if end == End::Front => iter.next()?,
             Some(iter) => iter.prev()?,
             None => {
-                let iter = self.idle.take().or_else(|| other.as_ref().map(DbIterator::twin));
-                let iter = own.insert(iter.expect("one of the three has it"));
+                let iter = match (self.idle.take(), other) {
+                    (Some(idle), _) => idle,
+                    (None, other) => other.as_ref().expect("one of the three has it").twin()?,
+                };
+                let iter = own.insert(iter);
                 self.edges.begin(iter, end)?;
             }
         }

@@ -202,6 +202,14 @@ pub fn writer_options(options: &DbOptions) -> WriterOptions {
     }
 }
 
+/// The name of the host that tables tell, from `db_host_id`.
+pub fn host_id(options: &DbOptions) -> String {
+    match options.db_host_id.as_str() {
+        "__hostname__" => String::new(),
+        given => given.to_owned(),
+    }
+}
+
 /// Whether whole files get checksums, from `file_checksum_gen_factory`.
 ///
 /// # Errors
