@@ -46,8 +46,9 @@ fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
             assert_eq!(panics(), before, "a task panicked");
         });
         if let Err(panic) = catch_unwind(one) {
+            let form = if long() { "KARST_LONG_TESTS=1 " } else { "" };
             eprintln!(
-                "\nseed {seed} fails; to replay it:\n  KARST_SEED={seed} cargo test -p karst-engine --test simulation {name}\n"
+                "\nseed {seed} fails; to replay it:\n  {form}KARST_SEED={seed} cargo test -p karst-engine --test simulation {name}\n"
             );
             resume_unwind(panic);
         }

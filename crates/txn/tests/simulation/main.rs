@@ -70,8 +70,9 @@ fn each_seed_of(policies: &[WritePolicy], name: &str, short: u64, in_long: u64, 
         POLICY.set(policy);
         EARLY.set([(false, false), (true, true), (false, true), (true, false)][seed as usize % 4]);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            let form = if long() { "KARST_LONG_TESTS=1 " } else { "" };
             eprintln!(
-                "\nseed {seed} fails with {policy:?}; to replay it:\n  KARST_SEED={seed} cargo test -p karst-txn --test simulation {name}\n"
+                "\nseed {seed} fails with {policy:?}; to replay it:\n  {form}KARST_SEED={seed} cargo test -p karst-txn --test simulation {name}\n"
             );
             resume_unwind(panic);
         }
