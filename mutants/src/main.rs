@@ -23,7 +23,7 @@ use weave::{Edits, Woven};
 
 /// Where mutants are drawn from.
 const DRAWN_FROM: [&str; 6] = [
-    "crates/engine/src/write/",
+    "crates/commit/src/",
     "crates/engine/src/flush/",
     "crates/engine/src/versions/",
     "crates/engine/src/compact/",
@@ -33,7 +33,7 @@ const DRAWN_FROM: [&str; 6] = [
 
 /// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and
 /// need an allocator built.
-const TESTED: [&str; 16] = [
+const TESTED: [&str; 18] = [
     "-p",
     "karst-format",
     "-p",
@@ -46,6 +46,8 @@ const TESTED: [&str; 16] = [
     "karst-base",
     "-p",
     "karst-storage",
+    "-p",
+    "karst-commit",
     "-p",
     "karst-engine",
     "-p",

@@ -33,7 +33,10 @@ const ALL_WITH_ADDRESS: &[Part] = &[
         arguments: &["-p", "karst-format", "-p", "karst-lsm", "-p", "karst-base", "--lib", "--tests"],
         without: &[],
     },
-    Part { arguments: &["-p", "karst-storage", "-p", "karst-engine", "--lib"], without: &[] },
+    Part {
+        arguments: &["-p", "karst-storage", "-p", "karst-commit", "-p", "karst-engine", "--lib"],
+        without: &[],
+    },
     Part {
         // Where memory goes from hand to hand: values that pin blocks, iterators, futures that are
         // dropped, handles of databases that have ended.

@@ -13,7 +13,6 @@ pub mod properties;
 pub mod read;
 pub(crate) mod sealing;
 pub(crate) mod versions;
-pub(crate) mod wal;
 pub mod write;
 
 pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};
@@ -42,6 +41,7 @@ pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use karst_base::{caller, compaction_filter, merge_operator};
+pub use karst_commit::{WriteBatch, WriteOptions};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
@@ -52,7 +52,6 @@ pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
-pub use write::{WriteBatch, WriteOptions};
 
 /// Errors: what went wrong, by what the user can do about it, and where.
 pub mod error {

@@ -18,9 +18,7 @@ use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
 use crate::open::{Opened, Options, charged, manifest_options};
 use crate::versions::{Change, ManifestOptions, Versions};
-use crate::wal::prepared::PreparedLogs;
-use crate::wal::writer::{NewLog, reserve_bytes};
-use crate::write::{self, DatabaseHost, Pipeline, Rules, Sealer};
+use crate::write::{DatabaseHost, Sealer};
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, InfoLog, LogLevel};
 use karst_base::health::{BackgroundErrorReason, Health};
@@ -28,6 +26,9 @@ use karst_base::options::DbOptions;
 use karst_base::pacing::{RateLimiter, StallController, WriteBufferManager};
 use karst_base::snapshot::Snapshots;
 use karst_base::sync::atomic::AtomicBool;
+use karst_commit::wal::prepared::PreparedLogs;
+use karst_commit::wal::writer::{NewLog, reserve_bytes};
+use karst_commit::{Pipeline, Rules};
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::{VersionEdit, WalAddition};
 use karst_io::Env;
@@ -101,7 +102,7 @@ impl Live {
         let log_options = rules.log.reserving(log_bytes);
         let log = NewLog::create(env.fs(), &wal_directory, first_log, log_options)?;
         versions.add_log(first_log);
-        let pipeline = Pipeline::new(write::Parts {
+        let pipeline = Pipeline::new(karst_commit::Parts {
             env: env.clone(),
             host: DatabaseHost {
                 families: opened.families.clone(),

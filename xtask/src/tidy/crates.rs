@@ -11,7 +11,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lsm", &["format"]),
     ("base", &["format", "mem", "io", "lsm"]),
     ("storage", &["format", "mem", "io", "lsm", "base"]),
-    ("engine", &["format", "mem", "io", "lsm", "base", "storage"]),
+    ("commit", &["format", "mem", "io", "base", "storage"]),
+    ("engine", &["format", "mem", "io", "lsm", "base", "storage", "commit"]),
     ("txn", &["engine"]),
     ("karstdb", &["engine", "txn"]),
     ("tools", &["karstdb", "engine", "lsm", "format", "io"]),
@@ -20,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Crates in which `unsafe` is forbidden by the crate root.
 const SAFE_CRATES: &[&str] =
-    &["format", "lsm", "base", "storage", "engine", "txn", "karstdb", "tools", "testkit"];
+    &["format", "lsm", "base", "storage", "commit", "engine", "txn", "karstdb", "tools", "testkit"];
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     for (path, text) in &tree.files {

@@ -4,12 +4,12 @@
 use super::{Tree, is_test_file};
 
 /// Crates that must take effects from `io::Env`, so that a simulation can own them.
-const SIMULATED_CRATES: &[&str] = &["base", "storage", "engine"];
+const SIMULATED_CRATES: &[&str] = &["base", "storage", "commit", "engine"];
 const EFFECTS: &[&str] = &["std::fs", "std::thread", "std::time::Instant", "std::time::SystemTime", "rand::"];
 
 /// Crates whose threads are explored, so that what threads share comes from their `sync` modules;
 /// above `base`, from that crate's.
-const EXPLORED_CRATES: &[&str] = &["mem", "io", "base", "storage", "engine"];
+const EXPLORED_CRATES: &[&str] = &["mem", "io", "base", "storage", "commit", "engine"];
 const SHARED_BY_THREADS: &[&str] = &[
     "parking_lot::",
     "arc_swap::",

@@ -15,10 +15,6 @@ use std::collections::BTreeMap;
 const TO_BE_RENAMED: &[(&str, &str, usize)] = &[
     ("engine", "Found", 2),
     ("engine", "KeyRange", 2),
-    ("engine", "LogFile", 2),
-    ("engine", "Parts", 2),
-    ("engine", "Phase", 2),
-    ("engine", "Source", 2),
     ("io", "Job", 2),
     ("io", "Outcome", 2),
     ("tools", "Kind", 3),

@@ -66,7 +66,10 @@ impl Workshop {
             shared,
             path.to_owned(),
             path.to_owned(),
-            Arc::new(crate::wal::retired::RetiredLogs::new(&karst_base::options::DbOptions::default(), path)),
+            Arc::new(karst_commit::wal::retired::RetiredLogs::new(
+                &karst_base::options::DbOptions::default(),
+                path,
+            )),
             lock,
         );
         let identity = Arc::new(Identity {

@@ -160,10 +160,10 @@ mod tests {
     use super::*;
     use crate::background::overtaken;
     use crate::open::Options;
-    use crate::write::{WriteBatch, WriteOptions};
     use karst_base::caller::Caller;
     use karst_base::events::{EventListener, FlushInfo};
     use karst_base::sync::Mutex;
+    use karst_commit::{WriteBatch, WriteOptions};
     use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem};
     use karst_testkit::eventually;
     use std::path::Path;

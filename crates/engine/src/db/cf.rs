@@ -4,9 +4,9 @@
 use super::Db;
 use crate::background::FlushOptions;
 use crate::read::iter::{DbIterator, KeyBounds, Range};
-use crate::write::WriteOptions;
 use karst_base::error::{Error, Named, Result};
 use karst_base::options::{ColumnFamilyOptions, ReadOptions};
+use karst_commit::WriteOptions;
 use karst_lsm::pick::CompactRangeOptions;
 use karst_storage::column_family::ColumnFamily;
 use karst_storage::value::Value;

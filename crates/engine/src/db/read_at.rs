@@ -138,8 +138,8 @@ mod tests {
     use crate::ingest::{IngestExternalFileArg, SstFileWriter};
     use crate::open::Options;
     use crate::read::iter::DbIterator;
-    use crate::write::{WriteBatch, WriteOptions};
     use karst_base::caller::Caller;
+    use karst_commit::{WriteBatch, WriteOptions};
     use karst_io::{Env, MemoryFileSystem, block_on};
     use karst_storage::value::Value;
 

@@ -21,11 +21,11 @@
 
 use super::Db;
 use crate::live::Live;
-use crate::wal::sub_batches::SubBatches;
-use crate::write::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadOptions;
+use karst_commit::wal::sub_batches::SubBatches;
+use karst_commit::{Phase, PhaseWrite, Section, Source, WriteBatch, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_storage::column_family::ColumnFamily;

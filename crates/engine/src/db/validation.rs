@@ -7,10 +7,10 @@
 
 use super::Db;
 use crate::read::newest;
-use crate::write::{Claim, WriteBatch, WriteOptions};
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::snapshot::{ReadAt, Snapshot};
+use karst_commit::{Claim, WriteBatch, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_storage::column_family::ColumnFamily;

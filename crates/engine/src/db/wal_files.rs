@@ -1,8 +1,8 @@
 //! The logs of a database, archived ones included, for those who copy or follow it.
 
 use super::Db;
-use crate::wal::archive::{Archive, archive_of, archived, logs_in};
 use karst_base::error::Result;
+use karst_commit::wal::archive::{Archive, archive_of, archived, logs_in};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;

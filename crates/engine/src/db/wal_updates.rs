@@ -26,8 +26,8 @@
 
 use super::Db;
 use super::wal_files::{LogFile, logs_of};
-use crate::write::WriteBatch;
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_commit::WriteBatch;
 use karst_format::ids::FileNumber;
 use karst_format::write_batch::BatchReader;
 use std::collections::VecDeque;

@@ -7,8 +7,8 @@
 
 use super::Db;
 use crate::live::Live;
-use crate::write::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_base::error::{Error, Named, Result};
+use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_io::block_on;

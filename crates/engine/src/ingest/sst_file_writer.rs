@@ -8,11 +8,11 @@
 //! - A file that was not finished is removed.
 
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use crate::write::entity_of;
 use karst_base::error::{Error, Result, Shown};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::atomic::{AtomicU64, Ordering};
+use karst_commit::entity_of;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_io::{Env, block_on};

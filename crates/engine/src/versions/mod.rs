@@ -32,13 +32,13 @@ pub(crate) use change::{Change, Installed};
 pub(crate) use manifest::{write_current, write_synced};
 pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 
-use crate::wal::prepared::PreparedLogs;
 use change::Request;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::stats::HistogramKind;
 use karst_base::sync::ArcSwap;
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
+use karst_commit::wal::prepared::PreparedLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 #[cfg(test)]

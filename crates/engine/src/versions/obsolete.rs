@@ -16,10 +16,10 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
-use crate::wal::archive::Archive;
-use crate::wal::retired::RetiredLogs;
 use karst_base::sync::Event;
 use karst_base::sync::Mutex;
+use karst_commit::wal::archive::Archive;
+use karst_commit::wal::retired::RetiredLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock, OwnProcess, report};

@@ -8,8 +8,8 @@
 use super::meta::BackupFile;
 use super::{BackupEngine, Pace, RestoreOptions, check_crc, check_size};
 use crate::copies::copying::{self, Halt};
-use crate::wal::archive::{archive_of, archived};
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_commit::wal::archive::{archive_of, archived};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, FileLock, block_on};

@@ -1,0 +1,166 @@
+//! Which keys were written lately, so that a write can depend on nobody having written what it has
+//! read.
+//!
+//! In: under the order lock, the keys of every write with its last sequence number; and a
+//! [`Claim`]: keys, and a sequence number up to which somebody has looked whether they were
+//! written. Out: whether any write to them was ordered since. docs/decisions/transactions.md has
+//! the argument.
+//!
+//! Invariants:
+//! - A bucket holds the largest sequence number of all writes ordered to any key that falls into
+//!   it, inserted or not, failed ones too. So a bucket may say that a key was written when it was
+//!   not, never the other way round.
+//! - Buckets are read and written under the order lock only, so nothing is ordered between the look
+//!   at them and the order of the write that depends on it.
+
+use super::source::Source;
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicU64, Ordering};
+use karst_format::filter::hash64;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+use smallvec::SmallVec;
+
+/// What a write says of itself: the buckets of its keys, and whether it removes ranges.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    buckets: SmallVec<[u32; 8]>,
+    ranges: bool,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Conflicts {
+    buckets: u32,
+    /// Lock: taken under the order lock only, so nobody waits for it.
+    last: Mutex<LastWrites>,
+}
+
+#[derive(Debug)]
+struct LastWrites {
+    /// By bucket. Allocated zeroed, so memory is used as buckets are.
+    of_keys: Vec<u64>,
+    /// The last write that removed a range, which may be any key's; and the writes that were
+    /// ordered before anybody took note.
+    of_all: u64,
+}
+
+/// What a write depends on: that none of these keys is written behind `seen`.
+#[derive(Debug)]
+pub struct Claim {
+    buckets: Vec<u32>,
+    seen: SeqNo,
+    overtaken: AtomicU64,
+}
+
+impl Claim {
+    /// The sequence number to wait for before looking again, if the write was refused because a key
+    /// may have been written.
+    pub fn overtaken(&self) -> Option<SeqNo> {
+        let seq = self.overtaken.load(Ordering::Relaxed);
+        (seq > 0).then_some(SeqNo(seq))
+    }
+}
+
+impl Written {
+    /// What may be written to any key.
+    pub(super) fn of_any_key() -> Self {
+        Self { ranges: true, ..Self::default() }
+    }
+}
+
+impl Conflicts {
+    /// Takes note of all writes behind `floor`, in so many buckets.
+    pub(super) fn new(buckets: u32, floor: SeqNo) -> Self {
+        let buckets = buckets.max(1);
+        let last = LastWrites { of_keys: vec![0; buckets as usize], of_all: floor.0 };
+        Self { buckets, last: Mutex::new(last) }
+    }
+
+    fn bucket(&self, family: ColumnFamilyId, key: &[u8]) -> u32 {
+        let hash = hash64(key) ^ u64::from(family.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Why by multiplication: no division, and any number of buckets.
+        ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
+    }
+
+    /// A claim on `keys`, which were looked at up to `seen`.
+    pub(super) fn claim<'a>(
+        &self,
+        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        seen: SeqNo,
+    ) -> Claim {
+        let buckets = keys.map(|(family, key)| self.bucket(family, key)).collect();
+        Claim { buckets, seen, overtaken: AtomicU64::new(0) }
+    }
+
+    /// What is to be noted of a write. Needs no lock.
+    pub(super) fn written_by(&self, source: &Source<'_>) -> Written {
+        let mut written = Written::default();
+        source.each_op(|op| {
+            let Some(family) = op.column_family() else { return };
+            match op.key() {
+                Some(key) => written.buckets.push(self.bucket(family, key)),
+                None => written.ranges = true,
+            }
+        });
+        written
+    }
+
+    /// Takes note of a write that is ordered. Lock: under the order lock.
+    pub(super) fn note(&self, written: &Written, last_seq: SeqNo) {
+        let mut last = self.last.lock();
+        for bucket in &written.buckets {
+            last.of_keys[*bucket as usize] = last_seq.0;
+        }
+        if written.ranges {
+            last.of_all = last_seq.0;
+        }
+    }
+
+    /// Whether nothing was ordered behind what the claim has seen. Otherwise the claim is told how
+    /// far to look. Lock: under the order lock.
+    pub(super) fn holds(&self, claim: &Claim) -> bool {
+        let last = self.last.lock();
+        let newest = claim.buckets.iter().map(|bucket| last.of_keys[*bucket as usize].max(last.of_all)).max();
+        match newest.filter(|newest| *newest > claim.seen.0) {
+            None => true,
+            Some(newest) => {
+                claim.overtaken.store(newest, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriteBatch;
+
+    fn key(name: &[u8]) -> impl Iterator<Item = (ColumnFamilyId, &[u8])> {
+        std::iter::once((ColumnFamilyId::DEFAULT, name))
+    }
+
+    #[test]
+    fn a_claim_is_overtaken_by_writes_to_its_keys_only() {
+        let conflicts = Conflicts::new(1 << 16, SeqNo(10));
+        let mut batch = WriteBatch::new();
+        batch.put("a", "1").unwrap();
+        batch.merge("b", "2").unwrap();
+        conflicts.note(&conflicts.written_by(&Source::Batch(&batch)), SeqNo(21));
+        let overtaken = |name: &[u8], seen| {
+            let claim = conflicts.claim(key(name), SeqNo(seen));
+            assert_eq!(conflicts.holds(&claim), claim.overtaken().is_none());
+            claim.overtaken()
+        };
+        for name in [b"a", b"b"] {
+            assert_eq!((overtaken(name, 20), overtaken(name, 21)), (Some(SeqNo(21)), None));
+        }
+        assert_eq!((overtaken(b"c", 10), overtaken(b"c", 9)), (None, Some(SeqNo(10))), "from the floor on");
+        let mut ranges = WriteBatch::new();
+        ranges.delete_range("x", "z").unwrap();
+        conflicts.note(&conflicts.written_by(&Source::Batch(&ranges)), SeqNo(22));
+        assert_eq!(overtaken(b"c", 21), Some(SeqNo(22)), "a range may hold any key");
+        assert!(conflicts.holds(&conflicts.claim(std::iter::empty(), SeqNo::ZERO)), "no key, no conflict");
+    }
+}

@@ -1,0 +1,55 @@
+//! What the commit pipeline needs of the database it is part of. Injected, so that the pipeline is
+//! tested without one.
+//!
+//! Calls come from any thread that writes. Each says under which lock it is made; none may wait or
+//! do I/O.
+
+use karst_base::error::Error;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_storage::memtable::MemTable;
+use std::sync::Arc;
+
+/// The database, as the commit pipeline sees it.
+pub trait Host: Send + Sync + 'static {
+    /// Keeps the memtable of one column family in hand for one write.
+    type Pin: Send + Unpin;
+
+    /// Whether a batch is published before it is inserted. No database does so: it is what the test
+    /// of the checker of reads breaks.
+    const PUBLISHES_TOO_EARLY: bool = false;
+
+    /// Pins the memtable that takes the writes of a column family now; `None` if there is no such
+    /// family.
+    ///
+    /// Lock: the one that orders writes, so no memtable is sealed meanwhile.
+    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin>;
+
+    /// The pinned memtable.
+    fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;
+
+    /// A prepared section is in `log`, which has to be kept until it is decided.
+    ///
+    /// Lock: the one that orders writes.
+    fn prepared(&self, log: FileNumber);
+
+    /// A batch was inserted into, or has its memory in, the pinned memtable of `family`, which may
+    /// be full now. Called by its writer, without a lock, before the batch is visible.
+    fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
+
+    /// All logs that were needed when the round was taken have so many bytes with it. Called by the
+    /// leader after each round, under its lock.
+    fn logs_grew(&self, bytes: u64);
+
+    /// A log could not be written or synced. The pipeline takes no more writes until
+    /// [`Pipeline::resume`](super::Pipeline::resume). Called once for each failure, by the leader,
+    /// without a lock.
+    fn log_failed(&self, error: &Error);
+
+    /// A log that takes no more writes is durable, with so many bytes; for
+    /// `track_and_verify_wals_in_manifest`. Called by the leader under its lock.
+    fn log_synced(&self, log: FileNumber, bytes: u64);
+
+    /// A log takes no more writes, and its file is not changed any more: it may become another
+    /// log's once nobody needs it. Called without a lock.
+    fn log_ended(&self, log: FileNumber);
+}

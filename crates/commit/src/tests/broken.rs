@@ -1,0 +1,345 @@
+//! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at a
+//! publish step that is broken it reports violations, at the one that ships none.
+
+use super::*;
+use crate::wal::sub_batches::SubBatches;
+use crate::{Phase, PhaseWrite, Section};
+use arc_swap::ArcSwap;
+use karst_base::snapshot::{ReadAt, Snapshots, pin_with_all};
+use karst_testkit::commit_order::{
+    self, CommitOrder, Durability, FAMILIES, Key, Part, SHARED, Store, Value, merged, never_seen,
+};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Inserts slowly, so that what is wrong meanwhile is seen. If it is hasty, it publishes a batch
+/// and then inserts it, and a commit and then decides about what it commits.
+struct Slow<const HASTY: bool>(TestHost);
+
+/// Now and then, long enough for others to write and to read.
+fn dawdle() {
+    thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
+    CALLS.set(CALLS.get() + 1);
+    if CALLS.get().is_multiple_of(61) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+impl<const HASTY: bool> Host for Slow<HASTY> {
+    type Pin = Arc<MemTable>;
+    const PUBLISHES_TOO_EARLY: bool = HASTY;
+    fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
+        self.0.pin(family)
+    }
+    fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
+        dawdle();
+        pin
+    }
+    fn prepared(&self, _: FileNumber) {}
+    fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {
+        // Why here too: nothing is inserted by a commit.
+        dawdle();
+    }
+    fn logs_grew(&self, _: u64) {}
+    fn log_failed(&self, error: &Error) {
+        panic!("{error}");
+    }
+    fn log_synced(&self, _: FileNumber, _: u64) {}
+    fn log_ended(&self, _: FileNumber) {}
+}
+
+/// The memtables of a column family, newest first.
+type View = Vec<Arc<MemTable>>;
+
+/// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one
+/// puts all that it deletes. What is merged is put, by who has read what was there before: each key
+/// has one writer, or one at a time.
+struct Memory<H: Host> {
+    pipeline: Arc<Pipeline<H>>,
+    /// The log that was made last.
+    last_log: Mutex<FileNumber>,
+    /// Those that take writes.
+    open: Memtables,
+    /// All of each column family, newest first. They are exchanged, and never flushed.
+    memtables: Vec<ArcSwap<View>>,
+    readers: Arc<Snapshots>,
+    /// Whether reads wait for what is acknowledged.
+    waits: bool,
+    /// Batches are prepared, and then committed, under names of numbers from here on.
+    prepares: Option<AtomicU64>,
+    /// Whether reads pin again if memtables were exchanged before they knew where to read.
+    pins_again: bool,
+    /// Now and then, a batch is written and said to have been refused.
+    leaks: bool,
+    /// Whoever writes what all share.
+    shares: Mutex<()>,
+}
+
+impl<H: Host> Memory<H> {
+    fn new(rules: Rules, waits: bool, of: impl FnOnce(TestHost) -> H) -> Self {
+        let files = MemoryFileSystem::new();
+        files.create_dir(Path::new(DIRECTORY)).unwrap();
+        let env = Env::builder().file_system(Arc::new(files)).build();
+        let first: Vec<_> = (0..FAMILIES).map(|_| memtable()).collect();
+        let host = TestHost::default();
+        host.open.lock().extend((0..).map(ColumnFamilyId).zip(first.iter().cloned()));
+        let (open, memtables) =
+            (host.open.clone(), first.into_iter().map(|one| ArcSwap::from_pointee(vec![one])));
+        let memtables = memtables.collect();
+        let pipeline = pipeline_of(&env, Path::new(DIRECTORY), rules, of(host));
+        let readers = Arc::new(Snapshots::new(pipeline.pending.clone(), false));
+        let prepares = pipeline.pending.is_some().then(AtomicU64::default);
+        let last_log = Mutex::new(FileNumber(1));
+        let (pins_again, leaks, shares) = (true, false, Mutex::default());
+        Self { pipeline, last_log, open, memtables, readers, waits, prepares, pins_again, leaks, shares }
+    }
+
+    /// Where a read that begins now reads.
+    fn newest(&self) -> ReadAt {
+        self.readers.newest(|| self.pipeline.read_seq()).kept()
+    }
+
+    fn pin(&self) -> Pinned {
+        let pinned = self.memtables.iter().map(|view| view.load_full()).collect();
+        dawdle();
+        Pinned(pinned)
+    }
+
+    /// What `read` makes of what is pinned and the moment to read at.
+    fn at<T>(&self, at: Option<&ReadAt>, read: impl FnOnce(&Pinned, &ReadAt) -> T) -> T {
+        let newest = || {
+            let has_all_to = |pinned: &Pinned, seq| !self.pins_again || pinned.has_all_to(seq);
+            pin_with_all(|| self.pin(), || Ok(self.newest()), has_all_to).unwrap()
+        };
+        let wait = |at: &ReadAt| {
+            if self.waits {
+                self.pipeline.wait_until_readable(at.seq);
+            }
+        };
+        match at {
+            Some(at) => {
+                let pinned = self.pin();
+                wait(at);
+                read(&pinned, at)
+            }
+            None => {
+                let (pinned, at) = newest();
+                wait(&at);
+                read(&pinned, &at)
+            }
+        }
+    }
+
+    fn now(&self, family: usize, key: &Key) -> Option<Value> {
+        self.at(None, |pinned, at| pinned.find(at, family, key))
+    }
+
+    /// Exchanges the memtables of all column families.
+    fn exchange(&self) {
+        let exchange = |seal| {
+            for ((_, open), view) in self.open.lock().iter_mut().zip(&self.memtables) {
+                let old = std::mem::replace(open, memtable());
+                old.seal(seal);
+                let all = std::iter::once(&*open).chain(view.load().iter()).cloned().collect();
+                view.store(Arc::new(all));
+            }
+        };
+        // Lock: held across, so that logs come in the order of their numbers.
+        let mut last_log = self.last_log.lock();
+        last_log.0 += 1;
+        let env = &self.pipeline.env;
+        let log =
+            NewLog::create(env.fs(), Path::new(DIRECTORY), *last_log, self.pipeline.log_options()).unwrap();
+        self.pipeline.seal(&mut Some(log), exchange).unwrap().expect("there is a log");
+    }
+
+    /// Prepares what nobody is to see, and rolls it back.
+    fn roll_back(&self, options: &WriteOptions, name: &[u8], batch: &[Part]) {
+        let (mut never, mut before) = (WriteBatch::new(), WriteBatch::new());
+        for part in batch {
+            let Part::Put { family, key, value } = part else { continue };
+            let cf = ColumnFamilyId(*family as u32);
+            // Why: at first nothing is there, and of two keys one is not.
+            let Some(there) = self.now(*family, key) else { continue };
+            never.push_checked(Op::Put { cf, key, value: &never_seen(value) });
+            before.push_checked(Op::Put { cf, key, value: &there });
+        }
+        if before.count() == 0 {
+            return;
+        }
+        let numbers = SubBatches::of(never.iter(), |_, a, b| a.cmp(b));
+        let section = Arc::new(Section::new(name, never, Some(numbers)));
+        for phase in [PhaseWrite::new(&section, Phase::Prepare), PhaseWrite::restoring(&section, before)] {
+            self.pipeline.write(options, Source::Phase(phase)).unwrap();
+        }
+    }
+}
+
+/// What a read has pinned of each column family.
+struct Pinned(Vec<Arc<View>>);
+
+impl Pinned {
+    fn has_all_to(&self, seq: SeqNo) -> bool {
+        self.0.iter().all(|view| view[0].has_all_to(seq))
+    }
+
+    fn find(&self, at: &ReadAt, family: usize, key: &Key) -> Option<Value> {
+        let mut seek = Vec::new();
+        key::append(&mut seek, key, key::pack_trailer(at.seq, key::ValueType::FOR_SEEK));
+        self.0[family].iter().find_map(|memtable| {
+            let mut entries = memtable.entries_of(&seek).unwrap().map(Result::unwrap);
+            let entry = entries.find(|entry| !at.hides(entry.seq))?;
+            Some((entry.kind == key::ValueType::Value).then(|| memtable.value(entry.at).to_vec()))
+        })?
+    }
+}
+
+impl<H: Host> Store for Memory<H> {
+    type Snapshot = ReadAt;
+
+    async fn write(&self, durability: Durability, batch: &[Part]) -> bool {
+        let shares = batch.iter().any(|part| matches!(part, Part::Merge { key, .. } if *key == SHARED));
+        let _alone = shares.then(|| self.shares.lock());
+        let mut writes = WriteBatch::new();
+        for part in batch {
+            match part {
+                Part::Put { family, key, value } => {
+                    writes.push_checked(Op::Put { cf: ColumnFamilyId(*family as u32), key, value });
+                }
+                Part::Merge { family, key, operand } => {
+                    let value = &merged(*family, self.now(*family, key).as_ref(), operand);
+                    writes.push_checked(Op::Put { cf: ColumnFamilyId(*family as u32), key, value });
+                }
+                Part::SingleDelete { family, key } => {
+                    writes.push_checked(Op::SingleDelete { cf: ColumnFamilyId(*family as u32), key });
+                }
+                Part::Clear { .. } => {}
+            }
+        }
+        let disable_wal = durability == Durability::Unlogged;
+        let options = WriteOptions { disable_wal, ..WriteOptions::new() };
+        let Some(names) = &self.prepares else {
+            self.pipeline.write(&options, Source::Batch(&writes)).unwrap();
+            return !self.leaks || !self.pipeline.ring.value().is_multiple_of(64);
+        };
+        let numbers = SubBatches::of(writes.iter(), |_, a, b| a.cmp(b));
+        let name = names.fetch_add(1, Ordering::Relaxed);
+        if name % 4 == 3 {
+            self.roll_back(&options, &name.to_be_bytes(), batch);
+        }
+        let name = name.to_le_bytes();
+        let section = Arc::new(Section::new(&name, writes, Some(numbers)));
+        for phase in [Phase::Prepare, Phase::Commit] {
+            self.pipeline.write(&options, Source::Phase(PhaseWrite::new(&section, phase))).unwrap();
+        }
+        self.pipeline.forget_decided();
+        true
+    }
+
+    async fn get(&self, at: Option<&ReadAt>, family: usize, key: &Key) -> Option<Value> {
+        self.at(at, |pinned, at| pinned.find(at, family, key))
+    }
+
+    async fn multi_get(&self, at: Option<&ReadAt>, keys: &[(usize, Key)]) -> Vec<Option<Value>> {
+        self.at(at, |pinned, at| keys.iter().map(|(family, key)| pinned.find(at, *family, key)).collect())
+    }
+
+    async fn scan(
+        &self,
+        at: Option<&ReadAt>,
+        family: usize,
+        from: &Key,
+        entries: usize,
+        backward: bool,
+    ) -> Vec<(Key, Value)> {
+        let mut keys: Vec<Key> = commit_order::keys().collect();
+        if backward {
+            keys.reverse();
+        }
+        let from = keys.iter().position(|key| key == from).expect("a key of ours");
+        self.at(at, |pinned, at| {
+            let find = |key: &Key| Some((*key, pinned.find(at, family, key)?));
+            keys[from..].iter().filter_map(find).take(entries).collect()
+        })
+    }
+
+    fn snapshot(&self) -> ReadAt {
+        self.newest()
+    }
+
+    async fn pause(&self, _: Duration) {}
+}
+
+/// Reads until so many keys are checked, or anything is found.
+fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) -> u64 {
+    let order = CommitOrder::new(&[durability], Duration::ZERO);
+    let env = memory.pipeline.env.clone();
+    karst_io::block_on(&env, order.prepare(memory));
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (order, env) = (&order, &env);
+            scope.spawn(move || karst_io::block_on(env, order.write(memory, thread, 3)));
+            scope.spawn(move || karst_io::block_on(env, order.read(memory, thread as u64)));
+        }
+        while order.violations().0 == 0 && order.checked() < keys {
+            std::thread::sleep(Duration::from_millis(1));
+            memory.exchange();
+        }
+        order.end();
+    });
+    order.violations().0
+}
+
+const FEW: u64 = 130_000;
+/// Mostly a thousandth of it is enough.
+const MANY: u64 = 20_000_000;
+
+fn unordered() -> Rules {
+    Rules { unordered: true, ..rules() }
+}
+
+fn prepared() -> Rules {
+    Rules { two_queues: true, ..unordered() }
+}
+
+#[test]
+fn a_batch_that_is_published_before_it_is_inserted_is_found_out() {
+    for durability in [Durability::Unlogged, Durability::Logged] {
+        assert!(violations(&Memory::new(rules(), true, Slow::<true>), durability, MANY) > 0);
+    }
+    assert!(violations(&Memory::new(unordered(), true, Slow::<true>), Durability::Unlogged, MANY) > 0);
+}
+
+#[test]
+fn a_commit_that_is_published_before_it_is_decided_is_found_out() {
+    assert!(violations(&Memory::new(prepared(), true, Slow::<true>), Durability::Logged, MANY) > 0);
+}
+
+#[test]
+fn a_batch_that_is_refused_and_written_all_the_same_is_found_out() {
+    let memory = Memory { leaks: true, ..Memory::new(unordered(), true, Slow::<false>) };
+    assert!(violations(&memory, Durability::Logged, MANY) > 0);
+}
+
+#[test]
+fn reads_that_do_not_wait_for_what_is_acknowledged_are_found_out() {
+    for rules in [unordered(), prepared()] {
+        assert!(violations(&Memory::new(rules, false, Slow::<false>), Durability::Unlogged, MANY) > 0);
+    }
+}
+
+#[test]
+fn reads_that_decide_by_more_than_they_have_pinned_are_found_out() {
+    let memory = Memory { pins_again: false, ..Memory::new(prepared(), true, Slow::<false>) };
+    assert!(violations(&memory, Durability::Logged, MANY) > 0);
+}
+
+#[test]
+fn the_pipeline_that_ships_has_no_violations() {
+    for rules in [rules(), unordered(), prepared()] {
+        for durability in [Durability::Unlogged, Durability::Logged] {
+            assert_eq!(violations(&Memory::new(rules, true, |host| host), durability, FEW), 0);
+            assert_eq!(violations(&Memory::new(rules, true, Slow::<false>), durability, FEW), 0);
+        }
+    }
+}

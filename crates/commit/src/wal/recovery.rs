@@ -1,0 +1,360 @@
+//! Which logs, and how much of each, are trusted when a database is opened.
+//!
+//! In: the bytes of each log, oldest first, and the recovery mode. Out: memtables filled by
+//! [`Replay`], or an error that names the log and the offset.
+//!
+//! | mode | damage in a log | after that |
+//! |---|---|---|
+//! | `TolerateCorruptedTailRecords` | a torn tail is no damage; anything else is an error | |
+//! | `AbsoluteConsistency` | everything is an error, a torn tail too | |
+//! | `PointInTimeRecovery` | the rest of the log is left out | later logs count from the first record that follows the last replayed one |
+//! | `SkipAnyCorruptedRecords` | what can be read is replayed | |
+//!
+//! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a
+//! column family whose tables hold something newer than that prefix is an error, as its families
+//! would not fit together.
+
+use super::doubts::Passed;
+use super::following::Follows;
+use super::replay::{Behind, Replay, Target, Undecided};
+use karst_base::error::{Error, Named, Result};
+use karst_format::Corruption;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use karst_format::log::{LogEvent, LogReader, Predecessor, Record, RecoveryMode};
+use karst_format::write_batch::BatchReader;
+use karst_io::report;
+use std::path::{Path, PathBuf};
+
+/// What is done with a full memtable.
+pub type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
+
+/// Replays logs, oldest first.
+#[derive(Debug)]
+pub struct Recovery {
+    mode: RecoveryMode,
+    replay: Replay,
+    /// Logs below this number need not be there.
+    first_needed: FileNumber,
+    /// Records may take no number.
+    two_phases: bool,
+    /// Behind the last batch that was replayed; `None` before the first.
+    expected: Option<Behind>,
+    /// Where replay stopped, while it has not been taken up again.
+    stopped: Option<Stopped>,
+    /// The log before the current one.
+    previous: Option<Predecessor>,
+    /// The last log that was read, and where its last record that was replayed ends.
+    last_log: Option<(FileNumber, u64)>,
+    /// Damage was passed over.
+    skipped: bool,
+}
+
+/// The place behind which logs are left out.
+#[derive(Clone, Debug)]
+pub struct Stopped {
+    /// The log that it is in.
+    pub log: FileNumber,
+    /// Its file.
+    pub path: PathBuf,
+    /// What is wrong there.
+    pub corruption: Corruption,
+    /// It may be where the file's former life begins: the log's end, unless records of later logs
+    /// tell otherwise.
+    pub former_life: bool,
+    /// Records of later logs were left out.
+    pub left_out: bool,
+}
+
+impl Stopped {
+    /// Whether it is the end of the newest log in a file that was another's before, and no damage.
+    pub fn is_plain_end(&self) -> bool {
+        self.former_life && !self.left_out
+    }
+
+    /// Leaves out the rest of a later log.
+    fn leave_out(&mut self) -> Then {
+        self.left_out = true;
+        Then::LeaveLog
+    }
+}
+
+/// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have
+/// `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
+fn continues(expected: Option<&Behind>, stopped: Option<&Stopped>, seq: SeqNo) -> bool {
+    expected.is_some_and(|expected| {
+        let is_certain = expected.start() == expected.end() || stopped.is_none_or(Stopped::is_plain_end);
+        is_certain && expected.contains(&seq)
+    })
+}
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, offset {}: {}", self.path.display(), self.corruption.offset, self.corruption.what)
+    }
+}
+
+/// What was recovered.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The sequence number behind everything.
+    pub next_seq: SeqNo,
+    /// Entries in memtables.
+    pub applied: u64,
+    /// Records that were passed over because tables have them, by column family.
+    pub passed: Vec<Passed>,
+    /// Transactions that are prepared and neither committed nor rolled back. They have no effect.
+    pub undecided: Vec<Undecided>,
+    /// Damage was passed over, so there may be holes.
+    pub skipped: bool,
+    /// Where point-in-time recovery ended, if it was not the end of the last log.
+    pub stopped: Option<Stopped>,
+}
+
+/// How reading one log goes on.
+enum Then {
+    Next,
+    LeaveLog,
+}
+
+impl Recovery {
+    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need
+    /// not exist. `two_phases`: there may be prepared transactions.
+    pub fn new(
+        mode: RecoveryMode,
+        targets: Vec<Target>,
+        (last_seq, first_needed): (SeqNo, FileNumber),
+        two_phases: bool,
+    ) -> Self {
+        let replay = Replay::new(targets, last_seq);
+        let (expected, stopped, previous, last_log) = (None, None, None, None);
+        Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log, skipped: false }
+    }
+
+    /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each
+    /// memtable that has become as large as it should, and puts an empty one in its place.
+    pub fn log(&mut self, number: FileNumber, path: &Path, bytes: &[u8], full: OnFull<'_>) -> Result<()> {
+        let mut reader = LogReader::new(bytes, number, self.mode);
+        let mut last_seq = SeqNo::ZERO;
+        let mut end = 0;
+        while let Some(event) = reader.next_event() {
+            let outcome = match event {
+                LogEvent::Record(record) => {
+                    let applied = self.record(number, path, &record, &mut last_seq);
+                    self.replay.check()?;
+                    if let Ok(Then::Next) = applied {
+                        end = record.end;
+                    }
+                    applied.map_err(|e| Corruption::new(e.what, record.offset))
+                }
+                LogEvent::Damage(damage) => Err(damage.corruption),
+                LogEvent::OldRecord { offset } => {
+                    // Compat: whether this is the end of the log or a hole, only the next log's
+                    // first number tells.
+                    self.stop(number, path, Corruption::new("a record of an older log", offset), true);
+                    Ok(Then::LeaveLog)
+                }
+                LogEvent::Predecessor(recorded) => self.check_predecessor(recorded),
+            };
+            match outcome {
+                Ok(Then::Next) => {
+                    for target in self.replay.full_targets() {
+                        full(target)?;
+                    }
+                }
+                Ok(Then::LeaveLog) => break,
+                Err(corruption) => match self.mode {
+                    RecoveryMode::SkipAnyCorruptedRecords => {
+                        let offset = corruption.offset;
+                        report!(warn, log = %path.display(), offset, "skipped: {}", corruption.what);
+                        self.skipped = true;
+                    }
+                    RecoveryMode::PointInTimeRecovery => {
+                        // Why: the last record ends where it will, mostly in the middle of an older
+                        // one.
+                        self.stop(number, path, corruption, reader.is_recyclable());
+                        break;
+                    }
+                    RecoveryMode::TolerateCorruptedTailRecords | RecoveryMode::AbsoluteConsistency => {
+                        return Err(Error::in_file(path, 0, corruption));
+                    }
+                },
+            }
+        }
+        self.last_log = Some((number, end));
+        self.previous = Some(Predecessor { log: number, size_bytes: bytes.len() as u64, last_seq });
+        Ok(())
+    }
+
+    fn stop(&mut self, log: FileNumber, path: &Path, corruption: Corruption, former_life: bool) {
+        let left_out = self.stopped.as_ref().is_some_and(|before| before.left_out);
+        self.stopped = Some(Stopped { log, path: path.to_owned(), corruption, former_life, left_out });
+    }
+
+    fn record(
+        &mut self,
+        log: FileNumber,
+        path: &Path,
+        record: &Record<'_>,
+        last_seq: &mut SeqNo,
+    ) -> Result<Then, Corruption> {
+        let batch = BatchReader::parse(record.bytes)?;
+        *last_seq = batch.seq();
+        let strict =
+            self.mode == RecoveryMode::PointInTimeRecovery || self.mode == RecoveryMode::AbsoluteConsistency;
+        if let Some(follows) = Follows::of(&batch).filter(|_| strict)
+            && follows.log >= self.first_needed
+            && let Some(then) = self.check_follows(follows, path)?
+        {
+            return Ok(then);
+        }
+        if let Some(stopped) = &mut self.stopped {
+            if !continues(self.expected.as_ref(), Some(stopped), batch.seq()) {
+                return Ok(stopped.leave_out());
+            }
+            self.stopped = None;
+        }
+        let gap = self.expected.as_ref().is_some_and(|expected| !expected.contains(&batch.seq()));
+        // Why also without a gap: a prepared section, or a rollback, may have been there, which
+        // take no number.
+        if record.behind_zeroes && (gap || self.two_phases) && strict {
+            return Err(Corruption::new(
+                "zeroed space, and records missing where it is, or they may be",
+                0u64,
+            ));
+        }
+        self.expected = Some(self.replay.apply(log, batch)?);
+        Ok(Then::Next)
+    }
+
+    /// Takes note of what a log says of the one before it; says what to do if that one is not
+    /// whole.
+    ///
+    /// Why not by the sequence numbers alone: writes without a log take some as well, so there may
+    /// be a gap between two logs that are whole.
+    fn check_follows(&mut self, follows: Follows, path: &Path) -> Result<Option<Then>, Corruption> {
+        if follows.end == SeqNo::ZERO {
+            return Ok(None);
+        }
+        let last = self.last_log.filter(|(log, _)| *log == follows.log);
+        let whole = match (last, follows.size_bytes) {
+            (None, _) => false,
+            // Why not by the sequence number: some records take none, and of some replay cannot
+            // tell how many they took.
+            (Some((_, end)), Some(size)) => end == size,
+            (Some(_), None) => continues(self.expected.as_ref(), self.stopped.as_ref(), follows.end),
+        };
+        if whole {
+            self.expected = Some(follows.end..=follows.end);
+            self.stopped = None;
+            return Ok(None);
+        }
+        if let Some(stopped) = &mut self.stopped {
+            return Ok(Some(stopped.leave_out()));
+        }
+        let found = match (last, &self.expected) {
+            (None, _) => "it is not there".to_owned(),
+            (Some((_, end)), Some(expected)) => {
+                format!("it ends before {}, at offset {end}", expected.start())
+            }
+            (Some(_), None) => "it has no record".to_owned(),
+        };
+        let what = format!(
+            "the log before, {}, should have all records before sequence number {}{}; {found}",
+            follows.log,
+            follows.end,
+            follows.size_bytes.map_or(String::new(), |size| format!(", which end at offset {size}"))
+        );
+        let corruption = Corruption::new(what, 0u64);
+        if self.mode != RecoveryMode::PointInTimeRecovery {
+            return Err(corruption);
+        }
+        self.stop(follows.log, path, corruption, false);
+        Ok(Some(Then::LeaveLog))
+    }
+
+    /// Compares what a log says of the one before it with what was read.
+    fn check_predecessor(&mut self, recorded: Predecessor) -> Result<Then, Corruption> {
+        if recorded.log < self.first_needed {
+            return Ok(Then::Next);
+        }
+        if let Some(stopped) = &mut self.stopped {
+            // Why not always: without prepared sections every record takes a number, and a hole
+            // shows in those. With them nobody goes on behind damage in a log that is kept.
+            return Ok(match self.last_log {
+                Some((log, end)) if self.two_phases && (log != recorded.log || end > 0) => {
+                    if (log, end) == (recorded.log, recorded.size_bytes) {
+                        self.stopped = None;
+                        Then::Next
+                    } else {
+                        stopped.leave_out()
+                    }
+                }
+                _ => Then::Next,
+            });
+        }
+        match self.previous {
+            Some(previous) if previous == recorded => Ok(Then::Next),
+            previous => {
+                let found = previous.map_or("there is none".to_owned(), |p| {
+                    format!(
+                        "log {} of {} bytes up to sequence number {} is there",
+                        p.log, p.size_bytes, p.last_seq
+                    )
+                });
+                Err(Corruption::new(
+                    format!(
+                        "the log before should be {} of {} bytes up to sequence number {}; {found}",
+                        recorded.log, recorded.size_bytes, recorded.last_seq
+                    ),
+                    0u64,
+                ))
+            }
+        }
+    }
+
+    /// Ends the recovery. `families` are the open column families that have tables: name and log
+    /// number.
+    ///
+    /// # Errors
+    /// A family holds data newer than the place where recovery stopped.
+    pub fn finish<'a>(
+        mut self,
+        families: impl IntoIterator<Item = (&'a str, FileNumber)>,
+    ) -> Result<Recovered> {
+        let passed = self.replay.end()?;
+        if let Some(stopped) = &self.stopped {
+            // Why not behind the end of a log in a file that was another's: a flush has the logs
+            // synced before the MANIFEST has its tables, so that log has all that was in it. What
+            // says where it ends, the cut of its file and the beginning of the next log, may come
+            // later to the device.
+            let ahead = families.into_iter().filter(|_| !stopped.is_plain_end());
+            for (name, log_number) in ahead {
+                if log_number > stopped.log {
+                    let error = Error::in_file(&stopped.path, 0, stopped.corruption.clone());
+                    return Err(error.in_context(format!(
+                        "column family {:?} has tables with data from behind the damage in a log",
+                        Named(name)
+                    )));
+                }
+            }
+            let (log, offset) = (stopped.path.display(), stopped.corruption.offset);
+            if stopped.is_plain_end() {
+                report!(debug, %log, offset, "the newest log ends before its file does");
+            } else {
+                report!(warn, %log, offset, "recovered up to damage in a log: {}", stopped.corruption.what);
+            }
+        }
+        Ok(Recovered {
+            next_seq: self.replay.next_seq(),
+            applied: self.replay.applied(),
+            passed,
+            undecided: self.replay.into_undecided(),
+            skipped: self.skipped,
+            stopped: self.stopped,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,489 @@
+//! What the records of the WAL do to the memtables.
+//!
+//! In: write batches in the order they were logged, each with the number of its log. Out: entries
+//! in the memtables of the column families that still need them, and the last sequence number used.
+//!
+//! Invariants:
+//! - An entry goes to its column family's memtable only if the family's own log number is not above
+//!   the entry's log: what is older is in tables.
+//! - No entry that a table has is replayed beside it: a merge operand would count twice. The log
+//!   number alone rules that out in a sound database; what an unsound one holds twice is passed
+//!   over and told ([`doubts`](super::doubts)).
+//! - Entries of column families that do not exist (any more) or are not open are passed over, but
+//!   take their sequence numbers.
+//! - Operations of a prepared transaction wait until its commit marker; without one they have no
+//!   effect. A commit whose prepared section was not seen has no effect either: the section's log
+//!   is gone because what it held is in tables.
+//! - What was prepared under WritePrepared is added where its section is, with the numbers that it
+//!   was prepared with, to those families whose tables do not have it; decided or not, since tables
+//!   may have it as well. So entries come in the order of their numbers, also where two
+//!   transactions write one key. Whoever opens the database hides what is undecided.
+//! - What a record means is told by its shape and by the sections that it is about, never by what
+//!   the database is opened as.
+//!
+//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs
+//! no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch
+//! are numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one
+//! without meaning, the others' in that of their phase. In ours only prepared sections and
+//! rollbacks are so numbered, and other batches end in a mark and an empty note ([`BATCH_END`]).
+//! Under the policy WriteCommitted each operation has its own number. Where that cannot be told
+//! ([`Replay::numbers_each`]) they are taken to be numbered as sub-batches: then no number is above
+//! the one that it should be, so nothing is newer than what came behind it.
+
+use super::doubts::{Doubts, Passed, Tables};
+use super::sub_batches::SubBatches;
+use karst_base::error::{Error, ErrorKind};
+use karst_format::Corruption;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::{SeqNo, ValueType};
+use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
+use karst_storage::memtable::{DuplicateEntry, MemTable};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What a batch ends with in a database of the policy WritePrepared whose operations have a number
+/// each: a marker without meaning, and an empty note. The marker tells RocksDB, which would number
+/// them alike, that the batch ends; the note, which takes no number there, that it is ours.
+///
+/// Compat: RocksDB's end with a marker; with two, where a batch was written a second time.
+pub const BATCH_END: [u8; 3] = [ValueType::Noop as u8, ValueType::LogData as u8, 0];
+
+/// Where the entries of a column family go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The column family.
+    pub cf: ColumnFamilyId,
+    /// Logs below this number hold nothing that the family still needs.
+    pub log_number: FileNumber,
+    /// Its memtable.
+    pub memtable: Arc<MemTable>,
+    /// Bytes of memory above which the memtable is taken out ([`Replay::full_targets`]).
+    pub memory_bytes: usize,
+    /// The family's tables as the MANIFEST has them, if it has any.
+    pub tables: Option<Arc<dyn Tables>>,
+}
+
+/// Operations between a prepare marker and its end.
+#[derive(Debug)]
+struct Section {
+    kind: PrepareKind,
+    /// The log that it is in.
+    log: FileNumber,
+    /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
+    seq: SeqNo,
+    ops: WriteBatch,
+    /// How its operations are numbered, once it is whole, unless it was prepared under
+    /// WriteCommitted.
+    numbers: Option<SubBatches>,
+}
+
+/// A transaction that is prepared and neither committed nor rolled back.
+#[derive(Debug)]
+pub struct Undecided {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it writes.
+    pub ops: WriteBatch,
+    /// How it was prepared.
+    pub policy: Policy,
+}
+
+impl Undecided {
+    /// Its first sequence number and how many there are, if its entries have any.
+    pub fn range(&self) -> Option<(SeqNo, u32)> {
+        match &self.policy {
+            Policy::Prepared { first, numbers } => Some((*first, numbers.count())),
+            Policy::Committed | Policy::Unprepared => None,
+        }
+    }
+}
+
+/// The policy under which a transaction was prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Nothing of it is anywhere but in the log.
+    Committed,
+    /// Its entries may be in tables, with the numbers from `first` on.
+    Prepared {
+        /// The first of its numbers.
+        first: SeqNo,
+        /// How its operations are numbered.
+        numbers: SubBatches,
+    },
+    /// It was written in parts.
+    Unprepared,
+}
+
+/// Applies write batches to memtables.
+#[derive(Debug)]
+pub struct Replay {
+    targets: Vec<Target>,
+    /// Of each target, what its tables may hold already.
+    doubts: Vec<Doubts>,
+    /// Sections of transactions that are neither committed nor rolled back, by transaction.
+    prepared: HashMap<Box<[u8]>, Vec<Section>>,
+    next_seq: SeqNo,
+    applied: u64,
+    /// A memtable has outgrown its target.
+    full: bool,
+    /// What went wrong with records that were held back.
+    failed: Option<Error>,
+}
+
+/// Where the next record may begin: from the first number to the last. More than one if a record
+/// does not tell how many numbers it took.
+pub type Behind = RangeInclusive<SeqNo>;
+
+const OVER: &str = "sequence numbers run over 56 bits";
+
+/// Operations of a record that are in no section, and where they are in it.
+type Gathered<'a> = Vec<(usize, Op<'a>)>;
+
+impl Replay {
+    /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
+    pub fn new(mut targets: Vec<Target>, last_seq: SeqNo) -> Self {
+        targets.sort_by_key(|target| target.cf);
+        let doubts: Vec<_> = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
+        // Why the tables' too: no new entry may have a number that they reach.
+        let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
+        let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
+        Self { targets, doubts, prepared: HashMap::new(), next_seq, applied: 0, full: false, failed: None }
+    }
+
+    /// The sequence number behind all that was replayed.
+    pub fn next_seq(&self) -> SeqNo {
+        self.next_seq
+    }
+
+    /// The targets whose memtables are as large as they should get. Asked between two batches, so
+    /// that each is whole. The caller puts others in their place.
+    pub fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {
+        let any = std::mem::take(&mut self.full);
+        let is_full = |target: &&mut Target| target.memtable.memory_bytes() >= target.memory_bytes;
+        self.targets.iter_mut().filter(move |_| any).filter(is_full)
+    }
+
+    /// How many entries reached a memtable.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// The transactions that are prepared and neither committed nor rolled back, in the order of
+    /// their sequence numbers, if they have any, and names.
+    pub fn into_undecided(self) -> Vec<Undecided> {
+        let undecided = |name: &[u8], sections: &[Section]| {
+            let policy = match sections {
+                [Section { kind: PrepareKind::Prepared, seq, numbers: Some(numbers), .. }] => {
+                    Policy::Prepared { first: *seq, numbers: numbers.clone() }
+                }
+                sections if sections.iter().all(|section| section.kind == PrepareKind::Committed) => {
+                    Policy::Committed
+                }
+                _ => Policy::Unprepared,
+            };
+            let mut ops = WriteBatch::new();
+            for op in sections.iter().flat_map(|section| section.ops.reader().ops()) {
+                // Invariant: every operation was decoded when it came in.
+                ops.push(op.expect("a section decodes"));
+            }
+            Undecided { name: name.to_vec(), ops, policy }
+        };
+        let mut all: Vec<Undecided> =
+            self.prepared.iter().map(|(name, sections)| undecided(name, sections)).collect();
+        let first = |undecided: &Undecided| match undecided.policy {
+            Policy::Prepared { first, .. } => first,
+            _ => SeqNo::ZERO,
+        };
+        all.sort_unstable_by(|a, b| first(a).cmp(&first(b)).then_with(|| a.name.cmp(&b.name)));
+        all
+    }
+
+    /// How operations are numbered where a batch has one number for all, unless a key comes again.
+    fn numbers<'o>(&self, ops: impl Iterator<Item = Op<'o>>) -> SubBatches {
+        let order = |cf, a: &[u8], b: &[u8]| match self.targets.iter().find(|target| target.cf == cf) {
+            Some(target) => target.memtable.comparator().compare_user(a, b),
+            None => a.cmp(b),
+        };
+        SubBatches::of(ops, order)
+    }
+
+    /// Whether the operations of a record that are in no section have a number each. Reads the
+    /// record to its end: what does not decode is an error before anything of it is applied.
+    fn numbers_each(&self, batch: &BatchReader<'_>) -> Result<bool, Corruption> {
+        let is_of = |xid: &[u8], kind| {
+            self.prepared.get(xid).is_some_and(|sections| sections.iter().any(|section| section.kind == kind))
+        };
+        let (mut is_committed, mut last) = (false, None);
+        for op in batch.ops() {
+            let op = op?;
+            is_committed |= match op {
+                Op::BeginPrepare(kind) => kind == PrepareKind::Committed,
+                Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } | Op::Rollback { xid } => {
+                    is_of(xid, PrepareKind::Committed)
+                }
+                _ => false,
+            };
+            last = Some(op);
+        }
+        let ends_in_mark =
+            matches!(last, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. }));
+        Ok(is_committed || !ends_in_mark)
+    }
+
+    /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within
+    /// the batch.
+    ///
+    /// Nothing is applied of a batch that does not decode. On another error a part of it may have
+    /// been: where sections are misplaced, or a key has a number twice.
+    pub fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<Behind, Corruption> {
+        let each = self.numbers_each(&batch)?;
+        let mut seq = batch.seq();
+        // Why here too: what is added to it below cannot run over then.
+        if seq > SeqNo::MAX {
+            return Err(Corruption::new(OVER, 0u64));
+        }
+        // How many operations there are outside of sections; and whether it was by guess that they
+        // do not have a number each.
+        let (mut operations, mut guessed) = (0, !each);
+        // Whether something was committed that took nobody knows how many numbers.
+        let mut open_ended = false;
+        let mut gathered = Gathered::new();
+        let mut section: Option<Section> = None;
+        // What this record has rolled back: name, first sequence number and log.
+        let mut undone: Option<(&[u8], SeqNo, FileNumber)> = None;
+        let mut ops = batch.ops();
+        loop {
+            let at = ops.offset();
+            let Some(op) = ops.next() else { break };
+            let misplaced = |what: &'static str| Corruption::new(what, at);
+            match op? {
+                Op::BeginPrepare(kind) => {
+                    if section.is_some() {
+                        return Err(misplaced("a prepared section inside another"));
+                    }
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    section = Some(Section { kind, log: wal, seq, ops: WriteBatch::new(), numbers: None });
+                }
+                Op::EndPrepare { xid } => {
+                    let mut section =
+                        section.take().ok_or(misplaced("the end of a prepared section without its start"))?;
+                    if section.kind != PrepareKind::Committed {
+                        // Why: what is logged anew stands one number before it.
+                        if section.seq == SeqNo::ZERO {
+                            return Err(misplaced("a prepared section with the sequence number 0"));
+                        }
+                        guessed = false;
+                        let ops = section.ops.reader().ops().map(|op| op.expect("a section decodes"));
+                        let numbers = self.numbers(ops);
+                        seq = SeqNo(seq.0 + u64::from(numbers.count()));
+                        section.numbers = Some(numbers);
+                        match undone {
+                            // Why not added: what is logged anew by an opening that came to no end
+                            // was added where it was first, or has been in tables since.
+                            Some((name, first, log)) if (name, first) == (xid, section.seq) => {
+                                section.log = log
+                            }
+                            _ if section.kind == PrepareKind::Prepared => {
+                                self.write_section(&section).map_err(|e| Corruption::new(e.what, at))?;
+                            }
+                            _ => {}
+                        }
+                    }
+                    self.prepared.entry(xid.into()).or_default().push(section);
+                }
+                Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } => {
+                    let alone = gathered.is_empty();
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    let sections = self.prepared.remove(xid);
+                    open_ended |= sections.is_none();
+                    guessed &= sections.is_none();
+                    seq = SeqNo(seq.0 + u64::from(alone && !each));
+                    for section in sections.unwrap_or_default() {
+                        self.commit(wal, &section, &mut seq).map_err(|e| Corruption::new(e.what, at))?;
+                    }
+                }
+                Op::Rollback { xid } => {
+                    let alone = gathered.is_empty();
+                    self.write_gathered(wal, &mut gathered, &mut seq)?;
+                    let sections = self.prepared.remove(xid).unwrap_or_default();
+                    guessed &= sections.is_empty();
+                    seq = SeqNo(seq.0 + u64::from(alone && !each));
+                    let early = sections.iter().find(|section| section.kind == PrepareKind::Prepared);
+                    undone = early.map(|section| (xid, section.seq, section.log));
+                }
+                Op::Noop => self.write_gathered(wal, &mut gathered, &mut seq)?,
+                Op::LogData(_) => {}
+                op => match &mut section {
+                    Some(section) => section.ops.push(op),
+                    None if each => {
+                        self.write(wal, op, seq).map_err(|e| Corruption::new(e.what, at))?;
+                        seq = SeqNo(seq.0 + 1);
+                    }
+                    None => {
+                        operations += 1;
+                        gathered.push((at, op));
+                    }
+                },
+            }
+        }
+        if section.is_some() {
+            return Err(Corruption::new("a prepared section without its end", batch.bytes().len()));
+        }
+        self.write_gathered(wal, &mut gathered, &mut seq)?;
+        self.next_seq = self.next_seq.max(seq);
+        let by_each = if guessed { SeqNo(batch.seq().0 + operations) } else { seq };
+        let most = if open_ended && (each || guessed) { SeqNo(u64::MAX) } else { seq.max(by_each) };
+        Ok(seq.min(by_each)..=most)
+    }
+
+    /// Writes the operations of a batch that ends, and advances `seq` behind it.
+    fn write_gathered(
+        &mut self,
+        wal: FileNumber,
+        gathered: &mut Gathered<'_>,
+        seq: &mut SeqNo,
+    ) -> Result<(), Corruption> {
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let numbers = self.numbers(gathered.iter().map(|(_, op)| *op));
+        for (index, (at, op)) in gathered.drain(..).enumerate() {
+            let of_op = SeqNo(seq.0 + u64::from(numbers.offset(index)));
+            self.write(wal, op, of_op).map_err(|e| Corruption::new(e.what, at))?;
+        }
+        *seq = SeqNo(seq.0 + u64::from(numbers.count()));
+        Ok(())
+    }
+
+    /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq`
+    /// behind it.
+    fn commit(&mut self, wal: FileNumber, section: &Section, seq: &mut SeqNo) -> Result<(), Corruption> {
+        match section.kind {
+            PrepareKind::Prepared => {}
+            PrepareKind::Committed => {
+                for op in section.ops.reader().ops() {
+                    self.write(wal, op?, *seq)?;
+                    *seq = SeqNo(seq.0 + 1);
+                }
+            }
+            PrepareKind::Unprepared => self.write_section(section)?,
+        }
+        Ok(())
+    }
+
+    /// Writes a section with the numbers that it was prepared with.
+    fn write_section(&mut self, section: &Section) -> Result<(), Corruption> {
+        let numbers =
+            section.numbers.as_ref().expect("it has numbers, as it was not prepared under WriteCommitted");
+        let ops =
+            section.ops.reader().ops().filter(|op| op.as_ref().is_ok_and(|op| op.column_family().is_some()));
+        for (index, op) in ops.enumerate() {
+            self.write(section.log, op?, SeqNo(section.seq.0 + u64::from(numbers.offset(index))))?;
+        }
+        self.next_seq = self.next_seq.max(SeqNo(section.seq.0 + u64::from(numbers.count())));
+        Ok(())
+    }
+
+    /// Writes one operation.
+    fn write(&mut self, wal: FileNumber, op: Op<'_>, seq: SeqNo) -> Result<(), Corruption> {
+        if seq > SeqNo::MAX {
+            return Err(Corruption::new(OVER, 0u64));
+        }
+        let cf = op.column_family().unwrap_or(ColumnFamilyId::DEFAULT);
+        let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { return Ok(()) };
+        if self.targets[index].log_number > wal {
+            return Ok(());
+        }
+        if self.doubts[index].concern(seq) {
+            self.doubts[index].hold(seq, op);
+            if self.doubts[index].hold_a_lot() {
+                self.decide(index);
+            }
+            return Ok(());
+        }
+        self.decide(index);
+        self.insert(index, seq, op)
+    }
+
+    fn insert(&mut self, index: usize, seq: SeqNo, op: Op<'_>) -> Result<(), Corruption> {
+        let target = &self.targets[index];
+        if add(&target.memtable, seq, op).is_err() {
+            let what =
+                format!("sequence number {seq} of column family {} is used twice for one key", target.cf);
+            return Err(Corruption::new(what, 0u64));
+        }
+        self.applied += 1;
+        self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
+        Ok(())
+    }
+
+    /// Replays what was held back for a target and is not in its tables.
+    ///
+    /// Why it returns no error: what goes wrong is no damage of the record that is at hand. See
+    /// [`check`](Self::check).
+    fn decide(&mut self, index: usize) {
+        let target = &self.targets[index];
+        let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else { return };
+        let decided = self.doubts[index].decide(target.cf, &*tables);
+        let inserted =
+            decided.map_err(|e| e.in_context("comparing a log's records with tables")).and_then(|held| {
+                held.entries().try_for_each(|(seq, op)| {
+                    self.insert(index, seq, op).map_err(|e| {
+                        Error::with_source(ErrorKind::Corruption, format!("the logs: {}", e.what), e)
+                    })
+                })
+            });
+        if let Err(error) = inserted {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Why records that were held back could not be replayed.
+    ///
+    /// # Errors
+    /// Tables could not be read, which is no damage of a log; or a number is used twice for one
+    /// key.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Ends the replay: what was held back for the tables' sake is decided. Says what the tables
+    /// had.
+    ///
+    /// # Errors
+    /// A table cannot be read, or a number is used twice for one key.
+    pub fn end(&mut self) -> Result<Vec<Passed>, Error> {
+        (0..self.targets.len()).for_each(|index| self.decide(index));
+        self.check()?;
+        Ok(self.doubts.iter().filter_map(Doubts::passed).collect())
+    }
+}
+
+/// Adds what one operation of a batch writes to its family's memtable; markers write nothing.
+pub fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), DuplicateEntry> {
+    match op {
+        Op::Put { key, value, .. } => memtable.add(seq, ValueType::Value, key, value),
+        Op::Delete { key, .. } => memtable.add(seq, ValueType::Deletion, key, b""),
+        Op::SingleDelete { key, .. } => memtable.add(seq, ValueType::SingleDeletion, key, b""),
+        Op::DeleteRange { begin, end, .. } => memtable.add(seq, ValueType::RangeDeletion, begin, end),
+        Op::Merge { key, operand, .. } => memtable.add(seq, ValueType::Merge, key, operand),
+        Op::PutBlobIndex { key, index, .. } => memtable.add(seq, ValueType::BlobIndex, key, index),
+        Op::PutEntity { key, entity, .. } => memtable.add(seq, ValueType::WideColumnEntity, key, entity),
+        Op::TimedPut { key, value, .. } => {
+            // Why: the preferred sequence number only matters to compaction; the largest one never
+            // takes effect.
+            let mut packed = Vec::with_capacity(value.len() + 8);
+            packed.extend_from_slice(value);
+            packed.extend_from_slice(&SeqNo::MAX.0.to_le_bytes());
+            memtable.add(seq, ValueType::ValuePreferredSeqno, key, &packed)
+        }
+        Op::LogData(_)
+        | Op::Noop
+        | Op::BeginPrepare(_)
+        | Op::EndPrepare { .. }
+        | Op::Commit { .. }
+        | Op::CommitWithTimestamp { .. }
+        | Op::Rollback { .. } => Ok(()),
+    }
+}

@@ -1,0 +1,448 @@
+//! Log files as they are written.
+//!
+//! In: options, a number and a directory for a new log, perhaps the file of a log that nobody
+//! needs; bytes that were framed in order. Out: a file that holds them, durable when asked.
+//!
+//! The two halves of a log live in two places: its framing ([`LogFraming`]) under the lock that
+//! orders writes, since a record's place in its block depends on all before it; its file
+//! ([`LogFile`]) with the leader that writes. [`NewLog`] is both, made before anyone needs it, so
+//! that nobody waits for `open(2)`.
+//!
+//! Invariants:
+//! - All bytes of a framing reach its file, in order, or the file is never written again.
+//! - A log is durable only once its name is: the first sync of a file syncs its directory too.
+//! - A file in its second life is cut where its log ends before the next log has a byte. So only
+//!   the newest log can have something of an older one behind its end.
+
+use super::following::Follows;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::DbOptions;
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::key::SeqNo;
+use karst_format::log::{LogWriter, Predecessor};
+use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a log that are mapped at a time. Why so many: mapping a stretch costs some microseconds
+/// beside those for its pages, and all have to be got before the write that comes first.
+const MAPPED_BYTES: u64 = 4 * MAP_ALIGNMENT;
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Every record carries the log's number (`recycle_log_file_num` above 0).
+    pub recyclable: bool,
+    /// Records are compressed (`wal_compression`).
+    pub zstd: bool,
+    /// Each log says what the one before it was (`track_and_verify_wals`).
+    pub names_predecessor: bool,
+    /// Space is reserved ahead of what is written (`allow_fallocate`).
+    pub reserves: bool,
+    /// Bytes of space to reserve at a time: what a log has when its memtables are full. See
+    /// [`reserve_bytes`].
+    pub reserve_bytes: u64,
+    /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0
+    /// for never.
+    pub bytes_per_sync: u64,
+    /// After it has waited for what started before (`strict_bytes_per_sync`).
+    pub strict: bool,
+    /// Logs are synced with `fsync` (`use_fsync`).
+    pub fsync: bool,
+    /// Files are written by putting bytes into their memory (`allow_mmap_writes`).
+    pub mapped: bool,
+}
+
+impl LogOptions {
+    /// What the database's options say.
+    ///
+    /// # Errors
+    /// The compression is none that a log can have.
+    pub fn of(options: &DbOptions) -> Result<LogOptions> {
+        let zstd = match options.wal_compression.name() {
+            "kNoCompression" => false,
+            "kZSTD" => true,
+            other => {
+                let text = format!("wal_compression={other}: logs are compressed with kZSTD or not at all");
+                return Err(Error::not_supported(text));
+            }
+        };
+        Ok(LogOptions {
+            recyclable: options.recycle_log_file_num > 0,
+            zstd,
+            names_predecessor: options.track_and_verify_wals,
+            reserves: options.allow_fallocate,
+            reserve_bytes: 0,
+            bytes_per_sync: options.wal_bytes_per_sync,
+            strict: options.strict_bytes_per_sync,
+            fsync: options.use_fsync,
+            mapped: options.allow_mmap_writes,
+        })
+    }
+
+    /// With so much space reserved at a time, if any is.
+    pub fn reserving(self, bytes: u64) -> LogOptions {
+        LogOptions { reserve_bytes: if self.reserves { bytes } else { 0 }, ..self }
+    }
+}
+
+/// How much space to reserve for a log: a memtable and a tenth, but no more than all logs or all
+/// memtables may have (0: no such limit).
+///
+/// Compat: RocksDB's, with the largest memtable for that of the family that asked for the log.
+pub fn reserve_bytes(largest_memtable: usize, all_logs: u64, all_memtables: usize) -> u64 {
+    let one = (largest_memtable as u64).saturating_add(largest_memtable as u64 / 10);
+    [all_logs, all_memtables as u64].into_iter().filter(|limit| *limit > 0).fold(one, u64::min)
+}
+
+/// The framing half of a log.
+#[derive(Debug)]
+pub struct LogFraming {
+    number: FileNumber,
+    writer: LogWriter,
+    names_predecessor: bool,
+    /// Bytes framed so far.
+    bytes: u64,
+    /// The sequence number that the last record starts with; 0 if there is none.
+    last_seq: SeqNo,
+    /// The sequence number behind the last record; 0 if there is none.
+    end_seq: SeqNo,
+}
+
+impl LogFraming {
+    /// The log's number.
+    pub fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    /// Bytes framed so far: the size of the file once all of them are written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether no record was framed yet.
+    pub fn is_empty(&self) -> bool {
+        self.last_seq == SeqNo::ZERO
+    }
+
+    /// Frames one record of `bytes` bytes, which `put` appends: a batch with the sequence number
+    /// `seq` that takes `count` of them.
+    ///
+    /// # Errors
+    /// Compression failed; nothing was framed.
+    #[inline]
+    pub fn append(
+        &mut self,
+        seq: SeqNo,
+        count: u32,
+        (bytes, put): (usize, impl FnOnce(&mut Vec<u8>)),
+        out: &mut Vec<u8>,
+    ) -> Result<(), std::io::Error> {
+        let before = out.len();
+        self.writer.append_with(bytes, put, out)?;
+        self.bytes += (out.len() - before) as u64;
+        self.last_seq = seq;
+        self.end_seq = SeqNo(seq.0 + u64::from(count));
+        Ok(())
+    }
+
+    /// Says what the log before was. Comes before the first record, which will have the sequence
+    /// number `next_seq`.
+    ///
+    /// # Errors
+    /// Compression failed.
+    pub fn follow(
+        &mut self,
+        before: &LogFraming,
+        next_seq: SeqNo,
+        out: &mut Vec<u8>,
+    ) -> Result<(), std::io::Error> {
+        let start = out.len();
+        if self.names_predecessor {
+            let predecessor =
+                Predecessor { log: before.number, size_bytes: before.bytes, last_seq: before.last_seq };
+            self.writer.append_predecessor(&predecessor, out);
+        } else {
+            let follows = Follows { log: before.number, end: before.end_seq, size_bytes: Some(before.bytes) };
+            self.writer.append(follows.batch(next_seq).as_bytes(), out)?;
+            self.end_seq = next_seq;
+        }
+        self.bytes += (out.len() - start) as u64;
+        Ok(())
+    }
+}
+
+/// A mapped stretch of a log, and where it ends.
+#[derive(Debug)]
+struct Stretch {
+    range: Box<dyn MappedRange>,
+    end: u64,
+}
+
+/// The file half of a log.
+#[derive(Debug)]
+pub struct LogFile {
+    number: FileNumber,
+    file: Arc<dyn PositionalFile>,
+    file_system: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    size: u64,
+    /// Bytes in the file, what is left of its former life included.
+    file_bytes: u64,
+    /// Bytes reserved, and how many to reserve at a time; 0 for none.
+    reserved: u64,
+    reserve_bytes: u64,
+    /// Bytes that were told to travel to the device, and after how many more they are told again; 0
+    /// for never.
+    started: u64,
+    bytes_per_sync: u64,
+    strict: bool,
+    fsync: bool,
+    /// The stretch of the file that is written next, as memory.
+    stretch: Option<Stretch>,
+    /// Whether to map stretches.
+    mapped: bool,
+    /// Whether its name is durable.
+    named: bool,
+    /// Whether it has bytes that may not be durable.
+    unsynced: bool,
+}
+
+impl LogFile {
+    /// The log's number.
+    pub fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    /// Bytes in the file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether bytes were written since the last sync.
+    pub fn is_unsynced(&self) -> bool {
+        self.unsynced
+    }
+
+    /// Whether all that was written is durable, and the name too. Not so for a log into which
+    /// nothing was written.
+    pub fn is_durable(&self) -> bool {
+        !self.unsynced && self.named
+    }
+
+    /// Appends. The bytes have left the process when this returns. Blocks.
+    ///
+    /// # Errors
+    /// The write failed; the file must not be written again.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = self.size + bytes.len() as u64;
+        if self.reserve_bytes > 0 && end > self.reserved {
+            let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
+            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            let _ = self.file.reserve(self.reserved, more);
+            self.reserved += more;
+        }
+        self.unsynced = true;
+        if !self.put(bytes) {
+            self.file.write_at(self.size, bytes)?;
+        }
+        self.size = end;
+        self.file_bytes = self.file_bytes.max(end);
+        if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
+            self.file.sync_range(self.started, end - self.started, self.strict)?;
+            self.started = end;
+        }
+        Ok(())
+    }
+
+    /// Puts `bytes` behind what is there into the file's memory; false if they have to be written.
+    /// Blocks at most for new memory.
+    fn put(&mut self, bytes: &[u8]) -> bool {
+        // Why: so much is as cheap to write.
+        if !self.mapped || bytes.len() as u64 > MAPPED_BYTES / 4 {
+            return false;
+        }
+        let (mut at, mut left) = (self.size, bytes);
+        loop {
+            // What was written by a call may have gone beyond it.
+            if let Some(stretch) = self.stretch.as_mut().filter(|stretch| at < stretch.end) {
+                let room = (stretch.end - at).min(left.len() as u64) as usize;
+                stretch.range.put(at, &left[..room]);
+                (at, left) = (at + room as u64, &left[room..]);
+            }
+            if left.is_empty() {
+                return true;
+            }
+            let start = at - at % MAP_ALIGNMENT;
+            let Some(range) = self.file.map(start, MAPPED_BYTES as usize) else {
+                // Why for good: asking costs a write more than the map could save it.
+                (self.mapped, self.stretch) = (false, None);
+                return false;
+            };
+            let end = start + MAPPED_BYTES;
+            self.stretch = Some(Stretch { range, end });
+            self.file_bytes = self.file_bytes.max(end);
+        }
+    }
+
+    /// Ends a log that takes no more writes: cuts off what is left of the file's former life, or of
+    /// what was mapped. Blocks.
+    ///
+    /// # Errors
+    /// The file could not be cut: what comes behind the log may not be recovered.
+    pub fn end(&mut self) -> Result<()> {
+        self.stretch = None;
+        if self.file_bytes > self.size {
+            self.file.truncate(self.size)?;
+            (self.file_bytes, self.reserved) = (self.size, self.size);
+            self.unsynced = true;
+        }
+        Ok(())
+    }
+
+    /// What gives back the space that an ended log does not use. It may be run at any time, on any
+    /// thread; it blocks.
+    pub fn unused_space(&self) -> Option<impl FnOnce() + Send + 'static> {
+        let (file, size) = (self.file.clone(), self.size);
+        // Why ignored: nothing is lost but space, and that only until the log is removed.
+        (self.reserved > self.size).then_some(move || drop(file.truncate(size)))
+    }
+
+    /// Makes what was appended durable, and the file's name. Blocks.
+    ///
+    /// # Errors
+    /// The sync failed; the file must not be written again.
+    pub fn sync(&mut self) -> Result<()> {
+        if self.unsynced {
+            if self.fsync { self.file.sync_all() } else { self.file.sync() }?;
+            self.unsynced = false;
+        }
+        if !self.named {
+            self.file_system.sync_dir(&self.directory)?;
+            self.named = true;
+        }
+        Ok(())
+    }
+}
+
+/// A log that was made and not used yet.
+#[derive(Debug)]
+pub struct NewLog {
+    /// For the lock that orders writes.
+    pub framing: LogFraming,
+    /// For the leader.
+    pub file: LogFile,
+    /// Bytes that are framed and not in the file.
+    pub head: Vec<u8>,
+}
+
+impl NewLog {
+    /// Makes the file of log `number` in `directory`. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be created, or a file of that name has something in it.
+    pub fn create(
+        file_system: &Arc<dyn FileSystem>,
+        directory: &Path,
+        number: FileNumber,
+        options: LogOptions,
+    ) -> Result<NewLog> {
+        let path = free_path(file_system.as_ref(), directory, number)?;
+        let file = file_system.create_positional(&path).map_err(creating)?;
+        NewLog::over((file_system.clone(), file, directory.to_owned()), 0, number, options)
+    }
+
+    /// Makes the file of log `number` of that of `old`, which nobody needs and nobody has open for
+    /// writing. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be renamed or opened, or a file of the new name has something in it.
+    pub fn reuse(
+        file_system: &Arc<dyn FileSystem>,
+        directory: &Path,
+        old: FileNumber,
+        number: FileNumber,
+        options: LogOptions,
+    ) -> Result<NewLog> {
+        let path = free_path(file_system.as_ref(), directory, number)?;
+        let old = directory.join(FileName::Wal(old).to_string());
+        file_system.rename(&old, &path).map_err(creating)?;
+        let file_bytes = file_system.metadata(&path).map_err(creating)?.len;
+        let file = file_system.open_positional(&path).map_err(creating)?;
+        NewLog::over((file_system.clone(), file, directory.to_owned()), file_bytes, number, options)
+    }
+
+    /// A log that begins at the start of a file of so many bytes.
+    fn over(
+        (file_system, file, directory): (Arc<dyn FileSystem>, Arc<dyn PositionalFile>, PathBuf),
+        file_bytes: u64,
+        number: FileNumber,
+        options: LogOptions,
+    ) -> Result<NewLog> {
+        let mut head = Vec::new();
+        let mut writer = LogWriter::new(number, options.recyclable);
+        if options.zstd {
+            let set_up = writer.compress_with_zstd(&mut head);
+            set_up.map_err(|e| {
+                let text = format!("{}: setting up compression: {e}", file.path().display());
+                Error::with_source(ErrorKind::Io, text, e)
+            })?;
+        }
+        let framing = LogFraming {
+            number,
+            writer,
+            names_predecessor: options.names_predecessor,
+            bytes: head.len() as u64,
+            last_seq: SeqNo::ZERO,
+            end_seq: SeqNo::ZERO,
+        };
+        // Why now: nobody waits for it yet.
+        if options.reserve_bytes > file_bytes {
+            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            let _ = file.reserve(file_bytes, options.reserve_bytes - file_bytes);
+        }
+        let file = LogFile {
+            number,
+            file,
+            file_system,
+            directory,
+            size: 0,
+            file_bytes,
+            reserved: file_bytes.max(options.reserve_bytes),
+            reserve_bytes: options.reserve_bytes,
+            started: 0,
+            bytes_per_sync: options.bytes_per_sync,
+            strict: options.strict,
+            fsync: options.fsync,
+            stretch: None,
+            // Why not what is written over: its pages would first have to be read.
+            mapped: options.mapped && file_bytes == 0,
+            named: false,
+            unsynced: false,
+        };
+        Ok(NewLog { framing, file, head })
+    }
+}
+
+fn creating(e: karst_io::Error) -> Error {
+    Error::from(e).in_context("creating a log")
+}
+
+/// Where log `number` is to be; nothing is there that someone may need.
+fn free_path(file_system: &dyn FileSystem, directory: &Path, number: FileNumber) -> Result<PathBuf> {
+    let path = directory.join(FileName::Wal(number).to_string());
+    match file_system.metadata(&path) {
+        // Why: making a file there would lose it.
+        Ok(found) if found.len > 0 => {
+            let text = format!("{}: a log of {} bytes is in the way of a new one", path.display(), found.len);
+            Err(Error::new(ErrorKind::Corruption, text))
+        }
+        Ok(_) => Ok(path),
+        Err(e) if e.is_not_found() => Ok(path),
+        Err(e) => Err(creating(e)),
+    }
+}

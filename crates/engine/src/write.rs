@@ -1,0 +1,303 @@
+//! The pipeline's host in a real database, and how flushes have memtables sealed.
+//!
+//! In: the open column families, the flush triggers, what to do when a log fails. Out:
+//! [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone waits
+//! for it and exchanges it together with the memtables.
+//!
+//! Invariants:
+//! - Logs take writes in the order of their numbers, since a family's log number says that it needs
+//!   none below. So one log is made at a time, and the turn to seal goes with the job that makes
+//!   it.
+//! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
+//! - A memtable that is left alone because it is empty gets nothing that is in an older log: no
+//!   write ordered before is on its way to it.
+
+use crate::flush::Triggers;
+use crate::read::Gate;
+use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables};
+use crate::versions::{Gone, Versions};
+pub use karst_commit::{WriteBatch, WriteOptions};
+
+use karst_base::error::{Error, Result};
+use karst_base::options::CurrentDbOptions;
+use karst_base::sync::Event;
+use karst_base::sync::Guard;
+use karst_base::sync::Mutex;
+use karst_base::sync::atomic::{AtomicBool, Ordering};
+use karst_commit::wal::prepared::PreparedLogs;
+use karst_commit::wal::retired::RetiredLogs;
+use karst_commit::wal::writer::{LogOptions, NewLog, reserve_bytes};
+use karst_commit::{HeldPipeline, Host, Pipeline, Readable};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use karst_storage::column_family::Families;
+use karst_storage::memtable::MemTable;
+use karst_storage::superversion::SuperVersion;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is done with the news that the host gets. Called from writers' threads; must not wait.
+pub(crate) struct DatabaseHost {
+    pub(crate) families: Arc<Families>,
+    pub(crate) triggers: Arc<Triggers>,
+    /// The log failed: report it to `health` and begin recovery.
+    pub(crate) on_log_failed: Box<dyn Fn(&Error) + Send + Sync>,
+    /// A finished log is durable, with so many bytes.
+    pub(crate) on_log_synced: Box<dyn Fn(FileNumber, u64) + Send + Sync>,
+    /// Logs with prepared sections.
+    pub(crate) prepared_logs: Arc<PreparedLogs>,
+    /// Who has a use for logs that nobody needs.
+    pub(crate) retired_logs: Arc<RetiredLogs>,
+}
+
+impl Host for DatabaseHost {
+    type Pin = Guard<Arc<SuperVersion>>;
+
+    #[inline]
+    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin> {
+        let pin = self.families.pin(family)?;
+        pin.mem().touch();
+        Some(pin)
+    }
+
+    #[inline]
+    fn memtable(pin: &Self::Pin) -> &Arc<MemTable> {
+        pin.mem()
+    }
+
+    fn prepared(&self, log: FileNumber) {
+        self.prepared_logs.hold(log);
+    }
+
+    #[inline]
+    fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin) {
+        self.families.with(family, |family| self.triggers.inserted(family, pin.mem(), &pin.config().options));
+    }
+
+    fn logs_grew(&self, bytes: u64) {
+        self.triggers.logs_grew(bytes);
+    }
+
+    fn log_failed(&self, error: &Error) {
+        (self.on_log_failed)(error);
+    }
+
+    fn log_synced(&self, log: FileNumber, bytes: u64) {
+        (self.on_log_synced)(log, bytes);
+    }
+
+    fn log_ended(&self, log: FileNumber) {
+        self.retired_logs.ended(log);
+    }
+}
+
+/// Seals memtables of a database.
+pub(crate) struct Sealer {
+    pipeline: Arc<Pipeline<DatabaseHost>>,
+    versions: Arc<Versions>,
+    /// Where logs are.
+    wal_dir: PathBuf,
+    options: Arc<CurrentDbOptions>,
+    seals: Arc<Seals>,
+}
+
+/// Whose turn it is to seal, and what goes from one turn to the next.
+#[derive(Debug, Default)]
+struct Seals {
+    /// Whether a seal is under way.
+    busy: AtomicBool,
+    free: Event,
+    /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
+    /// Lock: held by whoever has the turn.
+    spare: Mutex<Option<NewLog>>,
+}
+
+/// The right to seal.
+struct Turn(Arc<Seals>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+        self.0.free.notify(usize::MAX);
+    }
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealer").field("wal_dir", &self.wal_dir).finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    /// `wal_dir` is where logs are.
+    pub(crate) fn new(
+        pipeline: Arc<Pipeline<DatabaseHost>>,
+        versions: Arc<Versions>,
+        wal_dir: PathBuf,
+        options: Arc<CurrentDbOptions>,
+    ) -> Self {
+        Self { pipeline, versions, wal_dir, options, seals: Arc::default() }
+    }
+
+    async fn turn(&self) -> Turn {
+        loop {
+            let free = self.seals.free.listen();
+            if !self.seals.busy.swap(true, Ordering::Acquire) {
+                return Turn(self.seals.clone());
+            }
+            free.await;
+        }
+    }
+
+    /// Makes a spare log. The turn goes to the job that makes it, which gives it back.
+    ///
+    /// Why: a log that is still being made when its caller is dropped has a smaller number than one
+    /// that would be begun then, and must not come after it.
+    async fn make_spare(&self, turn: Turn) -> Result<()> {
+        let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
+        let now = self.options.get();
+        let options = LogOptions {
+            bytes_per_sync: now.wal_bytes_per_sync,
+            strict: now.strict_bytes_per_sync,
+            ..self.pipeline.log_options()
+        };
+        let options = options.reserving(self.reserve_bytes());
+        let make = move |env: &karst_io::Env| -> Result<()> {
+            let number = versions.new_file_number();
+            let log = match versions.obsolete().take_spare_log() {
+                Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
+                    .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
+                None => NewLog::create(env.fs(), &directory, number, options),
+            }?;
+            versions.add_log(number);
+            *turn.0.spare.lock() = Some(log);
+            Ok(())
+        };
+        self.pipeline.env().run_blocking(make).await
+    }
+
+    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that
+    /// needs a spare log and there is none.
+    fn exchange(&self, turn: &Turn, which: &Sealing) -> Result<Option<Sealed>> {
+        let mut spare = turn.0.spare.lock();
+        if spare.is_none() && self.pipeline.needs_new_log() {
+            return Ok(None);
+        }
+        let now = || match which {
+            Sealing::Of(families) => families.clone(),
+            Sealing::All => self.pipeline.host().families.all().to_vec(),
+        };
+        // Why made here: under the lock a memtable is made only for a family that was created just
+        // now.
+        let mut memtables: BTreeMap<_, _> =
+            now().iter().map(|family| (family.id(), family.new_memtable())).collect();
+        self.pipeline.seal(&mut spare, |seal| {
+            let families = now();
+            for family in families.iter().filter(|family| !family.pin().mem().is_untouched()) {
+                let memtable = memtables.remove(&family.id()).unwrap_or_else(|| family.new_memtable());
+                family.seal(seal, memtable);
+            }
+            Sealed { families, log: seal.next_log, largest_seq: seal.largest_seq }
+        })
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        if self.pipeline.health().current().is_some() {
+            // Why: on a full disk the room is wanted for what makes room.
+            return 0;
+        }
+        let host = self.pipeline.host();
+        let (all_logs, all_memtables) = host.triggers.budgets();
+        reserve_bytes(host.families.largest_write_buffer(), all_logs, all_memtables)
+    }
+}
+
+impl SealsMemtables for Sealer {
+    fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>> {
+        Box::pin(async move {
+            loop {
+                let turn = self.turn().await;
+                match self.exchange(&turn, &which)? {
+                    Some(sealed) => return Ok(sealed),
+                    // It needs a log. Somebody else may put that to use before it is this one's
+                    // turn again.
+                    None => self.make_spare(turn).await?,
+                }
+            }
+        })
+    }
+
+    fn sync_logs(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.pipeline.flush_wal(true).await })
+    }
+
+    fn sync_decisions(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.pipeline.sync_decisions().await })
+    }
+
+    fn has_unlogged(&self) -> bool {
+        self.pipeline.has_unlogged()
+    }
+
+    fn installed(&self) {
+        self.pipeline.release_logs(self.versions.min_log_number());
+    }
+
+    fn log_has_failed(&self) -> bool {
+        self.pipeline.is_failed()
+    }
+
+    fn check_resumable(&self) -> Result<()> {
+        match self.log_has_failed() && self.versions.prepared_logs().oldest().is_some() {
+            // Why: the failed log may have the decision on a prepared transaction, or a part of it.
+            // Only an opening, which reads it, can tell.
+            true => Err(Error::invalid_argument(
+                "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn resume(&self, first_log: FileNumber) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.pipeline.resume(first_log))
+    }
+
+    fn hold(&self) -> BoxFuture<'_, Result<Box<dyn HeldWriters>>> {
+        Box::pin(async move {
+            let held: Box<dyn HeldWriters> = Box::new(self.pipeline.hold().await?);
+            Ok(held)
+        })
+    }
+
+    fn wait_published(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
+        // Why no further: a table of somebody else's may have a number that was never given here.
+        let given = SeqNo(self.pipeline.next_seq().0 - 1);
+        Box::pin(self.pipeline.wait_until_visible(seq.min(given)))
+    }
+
+    fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.pipeline.wait_until_visible(seq).await;
+            // Why here: a job takes what is in the list for undecided.
+            self.pipeline.forget_decided();
+            self.pipeline.check_inserts()
+        })
+    }
+}
+
+impl HeldWriters for HeldPipeline<DatabaseHost> {
+    fn next_seq(&self) -> SeqNo {
+        HeldPipeline::next_seq(self)
+    }
+
+    fn take_to(&self, last: SeqNo) -> Result<Box<dyn Send>> {
+        Ok(Box::new(HeldPipeline::take_to(self, last)?))
+    }
+}
+
+impl Gate for Readable<DatabaseHost> {
+    fn wait(&self) {
+        self.wait_here();
+    }
+}
